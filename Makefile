@@ -1,0 +1,108 @@
+# Every command a contributor needs. `make` alone lists them.
+#
+# Set-up happens by itself: the environment in .venv is built on first use and again only when
+# pyproject.toml or a C source changes.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+# The extras of pyproject.toml that the gate installs, separated by commas.
+EXTRAS ?= dev
+# How long `make fuzz` throws bytes at the connections.
+SECONDS ?= 180
+
+VENV := .venv
+BIN := $(VENV)/bin
+C_SOURCES := $(sort $(wildcard protocol/iggy_protocol/*.c protocol/iggy_protocol/*.h))
+# The stamp's name is a checksum of all that the environment depends on, its own place included,
+# because an environment cannot be moved.
+FINGERPRINT := $(shell { cat pyproject.toml $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)'; } | cksum | cut -d ' ' -f 1)
+STAMP := $(VENV)/.stamp-$(FINGERPRINT)
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: test
+test: lint coverage ## the gate: everything in `lint`, then everything in `coverage`
+
+.PHONY: lint
+lint: setup ## the quick half of the gate: format, lint, imports, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+.PHONY: format
+format: setup ## rewrite the sources as the gate wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: coverage
+coverage: setup ## all quick tests; fails unless they reach every branch of iggy_protocol
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest
+	@echo 'The protocol once more, without its C extension:'
+	IGGY_NO_EXTENSIONS=1 $(BIN)/coverage run -m pytest -q tests/protocol
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+.PHONY: demo
+demo: setup ## see it work: read a recorded conversation, then hold one in memory
+	$(BIN)/python examples/protocol/read_the_wire.py
+	@echo
+	$(BIN)/python examples/protocol/talk_in_memory.py
+
+.PHONY: bench
+bench: setup ## measure; every benchmark prints its own table
+	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file"; done
+
+.PHONY: fuzz
+fuzz: setup ## throw bytes at the protocol for SECONDS=180, then long property tests
+	$(BIN)/python tests/protocol/fuzz_connection.py --seconds $(SECONDS)
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q --timeout 0 tests/protocol
+
+.PHONY: sanitize
+sanitize: setup ## run the C extension under the compiler's sanitizers
+	bash tests/protocol/sanitize.sh $(BIN)/python
+
+.PHONY: slow
+slow: setup ## the tests too slow for the gate
+	$(BIN)/python -m pytest --run-slow -m slow
+
+.PHONY: setup
+setup: $(STAMP) ## build .venv, if anything it depends on has changed
+
+$(STAMP):
+	@python=''; \
+	for candidate in python3.11 python3 python; do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+			python="$$candidate"; break; \
+		fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo 'Python 3.11 or newer is needed, and none was found on the PATH.' >&2; exit 1; \
+	fi; \
+	if [ ! -f $(VENV)/.place ] || [ "$$(cat $(VENV)/.place)" != '$(CURDIR)' ]; then rm -rf $(VENV); fi; \
+	rm -f $(VENV)/.stamp-* protocol/iggy_protocol/*.so; \
+	echo "Setting up $(VENV) with $$python; the first time takes about a minute."; \
+	if command -v uv > /dev/null; then \
+		[ -d $(VENV) ] || uv venv --quiet --seed --python "$$python" $(VENV); \
+		uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS)]'; \
+	else \
+		[ -d $(VENV) ] || "$$python" -m venv $(VENV); \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'; \
+	fi; \
+	echo '$(CURDIR)' > $(VENV)/.place; \
+	touch $@
+
+.PHONY: clean
+clean: ## remove everything that was built, the environment included
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf *.egg-info protocol/*.egg-info protocol/iggy_protocol/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,377 @@
+/*
+ * encode(): from a list of payloads to the body of a SendMessages request, in one allocation.
+ *
+ *   headroom | metadata | N index entries of 16 bytes | N messages
+ *
+ * A list of plain `bytes` takes the short way, which runs no Python code and keeps no notes. Every
+ * other list is first turned into drafts, because asking an object for its buffer may run code that
+ * changes the list.
+ */
+#ifndef IGGY_BATCH_ENCODE_H
+#define IGGY_BATCH_ENCODE_H
+
+#include "_batch_layout.h"
+#include <Python.h>
+
+/* The frame's length field is a u32 and counts the four bytes of the command code as well. */
+static const uint64_t BODY_BYTES_MAX = UINT32_MAX - 4u;
+enum { HEADROOM_BYTES_MAX = 4096 };
+
+/* ---- integers from Python -------------------------------------------------------------- */
+
+/* Write a Python integer as little-endian bytes; -1 with OverflowError when it does not fit. */
+static int integer_to_bytes(PyObject *number, uint8_t *target, size_t size)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    int flags = Py_ASNATIVEBYTES_LITTLE_ENDIAN | Py_ASNATIVEBYTES_UNSIGNED_BUFFER |
+                Py_ASNATIVEBYTES_REJECT_NEGATIVE;
+    Py_ssize_t needed = PyLong_AsNativeBytes(number, target, (Py_ssize_t)size, flags);
+    if (needed < 0) {
+        if (PyErr_ExceptionMatches(PyExc_ValueError))
+            PyErr_SetString(PyExc_OverflowError, "negative"); /* as older versions call it */
+        return -1;
+    }
+    if ((size_t)needed > size) {
+        PyErr_SetString(PyExc_OverflowError, "too big");
+        return -1;
+    }
+    return 0;
+#else
+    return _PyLong_AsByteArray((PyLongObject *)number, target, size, 1, 0);
+#endif
+}
+
+/* Take an unsigned integer of `size` bytes out of an argument. */
+static int take_unsigned(PyObject *number, const char *name, uint8_t *target, size_t size)
+{
+    if (!PyLong_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an integer, not %s", name,
+                     Py_TYPE(number)->tp_name);
+        return -1;
+    }
+    if (integer_to_bytes(number, target, size) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError))
+            PyErr_Format(PyExc_OverflowError, "%s does not fit into %zu bits", name, 8 * size);
+        return -1;
+    }
+    return 0;
+}
+
+static int take_u64(PyObject *number, const char *name, uint64_t *value)
+{
+    uint8_t bytes[8];
+    if (take_unsigned(number, name, bytes, sizeof bytes) < 0)
+        return -1;
+    *value = load_u64(bytes);
+    return 0;
+}
+
+static int take_headroom(PyObject *number, size_t *headroom)
+{
+    if (!PyLong_Check(number)) {
+        PyErr_Format(PyExc_TypeError, "headroom must be an integer, not %s",
+                     Py_TYPE(number)->tp_name);
+        return -1;
+    }
+    int overflow;
+    long value = PyLong_AsLongAndOverflow(number, &overflow);
+    if (overflow || value < 0 || value > HEADROOM_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "headroom must be between 0 and %d bytes",
+                     HEADROOM_BYTES_MAX);
+        return -1;
+    }
+    *headroom = (size_t)value;
+    return 0;
+}
+
+/* ---- limits ---------------------------------------------------------------------------- */
+
+/* What the whole batch shares while it is measured and written. */
+struct batch {
+    const uint8_t *metadata;
+    size_t metadata_bytes;
+    size_t headroom;
+    uint64_t origin_timestamp;
+    size_t count;
+    uint64_t message_bytes; /* what the messages seen so far occupy, headers included */
+};
+
+/* Count one more message into the batch; -1 with ValueError when a limit is passed. */
+static inline int count_message(struct batch *batch, size_t index, size_t payload, size_t headers)
+{
+    if (payload > PAYLOAD_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "message %zu: payload of %zu bytes is above the limit of %d",
+                     index, payload, PAYLOAD_BYTES_MAX);
+        return -1;
+    }
+    if (headers > USER_HEADERS_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError,
+                     "message %zu: user headers of %zu bytes are above the limit of %d", index,
+                     headers, USER_HEADERS_BYTES_MAX);
+        return -1;
+    }
+    batch->message_bytes += HEADER_BYTES + payload + headers;
+    if (batch->metadata_bytes + batch->message_bytes + (uint64_t)INDEX_BYTES * (index + 1) >
+        BODY_BYTES_MAX) {
+        PyErr_Format(PyExc_ValueError, "the batch is above the limit of %llu bytes",
+                     (unsigned long long)BODY_BYTES_MAX);
+        return -1;
+    }
+    return 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------- */
+
+/* Where the next index entry and the next message go. */
+struct pens {
+    uint8_t *index;
+    uint8_t *message;
+    const uint8_t *first_message;
+};
+
+static PyObject *start_body(const struct batch *batch, struct pens *pens)
+{
+    size_t indexes = batch->count * INDEX_BYTES;
+    size_t prefix = batch->headroom + batch->metadata_bytes;
+    size_t total = prefix + indexes + (size_t)batch->message_bytes;
+    PyObject *body = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)total);
+    if (body == NULL)
+        return NULL;
+    uint8_t *at = (uint8_t *)PyByteArray_AS_STRING(body);
+    memset(at, 0, batch->headroom);
+    memcpy(at + batch->headroom, batch->metadata, batch->metadata_bytes);
+    pens->index = at + prefix;
+    pens->message = pens->index + indexes;
+    pens->first_message = pens->message;
+    return body;
+}
+
+/* Write the entry of the message that was just completed. */
+static inline void write_index_entry(struct pens *pens)
+{
+    store_u32(pens->index, 0);
+    store_u32(pens->index + AT_INDEX_POSITION, (uint32_t)(pens->message - pens->first_message));
+    store_u64(pens->index + AT_INDEX_TIMESTAMP, 0);
+    pens->index += INDEX_BYTES;
+}
+
+/* ---- the short way: nothing but bytes --------------------------------------------------- */
+
+/* Measure all items; 0 when one of them is not plain bytes, -1 when a limit is passed. */
+static int measure_plain(struct batch *batch, PyObject *const *items)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        if (!PyBytes_CheckExact(items[i]))
+            return 0;
+        if (count_message(batch, i, (size_t)PyBytes_GET_SIZE(items[i]), 0) < 0)
+            return -1;
+    }
+    return 1;
+}
+
+static PyObject *encode_plain(const struct batch *batch, PyObject *const *items)
+{
+    struct pens pens;
+    PyObject *body = start_body(batch, &pens);
+    if (body == NULL)
+        return NULL;
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t payload = (size_t)PyBytes_GET_SIZE(items[i]);
+        memset(pens.message, 0, HEADER_BYTES);
+        store_u64(pens.message + AT_ORIGIN_TIMESTAMP, batch->origin_timestamp);
+        store_u32(pens.message + AT_PAYLOAD_LENGTH, (uint32_t)payload);
+        memcpy(pens.message + HEADER_BYTES, PyBytes_AS_STRING(items[i]), payload);
+        pens.message += HEADER_BYTES + payload;
+        write_index_entry(&pens);
+    }
+    return body;
+}
+
+/* ---- the long way: drafts --------------------------------------------------------------- */
+
+struct draft {
+    const uint8_t *payload, *headers;
+    uint32_t payload_bytes, headers_bytes;
+    uint8_t id[ID_BYTES];
+    uint64_t origin_timestamp;
+};
+
+/* Buffers held open until the batch is written; a chain, because an open buffer must not move. */
+struct exports {
+    struct exports *earlier;
+    size_t used;
+    Py_buffer views[32];
+};
+
+static Py_buffer *next_export(struct exports **exports)
+{
+    const size_t room = sizeof(*exports)->views / sizeof(*exports)->views[0];
+    if (*exports == NULL || (*exports)->used == room) {
+        struct exports *link = PyMem_Malloc(sizeof *link);
+        if (link == NULL) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        link->earlier = *exports;
+        link->used = 0;
+        *exports = link;
+    }
+    return &(*exports)->views[(*exports)->used];
+}
+
+static void release_exports(struct exports *exports)
+{
+    while (exports != NULL) {
+        struct exports *earlier = exports->earlier;
+        for (size_t i = 0; i < exports->used; i++)
+            PyBuffer_Release(&exports->views[i]);
+        PyMem_Free(exports);
+        exports = earlier;
+    }
+}
+
+/* Find the bytes of a bytes-like object, which stay where they are until release_exports(). */
+static int open_bytes(struct exports **exports, PyObject *item, const char *name,
+                      const uint8_t **data, size_t *size)
+{
+    if (PyBytes_CheckExact(item)) {
+        *data = (const uint8_t *)PyBytes_AS_STRING(item);
+        *size = (size_t)PyBytes_GET_SIZE(item);
+        return 0;
+    }
+    if (!PyObject_CheckBuffer(item)) {
+        PyErr_Format(PyExc_TypeError, "%s must be bytes-like, not %s", name,
+                     Py_TYPE(item)->tp_name);
+        return -1;
+    }
+    Py_buffer *view = next_export(exports);
+    if (view == NULL || PyObject_GetBuffer(item, view, PyBUF_SIMPLE) < 0)
+        return -1;
+    (*exports)->used++;
+    *data = view->buf;
+    *size = (size_t)view->len;
+    return 0;
+}
+
+/* Fill a draft from one item: a bytes-like payload, or the four fields of a NewMessage. */
+static int fill_draft(struct draft *draft, struct exports **exports, PyObject *item,
+                      size_t *payload_bytes, size_t *headers_bytes)
+{
+    if (!PyTuple_Check(item))
+        return open_bytes(exports, item, "payload", &draft->payload, payload_bytes);
+    if (PyTuple_GET_SIZE(item) != 4) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a message must be a payload or a tuple of payload, id, user headers "
+                        "and origin timestamp");
+        return -1;
+    }
+    PyObject *origin = PyTuple_GET_ITEM(item, 3);
+    if (open_bytes(exports, PyTuple_GET_ITEM(item, 0), "payload", &draft->payload,
+                   payload_bytes) < 0 ||
+        take_unsigned(PyTuple_GET_ITEM(item, 1), "id", draft->id, ID_BYTES) < 0 ||
+        open_bytes(exports, PyTuple_GET_ITEM(item, 2), "user headers", &draft->headers,
+                   headers_bytes) < 0)
+        return -1;
+    if (origin == Py_None)
+        return 0;
+    return take_u64(origin, "origin timestamp", &draft->origin_timestamp);
+}
+
+/* Say in the current exception which message is to blame. */
+static void blame_message(size_t index)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (type == PyExc_TypeError || type == PyExc_OverflowError) {
+        PyErr_Format(type, "message %zu: %S", index, value);
+        Py_XDECREF(type);
+        Py_XDECREF(value);
+        Py_XDECREF(traceback);
+    } else {
+        PyErr_Restore(type, value, traceback);
+    }
+}
+
+static int make_drafts(struct batch *batch, PyObject *items, struct draft *drafts,
+                       struct exports **exports)
+{
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t payload = 0, headers = 0;
+        drafts[i] = (struct draft){.origin_timestamp = batch->origin_timestamp};
+        PyObject *item = PyTuple_GET_ITEM(items, (Py_ssize_t)i);
+        if (fill_draft(&drafts[i], exports, item, &payload, &headers) < 0) {
+            blame_message(i);
+            return -1;
+        }
+        if (count_message(batch, i, payload, headers) < 0)
+            return -1;
+        drafts[i].payload_bytes = (uint32_t)payload;
+        drafts[i].headers_bytes = (uint32_t)headers;
+    }
+    return 0;
+}
+
+static PyObject *write_drafts(const struct batch *batch, const struct draft *drafts)
+{
+    struct pens pens;
+    PyObject *body = start_body(batch, &pens);
+    if (body == NULL)
+        return NULL;
+    for (size_t i = 0; i < batch->count; i++) {
+        const struct draft *draft = &drafts[i];
+        uint8_t *at = pens.message;
+        memset(at, 0, HEADER_BYTES);
+        memcpy(at + AT_ID, draft->id, ID_BYTES);
+        store_u64(at + AT_ORIGIN_TIMESTAMP, draft->origin_timestamp);
+        store_u32(at + AT_HEADERS_LENGTH, draft->headers_bytes);
+        store_u32(at + AT_PAYLOAD_LENGTH, draft->payload_bytes);
+        at += HEADER_BYTES;
+        if (draft->payload_bytes > 0)
+            memcpy(at, draft->payload, draft->payload_bytes);
+        at += draft->payload_bytes;
+        if (draft->headers_bytes > 0)
+            memcpy(at, draft->headers, draft->headers_bytes);
+        pens.message = at + draft->headers_bytes;
+        write_index_entry(&pens);
+    }
+    return body;
+}
+
+static PyObject *encode_drafts(struct batch *batch, PyObject *messages)
+{
+    PyObject *items = PySequence_Tuple(messages);
+    if (items == NULL)
+        return NULL;
+    batch->count = (size_t)PyTuple_GET_SIZE(items);
+    batch->message_bytes = 0;
+    PyObject *body = NULL;
+    struct exports *exports = NULL;
+    struct draft *drafts = PyMem_New(struct draft, batch->count);
+    if (drafts == NULL)
+        PyErr_NoMemory();
+    else if (make_drafts(batch, items, drafts, &exports) == 0)
+        body = write_drafts(batch, drafts);
+    PyMem_Free(drafts);
+    release_exports(exports);
+    Py_DECREF(items);
+    return body;
+}
+
+/* ---- the choice ------------------------------------------------------------------------ */
+
+static PyObject *encode_messages(struct batch *batch, PyObject *messages)
+{
+    if (PyList_CheckExact(messages) || PyTuple_CheckExact(messages)) {
+        PyObject *const *items = PySequence_Fast_ITEMS(messages);
+        batch->count = (size_t)PySequence_Fast_GET_SIZE(messages);
+        int plain = measure_plain(batch, items);
+        if (plain < 0)
+            return NULL;
+        if (plain > 0)
+            return encode_plain(batch, items);
+    }
+    return encode_drafts(batch, messages);
+}
+
+#endif

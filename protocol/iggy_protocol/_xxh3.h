@@ -1,0 +1,379 @@
+/*
+ * XXH3, 64 bits, seed 0, default secret: the checksum of a stored message.
+ *
+ * Inputs of up to 240 bytes are mixed with plain 64-bit arithmetic. Longer ones run through eight
+ * lanes of 64 bits, 64 input bytes (a stripe) at a time; that loop exists three times: portable
+ * ("scalar"), SSE2 and AVX2. The processor decides which one runs.
+ *
+ * This header knows neither messages nor Python.
+ */
+#ifndef IGGY_XXH3_H
+#define IGGY_XXH3_H
+
+#include "_batch_layout.h"
+
+#if defined(__GNUC__) && defined(__x86_64__)
+#define XXH3_HAS_X86 1
+#include <immintrin.h>
+#else
+#define XXH3_HAS_X86 0
+#endif
+
+#if defined(__GNUC__)
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE inline
+#endif
+
+/* ---- constants of the algorithm -------------------------------------------------------- */
+
+#define P32_1 0x9E3779B1u
+#define P32_2 0x85EBCA77u
+#define P32_3 0xC2B2AE3Du
+#define P64_1 0x9E3779B185EBCA87u
+#define P64_2 0xC2B2AE3D27D4EB4Fu
+#define P64_3 0x165667B19E3779F9u
+#define P64_4 0x85EBCA77C2B2AE63u
+#define P64_5 0x27D4EB2F165667C5u
+#define MIX_1 0x165667919E3779F9u
+#define MIX_2 0x9FB21C651E98DF25u
+
+enum {
+    SECRET_BYTES = 192,
+    STRIPE_BYTES = 64,
+    LANES = 8,
+    STRIPES_PER_BLOCK = (SECRET_BYTES - STRIPE_BYTES) / 8,
+    BLOCK_BYTES = STRIPE_BYTES * STRIPES_PER_BLOCK,
+    AT_SCRAMBLE_SECRET = SECRET_BYTES - STRIPE_BYTES,
+    AT_LAST_STRIPE_SECRET = SECRET_BYTES - STRIPE_BYTES - 7,
+    AT_MERGE_SECRET = 11,
+    AT_MIDDLE_TAIL_SECRET = 136 - 17,
+    PREFETCH_AHEAD = 384,
+};
+
+static const uint8_t SECRET[SECRET_BYTES] = {
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+};
+
+/* ---- building blocks ------------------------------------------------------------------- */
+
+static ALWAYS_INLINE uint64_t rotate_left(uint64_t value, int bits)
+{
+    return (value << bits) | (value >> (64 - bits));
+}
+
+static ALWAYS_INLINE uint64_t reverse_bytes(uint64_t value)
+{
+#if defined(__GNUC__)
+    return __builtin_bswap64(value);
+#else
+    value = ((value & 0x00FF00FF00FF00FFu) << 8) | ((value >> 8) & 0x00FF00FF00FF00FFu);
+    value = ((value & 0x0000FFFF0000FFFFu) << 16) | ((value >> 16) & 0x0000FFFF0000FFFFu);
+    return (value << 32) | (value >> 32);
+#endif
+}
+
+/* Multiply to 128 bits and fold the halves onto each other. */
+static ALWAYS_INLINE uint64_t multiply_fold(uint64_t left, uint64_t right)
+{
+#if defined(__SIZEOF_INT128__)
+    __extension__ typedef unsigned __int128 uint128;
+    uint128 product = (uint128)left * right;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    uint64_t low_low = (left & 0xFFFFFFFFu) * (right & 0xFFFFFFFFu);
+    uint64_t high_low = (left >> 32) * (right & 0xFFFFFFFFu);
+    uint64_t low_high = (left & 0xFFFFFFFFu) * (right >> 32);
+    uint64_t high_high = (left >> 32) * (right >> 32);
+    uint64_t cross = (low_low >> 32) + (high_low & 0xFFFFFFFFu) + low_high;
+    uint64_t upper = (high_low >> 32) + (cross >> 32) + high_high;
+    uint64_t lower = (cross << 32) | (low_low & 0xFFFFFFFFu);
+    return lower ^ upper;
+#endif
+}
+
+static ALWAYS_INLINE uint64_t avalanche(uint64_t hash)
+{
+    hash ^= hash >> 37;
+    hash *= MIX_1;
+    return hash ^ (hash >> 32);
+}
+
+static ALWAYS_INLINE uint64_t avalanche_tiny(uint64_t hash)
+{
+    hash ^= hash >> 33;
+    hash *= P64_2;
+    hash ^= hash >> 29;
+    hash *= P64_3;
+    return hash ^ (hash >> 32);
+}
+
+static ALWAYS_INLINE uint64_t mix_16(const uint8_t *input, const uint8_t *secret)
+{
+    return multiply_fold(load_u64(input) ^ load_u64(secret),
+                         load_u64(input + 8) ^ load_u64(secret + 8));
+}
+
+/* ---- up to 240 bytes ------------------------------------------------------------------- */
+
+static uint64_t xxh3_to_16(const uint8_t *input, size_t length)
+{
+    if (length > 8) {
+        uint64_t flip_low = load_u64(SECRET + 24) ^ load_u64(SECRET + 32);
+        uint64_t flip_high = load_u64(SECRET + 40) ^ load_u64(SECRET + 48);
+        uint64_t low = load_u64(input) ^ flip_low;
+        uint64_t high = load_u64(input + length - 8) ^ flip_high;
+        return avalanche(length + reverse_bytes(low) + high + multiply_fold(low, high));
+    }
+    if (length >= 4) {
+        uint64_t first = load_u32(input), last = load_u32(input + length - 4);
+        uint64_t hash = (last + (first << 32)) ^ load_u64(SECRET + 8) ^ load_u64(SECRET + 16);
+        hash ^= rotate_left(hash, 49) ^ rotate_left(hash, 24);
+        hash *= MIX_2;
+        hash ^= (hash >> 35) + length;
+        hash *= MIX_2;
+        return hash ^ (hash >> 28);
+    }
+    if (length > 0) {
+        uint32_t first = input[0], middle = input[length >> 1], last = input[length - 1];
+        uint32_t mixed = (first << 16) | (middle << 24) | last | ((uint32_t)length << 8);
+        return avalanche_tiny(mixed ^ load_u32(SECRET) ^ load_u32(SECRET + 4));
+    }
+    return avalanche_tiny(load_u64(SECRET + 56) ^ load_u64(SECRET + 64));
+}
+
+/* 17 to 128 bytes: pairs of 16 bytes from both ends, which may overlap in the middle. */
+static uint64_t xxh3_to_128(const uint8_t *input, size_t length)
+{
+    uint64_t hash = length * P64_1;
+    const uint8_t *end = input + length;
+    if (length > 96)
+        hash += mix_16(input + 48, SECRET + 96) + mix_16(end - 64, SECRET + 112);
+    if (length > 64)
+        hash += mix_16(input + 32, SECRET + 64) + mix_16(end - 48, SECRET + 80);
+    if (length > 32)
+        hash += mix_16(input + 16, SECRET + 32) + mix_16(end - 32, SECRET + 48);
+    hash += mix_16(input, SECRET) + mix_16(end - 16, SECRET + 16);
+    return avalanche(hash);
+}
+
+static uint64_t xxh3_to_240(const uint8_t *input, size_t length)
+{
+    uint64_t hash = length * P64_1;
+    uint64_t tail = mix_16(input + length - 16, SECRET + AT_MIDDLE_TAIL_SECRET);
+    size_t rounds = length / 16;
+    for (size_t round = 0; round < 8; round++)
+        hash += mix_16(input + 16 * round, SECRET + 16 * round);
+    for (size_t round = 8; round < rounds; round++)
+        tail += mix_16(input + 16 * round, SECRET + 16 * (round - 8) + 3);
+    return avalanche(avalanche(hash) + tail);
+}
+
+/* ---- more than 240 bytes: the lanes ---------------------------------------------------- */
+
+static const uint64_t FIRST_LANES[LANES] = {
+    P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1,
+};
+
+static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
+{
+    uint64_t hash = length * P64_1;
+    for (size_t pair = 0; pair < LANES / 2; pair++) {
+        const uint8_t *secret = SECRET + AT_MERGE_SECRET + 16 * pair;
+        hash += multiply_fold(lanes[2 * pair] ^ load_u64(secret),
+                              lanes[2 * pair + 1] ^ load_u64(secret + 8));
+    }
+    return avalanche(hash);
+}
+
+/*
+ * The walk over a long input is the same on every level. A level brings a type `lanes_LEVEL` and
+ * two steps: accumulate_LEVEL (one stripe) and scramble_LEVEL (end of a block).
+ */
+#define XXH3_DEFINE_LONG(LEVEL, ATTRIBUTE)                                                         \
+    ATTRIBUTE static uint64_t xxh3_long_##LEVEL(const uint8_t *input, size_t length)               \
+    {                                                                                              \
+        struct lanes_##LEVEL lanes;                                                                \
+        uint64_t result[LANES];                                                                    \
+        memcpy(&lanes, FIRST_LANES, sizeof lanes);                                                 \
+        const uint8_t *at = input;                                                                 \
+        size_t blocks = (length - 1) / BLOCK_BYTES;                                                \
+        for (size_t block = 0; block < blocks; block++) {                                          \
+            for (size_t stripe = 0; stripe < STRIPES_PER_BLOCK; stripe++, at += STRIPE_BYTES) {    \
+                PREFETCH((uintptr_t)at + PREFETCH_AHEAD);                                          \
+                accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                               \
+            }                                                                                      \
+            scramble_##LEVEL(&lanes);                                                              \
+        }                                                                                          \
+        size_t stripes = (length - 1 - BLOCK_BYTES * blocks) / STRIPE_BYTES;                       \
+        for (size_t stripe = 0; stripe < stripes; stripe++, at += STRIPE_BYTES)                    \
+            accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                                   \
+        accumulate_##LEVEL(&lanes, input + length - STRIPE_BYTES, SECRET + AT_LAST_STRIPE_SECRET); \
+        memcpy(result, &lanes, sizeof result);                                                     \
+        return merge_lanes(result, length);                                                        \
+    }
+
+/* Portable. */
+
+struct lanes_scalar {
+    uint64_t value[LANES];
+};
+
+static ALWAYS_INLINE void accumulate_scalar(struct lanes_scalar *lanes, const uint8_t *input,
+                                            const uint8_t *secret)
+{
+    for (size_t lane = 0; lane < LANES; lane++) {
+        uint64_t data = load_u64(input + 8 * lane);
+        uint64_t keyed = data ^ load_u64(secret + 8 * lane);
+        lanes->value[lane ^ 1] += data;
+        lanes->value[lane] += (keyed & 0xFFFFFFFFu) * (keyed >> 32);
+    }
+}
+
+static ALWAYS_INLINE void scramble_scalar(struct lanes_scalar *lanes)
+{
+    for (size_t lane = 0; lane < LANES; lane++) {
+        uint64_t value = lanes->value[lane];
+        value ^= value >> 47;
+        value ^= load_u64(SECRET + AT_SCRAMBLE_SECRET + 8 * lane);
+        lanes->value[lane] = value * P32_1;
+    }
+}
+
+XXH3_DEFINE_LONG(scalar, )
+
+#if XXH3_HAS_X86
+
+/* Left alone, the compiler loads the input twice to save an instruction, but loads are scarce. */
+#define KEEP_IN_REGISTER(vector) __asm__("" : "+x"(vector))
+
+/* SSE2: two lanes per register, four registers. */
+
+struct lanes_sse2 {
+    __m128i value[4];
+};
+
+static ALWAYS_INLINE void accumulate_sse2(struct lanes_sse2 *lanes, const uint8_t *input,
+                                          const uint8_t *secret)
+{
+    for (size_t i = 0; i < 4; i++) {
+        __m128i data = _mm_loadu_si128((const __m128i *)(const void *)(input + 16 * i));
+        __m128i key = _mm_loadu_si128((const __m128i *)(const void *)(secret + 16 * i));
+        KEEP_IN_REGISTER(data);
+        __m128i keyed = _mm_xor_si128(data, key);
+        __m128i product = _mm_mul_epu32(keyed, _mm_srli_epi64(keyed, 32));
+        __m128i swapped = _mm_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
+        lanes->value[i] = _mm_add_epi64(lanes->value[i], _mm_add_epi64(product, swapped));
+    }
+}
+
+static ALWAYS_INLINE void scramble_sse2(struct lanes_sse2 *lanes)
+{
+    const __m128i prime = _mm_set1_epi32((int)P32_1);
+    for (size_t i = 0; i < 4; i++) {
+        const uint8_t *secret = SECRET + AT_SCRAMBLE_SECRET + 16 * i;
+        __m128i value = lanes->value[i];
+        value = _mm_xor_si128(value, _mm_srli_epi64(value, 47));
+        value = _mm_xor_si128(value, _mm_loadu_si128((const __m128i *)(const void *)secret));
+        __m128i low = _mm_mul_epu32(value, prime);
+        __m128i high = _mm_mul_epu32(_mm_srli_epi64(value, 32), prime);
+        lanes->value[i] = _mm_add_epi64(low, _mm_slli_epi64(high, 32));
+    }
+}
+
+XXH3_DEFINE_LONG(sse2, )
+
+/* AVX2: four lanes per register, two registers. */
+
+#define WITH_AVX2 __attribute__((target("avx2")))
+
+struct lanes_avx2 {
+    __m256i value[2];
+};
+
+WITH_AVX2 static ALWAYS_INLINE void accumulate_avx2(struct lanes_avx2 *lanes, const uint8_t *input,
+                                                    const uint8_t *secret)
+{
+    for (size_t i = 0; i < 2; i++) {
+        __m256i data = _mm256_loadu_si256((const __m256i *)(const void *)(input + 32 * i));
+        __m256i key = _mm256_loadu_si256((const __m256i *)(const void *)(secret + 32 * i));
+        KEEP_IN_REGISTER(data);
+        __m256i keyed = _mm256_xor_si256(data, key);
+        __m256i product = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
+        __m256i swapped = _mm256_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
+        lanes->value[i] = _mm256_add_epi64(lanes->value[i], _mm256_add_epi64(product, swapped));
+    }
+}
+
+WITH_AVX2 static ALWAYS_INLINE void scramble_avx2(struct lanes_avx2 *lanes)
+{
+    const __m256i prime = _mm256_set1_epi32((int)P32_1);
+    for (size_t i = 0; i < 2; i++) {
+        const uint8_t *secret = SECRET + AT_SCRAMBLE_SECRET + 32 * i;
+        __m256i value = lanes->value[i];
+        value = _mm256_xor_si256(value, _mm256_srli_epi64(value, 47));
+        value = _mm256_xor_si256(value, _mm256_loadu_si256((const __m256i *)(const void *)secret));
+        __m256i low = _mm256_mul_epu32(value, prime);
+        __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(value, 32), prime);
+        lanes->value[i] = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
+    }
+}
+
+XXH3_DEFINE_LONG(avx2, WITH_AVX2)
+
+#endif /* XXH3_HAS_X86 */
+
+/* ---- levels ---------------------------------------------------------------------------- */
+
+typedef uint64_t hash_long(const uint8_t *input, size_t length);
+
+struct xxh3_level {
+    const char *name;
+    hash_long *function;
+};
+
+/* From the slowest to the fastest. */
+static const struct xxh3_level XXH3_LEVELS[] = {
+    {"scalar", xxh3_long_scalar},
+#if XXH3_HAS_X86
+    {"sse2", xxh3_long_sse2},
+    {"avx2", xxh3_long_avx2},
+#endif
+};
+
+static size_t xxh3_levels_here(void)
+{
+    size_t known = sizeof XXH3_LEVELS / sizeof XXH3_LEVELS[0];
+#if XXH3_HAS_X86
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2"))
+        return known - 1;
+#endif
+    return known;
+}
+
+static hash_long *xxh3_long = xxh3_long_scalar;
+
+static inline uint64_t xxh3(const uint8_t *input, size_t length)
+{
+    if (length > 240)
+        return xxh3_long(input, length);
+    if (length > 128)
+        return xxh3_to_240(input, length);
+    if (length > 16)
+        return xxh3_to_128(input, length);
+    return xxh3_to_16(input, length);
+}
+
+#endif

@@ -1,0 +1,293 @@
+"""Message batches: build them, check them, stamp them, read them in place.
+
+The work over bytes is done twice, in C (``_batch``) and in Python (``batch_python``), with the
+same results. This module picks one of the two when it is imported, gives its functions names and
+keywords, and turns its status numbers and plain exceptions into the errors of this package.
+
+It knows no commands and no connections. ``IGGY_NO_EXTENSIONS=1`` is the only thing it asks of the
+environment.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from iggy_protocol import batch_python
+from iggy_protocol.codes import StatusCode
+from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
+from iggy_protocol.message_view import HEADER, Header, flat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from iggy_protocol._batch import MessageView
+    from iggy_protocol.layout import Buffer
+    from iggy_protocol.model.message import NewMessage
+
+__all__ = [
+    "BATCH_IMPLEMENTATION",
+    "BatchShape",
+    "MessageBatch",
+    "MessageView",
+    "allocate",
+    "checksum",
+    "encode_messages",
+    "index_entries",
+    "inspect_send",
+    "stamp",
+]
+
+
+def _choose(environment: Mapping[str, str]) -> tuple[Any, Literal["c", "python"]]:
+    """Take the extension if it is built and not switched off, else its twin."""
+    if environment.get("IGGY_NO_EXTENSIONS") != "1":
+        try:
+            from iggy_protocol import _batch
+        except ImportError:
+            pass
+        else:
+            return _batch, "c"
+    return batch_python, "python"
+
+
+BATCH_IMPLEMENTATION: Literal["c", "python"]
+if TYPE_CHECKING:
+    from iggy_protocol import _batch as _twin
+else:
+    _twin, BATCH_IMPLEMENTATION = _choose(os.environ)
+    MessageView = _twin.MessageView
+
+
+class BatchShape(NamedTuple):
+    """Where the parts of a valid SendMessages body lie, in bytes from its start.
+
+    Attributes:
+        messages_count: how many messages there are.
+        topic_at: start of the topic identifier; the stream identifier starts at 4.
+        partitioning_at: start of the partitioning.
+        indexes_at: start of the index table.
+        messages_at: start of the messages, which reach to the end of the body.
+        missing_ids: how many messages ask for an id; each needs 16 random bytes.
+    """
+
+    messages_count: int
+    topic_at: int
+    partitioning_at: int
+    indexes_at: int
+    messages_at: int
+    missing_ids: int
+
+
+# Why a server refuses a body. The number stands for a byte in the first three, else for a message.
+_REASONS: Mapping[int, str] = {
+    StatusCode.INVALID_COMMAND: "the metadata cannot be read from byte {} on",
+    StatusCode.INVALID_IDENTIFIER: "there is no valid identifier at byte {}",
+    StatusCode.INVALID_MESSAGES_COUNT: "the count at byte {} announces no messages",
+    StatusCode.TOO_BIG_USER_HEADERS: "message {} has too many bytes of user headers",
+    StatusCode.TOO_BIG_MESSAGE_PAYLOAD: "message {} has too large a payload",
+    StatusCode.NON_ZERO_OFFSET: "index entry {} has an offset, which only a server assigns",
+    StatusCode.NON_ZERO_TIMESTAMP: "index entry {} has a timestamp, which only a server assigns",
+    StatusCode.MISSING_INDEX: "message {} does not lie between the ends its index entries give",
+    StatusCode.INVALID_MESSAGES_SIZE: "message {} ends before its index entry says so",
+    StatusCode.INVALID_OFFSET: "message {} has a smaller offset than the one before it",
+    StatusCode.CANNOT_READ_INDEX_POSITION: "index entry {} ends before the one before it",
+}
+_BYTE_IS_TO_BLAME = frozenset(
+    {
+        StatusCode.INVALID_COMMAND,
+        StatusCode.INVALID_IDENTIFIER,
+        StatusCode.INVALID_MESSAGES_COUNT,
+    }
+)
+
+
+@contextmanager
+def _local_errors() -> Iterator[None]:
+    """Turn the refusals of a twin into our own error; wrong types stay TypeErrors."""
+    try:
+        yield
+    except (OverflowError, ValueError) as error:
+        raise LocalProtocolError(str(error)) from error
+
+
+def inspect_send(body: Buffer) -> BatchShape:
+    """Check a whole SendMessages body as a server does, and find its parts.
+
+    Args:
+        body: the payload of the request frame.
+
+    Returns:
+        Where everything is; every message may now be stored as it lies.
+
+    Raises:
+        InvalidBatch: the body must not be stored; ``status`` is what the client is told.
+    """
+    status, where, *shape = _twin.inspect(body)
+    if status == 0:
+        return BatchShape._make(shape)
+    reason = _REASONS[status].format(where)
+    if status in _BYTE_IS_TO_BLAME:
+        raise InvalidBatch(reason, status=status, offset=where)
+    raise InvalidBatch(reason, status=status, message_index=where)
+
+
+def encode_messages(
+    metadata: bytes,
+    messages: Sequence[Buffer | NewMessage],
+    *,
+    origin_timestamp_us: int,
+    headroom: int = 0,
+) -> bytearray:
+    """Build the body of a SendMessages request in one allocation.
+
+    Args:
+        metadata: everything before the index table, its length and the message count included.
+        messages: payloads, or ``NewMessage``s where one needs an id, headers or its own time.
+        origin_timestamp_us: the producer's clock, for messages that bring no time of their own.
+        headroom: zero bytes to leave free in front, at most 4096.
+
+    Raises:
+        LocalProtocolError: a number does not fit its field, or a size is above its limit.
+        TypeError: an item is neither bytes-like nor a ``NewMessage``.
+    """
+    with _local_errors():
+        return _twin.encode(metadata, messages, origin_timestamp_us, headroom)
+
+
+def stamp(
+    messages: bytearray | memoryview, *, base_offset: int, timestamp_us: int, random: Buffer
+) -> int:
+    """Make received messages ready to be stored, in place.
+
+    Args:
+        messages: the messages of a body that was inspected.
+        base_offset: offset of the first message; the others follow it.
+        timestamp_us: the server's clock.
+        random: 16 bytes for each missing id, from a good source.
+
+    Returns:
+        How many messages were stamped.
+
+    Raises:
+        LocalProtocolError: a message is cut, the random bytes are too few, or the offsets end.
+    """
+    with _local_errors():
+        return _twin.stamp(messages, base_offset, timestamp_us, random)
+
+
+def index_entries(messages: Buffer, *, relative_offset: int, position: int) -> bytearray:
+    """Make the index entries of stamped messages that are appended to a segment.
+
+    Args:
+        messages: stamped messages.
+        relative_offset: offset of the first one, counted from the start of the segment.
+        position: byte of the log at which the first one will start.
+
+    Raises:
+        LocalProtocolError: a message is cut, or the segment leaves the range of 32 bits.
+    """
+    with _local_errors():
+        return _twin.index_entries(messages, relative_offset, position)
+
+
+def checksum(data: Buffer) -> int:
+    """Compute XXH3-64 as stored messages carry it, over their bytes 8 to the end."""
+    return _twin.checksum(data)
+
+
+def allocate(size: int) -> bytearray:
+    """Make a buffer to receive into; its content is undefined until it was written.
+
+    With the extension a large buffer takes no memory before bytes arrive, so that a peer cannot
+    fill ours by announcing a frame.
+    """
+    return _twin.allocate(size)
+
+
+class MessageBatch:
+    """Messages back to back in a buffer, read in place.
+
+    The buffer must not change while the batch is in use. Views hold it: a bytearray cannot be
+    resized, a memoryview not released, while one of them is alive. Batches are equal when their
+    bytes are.
+    """
+
+    __slots__ = ("_buffer", "_count")
+
+    def __init__(self, buffer: Buffer) -> None:
+        """Check that the buffer holds whole messages and nothing else.
+
+        Args:
+            buffer: messages as a poll brings them or as a log stores them.
+
+        Raises:
+            TruncatedField: the last message is cut.
+        """
+        self._buffer = buffer
+        self._count, whole = _twin.measure(buffer)
+        if whole < self.nbytes:
+            raise _explain_cut(flat(buffer)[whole:], self._count, whole)
+
+    @property
+    def buffer(self) -> Buffer:
+        """The bytes of all messages."""
+        return self._buffer
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all messages, headers included."""
+        return memoryview(self._buffer).nbytes
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[MessageView]:
+        return _twin.walk(self._buffer)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, MessageBatch):
+            return NotImplemented
+        return self._buffer == other._buffer
+
+    __hash__ = None  # type: ignore[assignment]  # the buffer may be a mutable one
+
+    def __repr__(self) -> str:
+        return f"<MessageBatch of {len(self)} messages in {self.nbytes} bytes>"
+
+    def payloads(self) -> list[bytes]:
+        """Copy all payloads in one go."""
+        return _twin.payloads(self._buffer)
+
+    def verify(self) -> None:
+        """Recompute every checksum.
+
+        Raises:
+            InvalidField: a message is not what was stored; ``field`` names it.
+        """
+        damaged = _twin.verify(self._buffer)
+        if damaged >= 0:
+            sizes = (message.size for message in self)
+            raise InvalidField(
+                f"message {damaged} does not match its checksum",
+                field=f"messages.{damaged}.checksum",
+                offset=sum(size for size, _ in zip(sizes, range(damaged), strict=False)),
+            )
+
+
+def _explain_cut(tail: memoryview, index: int, offset: int) -> TruncatedField:
+    """Say which field of the last message ends too early."""
+    field, at, need = "header", 0, HEADER.size
+    if len(tail) >= HEADER.size:
+        header = Header._make(HEADER.unpack_from(tail))
+        field, at, need = "payload", HEADER.size, header.payload_length
+        if len(tail) - at >= need:
+            field, at, need = "user_headers", at + need, header.user_headers_length
+    return TruncatedField(
+        f"message {index} is cut inside its {field.replace('_', ' ')}",
+        field=f"messages.{index}.{field}",
+        offset=offset + at,
+        need=need,
+        have=len(tail) - at,
+    )

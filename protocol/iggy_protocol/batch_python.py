@@ -1,0 +1,379 @@
+"""The batch work in pure Python: the twin of ``_batch``, with the same names and results.
+
+It runs where the C extension is missing or switched off, and it is the readable statement of what
+the extension does. Problems in a peer's bytes come back as numbers, problems of the caller as
+TypeError, OverflowError, ValueError or BufferError; ``batch`` turns both into typed errors.
+
+This module knows how messages lie in a buffer. It knows no commands and no connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from iggy_protocol.codes import StatusCode
+from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.message_view import (
+    HEADER,
+    Header,
+    MessageView,
+    flat,
+    header_at,
+    headers_of,
+    message_checksum,
+    walk,
+)
+from iggy_protocol.model.message import (
+    INDEX_ENTRY,
+    PAYLOAD_BYTES_MAX,
+    USER_HEADERS_BYTES_MAX,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iggy_protocol.layout import Buffer
+    from iggy_protocol.model.message import NewMessage
+
+__all__ = [
+    "MessageView",
+    "allocate",
+    "checksum",
+    "encode",
+    "index_entries",
+    "inspect",
+    "measure",
+    "payloads",
+    "stamp",
+    "verify",
+    "walk",
+]
+
+_ENTRY, _ = derive_struct(INDEX_ENTRY)
+_ID_BYTES = 16
+_NO_ID = bytes(_ID_BYTES)
+
+# Where stamping writes: id, offset and timestamp follow each other, the checksum stands first.
+_CHECKSUM, _ID, _OFFSET, _TIMESTAMP = slice(0, 8), slice(8, 24), slice(24, 32), slice(32, 40)
+
+_HEADROOM_BYTES_MAX = 4096
+# The frame's length field is a u32 and counts the four bytes of the command code as well.
+_BODY_BYTES_MAX = 2**32 - 1 - 4
+
+
+# ---- arguments
+
+
+def _integer(value: object, name: str) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+    return value
+
+
+def _unsigned(value: object, name: str, size: int) -> int:
+    number = _integer(value, name)
+    if not 0 <= number < 1 << 8 * size:
+        raise OverflowError(f"{name} does not fit into {8 * size} bits")
+    return number
+
+
+def checksum(data: Buffer, /) -> int:
+    """XXH3-64 with seed 0 and the default secret."""
+    return xxh3_64_intdigest(flat(data))
+
+
+def allocate(size: int, /) -> bytearray:
+    """Make a bytearray whose content does not matter; the extension leaves it unset."""
+    return bytearray(_integer(size, "size"))
+
+
+# ---- encoding
+
+
+def encode(
+    metadata: bytes,
+    messages: Sequence[Buffer | NewMessage],
+    origin_timestamp_us: int,
+    headroom: int,
+    /,
+) -> bytearray:
+    """Build a request body: headroom, metadata, index entries, messages."""
+    batch_origin_us = _unsigned(origin_timestamp_us, "origin timestamp", 8)
+    if not 0 <= _integer(headroom, "headroom") <= _HEADROOM_BYTES_MAX:
+        raise ValueError(f"headroom must be between 0 and {_HEADROOM_BYTES_MAX} bytes")
+    prefix = flat(metadata)
+    entries: list[bytes] = []
+    parts: list[bytes | memoryview] = []
+    position = 0
+    for index, item in enumerate(messages):
+        payload, id_number, user_headers, origin_us = _draft(index, item, batch_origin_us)
+        _check_limits(index, len(payload), len(user_headers))
+        position += HEADER.size + len(payload) + len(user_headers)
+        if len(prefix) + _ENTRY.size * (index + 1) + position > _BODY_BYTES_MAX:
+            raise ValueError(f"the batch is above the limit of {_BODY_BYTES_MAX} bytes")
+        entries.append(_ENTRY.pack(0, position, 0))
+        sizes = len(user_headers), len(payload)
+        parts.append(HEADER.pack(0, id_number, 0, 0, origin_us, *sizes, 0))
+        parts += payload, user_headers
+    return bytearray().join([bytes(headroom), prefix, *entries, *parts])
+
+
+def _draft(
+    index: int, item: Any, batch_origin_us: int
+) -> tuple[memoryview, bytes, memoryview, int]:
+    """Take one item apart into payload, id, user headers and origin timestamp."""
+    if not isinstance(item, tuple):
+        return _part(index, item, "payload"), _NO_ID, memoryview(b""), batch_origin_us
+    if len(item) != 4:
+        raise TypeError(
+            f"message {index}: a message must be a payload or a tuple of payload, id, "
+            "user headers and origin timestamp"
+        )
+    payload = _part(index, item[0], "payload")
+    id_number = _unsigned(item[1], f"message {index}: id", _ID_BYTES)
+    user_headers = _part(index, item[2], "user headers")
+    origin_us = batch_origin_us
+    if item[3] is not None:
+        origin_us = _unsigned(item[3], f"message {index}: origin timestamp", 8)
+    return payload, id_number.to_bytes(_ID_BYTES, "little"), user_headers, origin_us
+
+
+def _part(index: int, value: Any, name: str) -> memoryview:
+    try:
+        return flat(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"message {index}: {name} must be bytes-like, not {kind}") from None
+
+
+def _check_limits(index: int, payload_bytes: int, user_headers_bytes: int) -> None:
+    if payload_bytes > PAYLOAD_BYTES_MAX:
+        raise ValueError(
+            f"message {index}: payload of {payload_bytes} bytes is above the limit of "
+            f"{PAYLOAD_BYTES_MAX}"
+        )
+    if user_headers_bytes > USER_HEADERS_BYTES_MAX:
+        raise ValueError(
+            f"message {index}: user headers of {user_headers_bytes} bytes are above the limit of "
+            f"{USER_HEADERS_BYTES_MAX}"
+        )
+
+
+# ---- validation of a SendMessages body
+
+
+class _Refused(Exception):
+    """A body that must not be stored, and the message or byte to blame."""
+
+    def __init__(self, status: StatusCode, where: int) -> None:
+        super().__init__(status, where)
+        self.answer = (int(status), where, 0, 0, 0, 0, 0, 0)
+
+
+class _Metadata(NamedTuple):
+    messages_count: int
+    topic_at: int
+    partitioning_at: int
+    indexes_at: int
+    messages_at: int
+
+
+def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]:
+    """Check a SendMessages body in the order in which a server reports problems.
+
+    Returns:
+        status, where, count, topic_at, partitioning_at, indexes_at, messages_at, missing_ids.
+        A status other than 0 refuses the body; ``where`` is then the byte (3, 6, 4009) or the
+        message to blame, and the rest is 0.
+    """
+    memory = flat(body)
+    try:
+        metadata = _inspect_metadata(memory)
+        missing_ids = _inspect_messages(
+            memory[metadata.indexes_at : metadata.messages_at], memory[metadata.messages_at :]
+        )
+    except _Refused as refused:
+        return refused.answer
+    return 0, 0, *metadata, missing_ids
+
+
+def _inspect_metadata(memory: memoryview) -> _Metadata:
+    """Read everything before the index table."""
+    if len(memory) < 4:
+        raise _Refused(StatusCode.INVALID_COMMAND, 0)
+    end = 4 + int.from_bytes(memory[:4], "little")
+    if end > len(memory):
+        raise _Refused(StatusCode.INVALID_COMMAND, 0)
+    topic_at = _skip_identifier(memory, 4, end)
+    partitioning_at = _skip_identifier(memory, topic_at, end)
+    count_at = _skip_partitioning(memory, partitioning_at, end)
+    if end - count_at < 4:
+        raise _Refused(StatusCode.INVALID_COMMAND, count_at)
+    count = int.from_bytes(memory[count_at : count_at + 4], "little")
+    messages_at = end + _ENTRY.size * count
+    if messages_at > len(memory):
+        raise _Refused(StatusCode.INVALID_COMMAND, count_at)
+    if count == 0:
+        raise _Refused(StatusCode.INVALID_MESSAGES_COUNT, count_at)
+    return _Metadata(count, topic_at, partitioning_at, end, messages_at)
+
+
+def _skip_tagged(memory: memoryview, at: int, end: int) -> tuple[int, int, int]:
+    """Read a kind, a length and a value; the place after them is beyond the end if they are cut."""
+    if end - at < 2:
+        return 0, 0, end + 1
+    kind, length = memory[at], memory[at + 1]
+    return kind, length, at + 2 + length
+
+
+def _skip_identifier(memory: memoryview, at: int, end: int) -> int:
+    kind, length, after = _skip_tagged(memory, at, end)
+    is_number, is_name = (kind == 1 and length == 4), (kind == 2 and length > 0)
+    if after > end or not (is_number or is_name):
+        raise _Refused(StatusCode.INVALID_IDENTIFIER, at)
+    return after
+
+
+def _skip_partitioning(memory: memoryview, at: int, end: int) -> int:
+    kind, length, after = _skip_tagged(memory, at, end)
+    if after > end or not ((kind, length) in ((1, 0), (2, 4)) or kind == 3):
+        raise _Refused(StatusCode.INVALID_COMMAND, at)
+    return after
+
+
+def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
+    """Walk index entries and messages side by side; return how many ids are missing."""
+    start = last_position = last_offset = missing_ids = 0
+    first_loose: int | None = None
+    last = len(indexes) // _ENTRY.size - 1
+    for index, (offset, position, timestamp_us) in enumerate(_ENTRY.iter_unpack(indexes)):
+        if offset:
+            raise _Refused(StatusCode.NON_ZERO_OFFSET, index)
+        if timestamp_us:
+            raise _Refused(StatusCode.NON_ZERO_TIMESTAMP, index)
+        # The last message reaches to the end of the body, whatever its entry says.
+        end = len(messages) if index == last else position
+        header = _inspect_message(index, messages, start, end)
+        if header.offset < last_offset:
+            raise _Refused(StatusCode.INVALID_OFFSET, index)
+        if position < last_position:
+            raise _Refused(StatusCode.CANNOT_READ_INDEX_POSITION, index)
+        if start + header.message_bytes != end and first_loose is None:
+            first_loose = index
+        missing_ids += header.id == _NO_ID
+        start, last_position, last_offset = position, position, header.offset
+    # Spans lie back to back, so the sizes add up exactly when no span has bytes to spare.
+    if first_loose is not None:
+        raise _Refused(StatusCode.INVALID_MESSAGES_SIZE, first_loose)
+    return missing_ids
+
+
+def _inspect_message(index: int, messages: memoryview, start: int, end: int) -> Header:
+    header = header_at(messages, start, end) if end <= len(messages) else None
+    if header is None:
+        raise _Refused(StatusCode.MISSING_INDEX, index)
+    if header.payload_length > PAYLOAD_BYTES_MAX:
+        raise _Refused(StatusCode.TOO_BIG_MESSAGE_PAYLOAD, index)
+    if header.user_headers_length > USER_HEADERS_BYTES_MAX:
+        raise _Refused(StatusCode.TOO_BIG_USER_HEADERS, index)
+    return header
+
+
+# ---- stamping and storing
+
+
+def stamp(
+    messages: bytearray | memoryview,
+    base_offset: int,
+    timestamp_us: int,
+    random: Buffer,
+    /,
+) -> int:
+    """Write offsets, timestamp, missing ids and checksums in place; return the count.
+
+    On ValueError the messages before the one to blame are already stamped.
+    """
+    first_offset = _unsigned(base_offset, "base offset", 8)
+    timestamp = _unsigned(timestamp_us, "timestamp", 8).to_bytes(8, "little")
+    entropy = flat(random)
+    memory = flat(messages)
+    if memory.readonly:
+        raise BufferError("the messages are read-only")
+    at = count = 0
+    while at < len(memory):
+        header = header_at(memory, at, len(memory))
+        if header is None:
+            raise ValueError(f"message {count} does not fit into the bytes given")
+        if first_offset + count >= 1 << 64:
+            raise ValueError(f"message {count}: offset does not fit into 64 bits")
+        message = memory[at : at + header.message_bytes]
+        if header.id == _NO_ID:
+            if len(entropy) < _ID_BYTES:
+                raise ValueError(f"message {count} needs an id, but no random bytes are left")
+            message[_ID] = _random_id(entropy)
+            entropy = entropy[_ID_BYTES:]
+        message[_OFFSET] = (first_offset + count).to_bytes(8, "little")
+        message[_TIMESTAMP] = timestamp
+        message[_CHECKSUM] = message_checksum(message).to_bytes(8, "little")
+        at += len(message)
+        count += 1
+    return count
+
+
+def _random_id(entropy: memoryview) -> bytes:
+    """Turn 16 random bytes into a UUID of version 4, in text order."""
+    made = bytearray(entropy[:_ID_BYTES])
+    made[6] = made[6] & 0x0F | 0x40
+    made[8] = made[8] & 0x3F | 0x80
+    return bytes(made)
+
+
+def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> bytearray:
+    """Make the stored index entries of messages that are appended at a position of a log."""
+    first_offset = _unsigned(relative_offset, "relative offset", 8)
+    start = _unsigned(position, "position", 8)
+    memory = flat(messages)
+    headers = list(headers_of(memory))
+    last_offset = first_offset + max(len(headers) - 1, 0)
+    if last_offset >= 1 << 32 or start + len(memory) >= 1 << 32:
+        raise ValueError("an offset or position does not fit into 32 bits")
+    entries = bytearray()
+    for index, (at, header) in enumerate(headers):
+        end = start + at + header.message_bytes
+        entries += _ENTRY.pack(first_offset + index, end, header.timestamp_us)
+    return entries
+
+
+# ---- reading
+
+
+def measure(messages: Buffer, /) -> tuple[int, int]:
+    """Count whole messages and the bytes they occupy."""
+    memory = flat(messages)
+    count = whole = 0
+    while (header := header_at(memory, whole, len(memory))) is not None:
+        count += 1
+        whole += header.message_bytes
+    return count, whole
+
+
+def verify(messages: Buffer, /) -> int:
+    """Find the first message whose checksum does not hold, or that is cut; -1 if none."""
+    memory = flat(messages)
+    at = count = 0
+    while at < len(memory):
+        header = header_at(memory, at, len(memory))
+        if header is None:
+            return count
+        if message_checksum(memory[at : at + header.message_bytes]) != header.checksum:
+            return count
+        at += header.message_bytes
+        count += 1
+    return -1
+
+
+def payloads(messages: Buffer, /) -> list[bytes]:
+    """Copy all payloads; ValueError at a cut tail."""
+    return [bytes(view.payload) for view in walk(messages)]

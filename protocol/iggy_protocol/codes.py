@@ -1,0 +1,84 @@
+"""The numbers of the wire: command codes, and the door to the table of statuses.
+
+Owns the code of every command and the lookup of a status by its number. The statuses themselves
+are literal data in ``status_table``; import them from here. Knows no layouts.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+from iggy_protocol.status_table import STATUSES, Status, StatusCode, StatusGroup
+
+__all__ = ["STATUSES", "CommandCode", "Status", "StatusCode", "StatusGroup", "status"]
+
+
+@unique
+class CommandCode(IntEnum):
+    """What a request asks for: the second word of its frame."""
+
+    PING = 1
+    GET_STATS = 10
+    GET_SNAPSHOT = 11
+    GET_CLUSTER_METADATA = 12
+    GET_ME = 20
+    GET_CLIENT = 21
+    GET_CLIENTS = 22
+    GET_USER = 31
+    GET_USERS = 32
+    CREATE_USER = 33
+    DELETE_USER = 34
+    UPDATE_USER = 35
+    UPDATE_PERMISSIONS = 36
+    CHANGE_PASSWORD = 37
+    LOGIN_USER = 38
+    LOGOUT_USER = 39
+    GET_PERSONAL_ACCESS_TOKENS = 41
+    CREATE_PERSONAL_ACCESS_TOKEN = 42
+    DELETE_PERSONAL_ACCESS_TOKEN = 43
+    LOGIN_WITH_PERSONAL_ACCESS_TOKEN = 44
+    POLL_MESSAGES = 100
+    SEND_MESSAGES = 101
+    FLUSH_UNSAVED_BUFFER = 102
+    GET_CONSUMER_OFFSET = 120
+    STORE_CONSUMER_OFFSET = 121
+    DELETE_CONSUMER_OFFSET = 122
+    GET_STREAM = 200
+    GET_STREAMS = 201
+    CREATE_STREAM = 202
+    DELETE_STREAM = 203
+    UPDATE_STREAM = 204
+    PURGE_STREAM = 205
+    GET_TOPIC = 300
+    GET_TOPICS = 301
+    CREATE_TOPIC = 302
+    DELETE_TOPIC = 303
+    UPDATE_TOPIC = 304
+    PURGE_TOPIC = 305
+    CREATE_PARTITIONS = 402
+    DELETE_PARTITIONS = 403
+    DELETE_SEGMENTS = 503
+    GET_CONSUMER_GROUP = 600
+    GET_CONSUMER_GROUPS = 601
+    CREATE_CONSUMER_GROUP = 602
+    DELETE_CONSUMER_GROUP = 603
+    JOIN_CONSUMER_GROUP = 604
+    LEAVE_CONSUMER_GROUP = 605
+
+
+def status(code: int) -> Status:
+    """Look up what a status means.
+
+    A code that nobody defined keeps its number and takes its meaning from code 1.
+    """
+    known = STATUSES.get(code)
+    if known is not None:
+        return known
+    generic = STATUSES[StatusCode.ERROR]
+    return Status(
+        code=code,
+        name=generic.name,
+        meaning=generic.meaning,
+        group=generic.group,
+        retriable=generic.retriable,
+    )

@@ -1,0 +1,215 @@
+"""Messages: sending a batch, polling, flushing.
+
+The bodies of SendMessages and PolledMessages are whole batches. Only their few head fields go
+through a layout; the messages themselves stay bytes, walked and checked by ``batch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from iggy_protocol import batch
+from iggy_protocol.batch import MessageBatch
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.errors import INVALID_COMMAND, INVALID_IDENTIFIER, InvalidBatch, TruncatedField
+from iggy_protocol.fields import Record
+from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.framing import HeadroomBuffer
+from iggy_protocol.framing.classic import REQUEST_HEADROOM
+from iggy_protocol.layout import Buffer, Layout
+from iggy_protocol.model.identifier import Consumer, Identifier, Partitioning, PollingStrategy
+from iggy_protocol.model.message import INDEX_ENTRY, NewMessage
+from iggy_protocol.model.polled import PolledMessages
+from iggy_protocol.primitives import (
+    BOOL,
+    CONSUMER,
+    IDENTIFIER,
+    IDENTIFIER_ESCAPED,
+    OPTIONAL_PARTITION,
+    PARTITIONING,
+    POLLING_STRATEGY,
+    U32,
+    U64,
+)
+from iggy_protocol.registry import EMPTY, Command, command
+
+__all__ = ["FlushUnsavedBuffer", "PollMessages", "SendMessages", "encode_polled"]
+
+
+class SendMetadata(NamedTuple):
+    """The head of a SendMessages body, behind its own length."""
+
+    stream: Identifier
+    topic: Identifier
+    partitioning: Partitioning
+    messages_count: int
+
+
+SEND_METADATA: Layout[SendMetadata] = Layout(
+    "SendMessages",
+    Record(
+        SendMetadata,
+        "stream" / IDENTIFIER_ESCAPED,
+        "topic" / IDENTIFIER_ESCAPED,
+        "partitioning" / PARTITIONING,
+        "messages_count" / U32,
+    ),
+    surplus_allowed=True,
+)
+
+
+class PolledHead(NamedTuple):
+    """The head of a poll reply."""
+
+    partition_id: int
+    current_offset: int
+    messages_count: int
+
+
+POLLED_HEAD: Layout[PolledHead] = Layout(
+    "PolledMessages",
+    Record(
+        PolledHead,
+        "partition_id" / U32,
+        "current_offset" / U64,
+        "messages_count" / U32,
+    ),
+)
+POLLED_HEAD_SIZE = 16
+
+
+_INDEX_ENTRY, _ = derive_struct(INDEX_ENTRY)
+
+
+def _client_index(messages: MessageBatch) -> bytes:
+    """Write the index table of a batch as a client does: only the ends, counted from 0."""
+    ends = accumulate(message.size for message in messages)
+    return b"".join(_INDEX_ENTRY.pack(0, end, 0) for end in ends)
+
+
+class SendMessagesCodec:
+    """u32 metadata length, metadata, one index entry per message, messages."""
+
+    def decode(self, payload: Buffer) -> SendMessages:
+        """Read the head; the messages stay where they are.
+
+        A body that can be read but must not be stored decodes, and carries its ``fault``.
+        """
+        body = memoryview(payload)
+        fault, messages = None, MessageBatch(b"")
+        try:
+            messages = MessageBatch(body[batch.inspect_send(body).messages_at :])
+        except InvalidBatch as error:
+            if error.status in (INVALID_COMMAND, INVALID_IDENTIFIER):
+                raise
+            fault = error
+        metadata_end = 4 + int.from_bytes(body[:4], "little")
+        head = SEND_METADATA.decode(body[4:metadata_end])
+        return SendMessages(head.stream, head.topic, head.partitioning, messages, fault=fault)
+
+    def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
+        """Write head, index and messages in one buffer with room for the frame head."""
+        head = SendMetadata(value.stream, value.topic, value.partitioning, len(value.messages))
+        metadata = SEND_METADATA.encode(head)
+        prefix = len(metadata).to_bytes(4, "little") + metadata
+        if isinstance(value.messages, MessageBatch):
+            return [prefix, _client_index(value.messages), value.messages.buffer]
+        encoded = batch.encode_messages(
+            prefix,
+            value.messages,
+            origin_timestamp_us=value.origin_timestamp_us,
+            headroom=REQUEST_HEADROOM,
+        )
+        return [HeadroomBuffer(encoded, REQUEST_HEADROOM)]
+
+
+class PolledMessagesCodec:
+    """16 bytes of head, then messages to the end; there is no index table."""
+
+    def decode(self, payload: Buffer) -> PolledMessages:
+        """Read the head; the messages stay where they are."""
+        body = memoryview(payload)
+        head = POLLED_HEAD.decode(body[:POLLED_HEAD_SIZE])
+        try:
+            messages = MessageBatch(body[POLLED_HEAD_SIZE:])
+        except TruncatedField as error:
+            error.offset += POLLED_HEAD_SIZE
+            raise
+        return PolledMessages(*head, messages)
+
+    def encode(self, value: PolledMessages) -> list[Buffer]:
+        """Write the head and pass the messages on as they are."""
+        head = PolledHead(value.partition_id, value.current_offset, value.messages_count)
+        return [POLLED_HEAD.encode(head), value.messages.buffer]
+
+
+def encode_polled(
+    partition_id: int, current_offset: int, messages_count: int, buffers: Sequence[Buffer]
+) -> list[Buffer]:
+    """Write a poll reply whose messages lie in several buffers, without joining them."""
+    return [POLLED_HEAD.encode(PolledHead(partition_id, current_offset, messages_count)), *buffers]
+
+
+@command(
+    CommandCode.POLL_MESSAGES,
+    "consumer" / CONSUMER,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    "partition_id" / OPTIONAL_PARTITION,
+    "strategy" / POLLING_STRATEGY,
+    "count" / U32,
+    "auto_commit" / BOOL,
+    reply=PolledMessagesCodec(),
+)
+@dataclass(frozen=True, slots=True)
+class PollMessages(Command[PolledMessages]):
+    """Ask for up to ``count`` messages; the answer comes at once, with as many as there are."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    strategy: PollingStrategy
+    count: int
+    partition_id: int | None = None
+    auto_commit: bool = False
+
+
+@command(CommandCode.SEND_MESSAGES, request=SendMessagesCodec(), reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class SendMessages(Command[None]):
+    """Append a batch to one partition.
+
+    Attributes:
+        messages: what to send, as payloads or ``NewMessage``s; a received command has a
+            ``MessageBatch`` over the receive buffer.
+        origin_timestamp_us: the client's clock, for messages that bring no time of their own.
+        fault: why a received batch must not be stored, if so; ``validate`` raises it.
+    """
+
+    stream: Identifier
+    topic: Identifier
+    partitioning: Partitioning
+    messages: Sequence[Buffer | NewMessage] | MessageBatch
+    origin_timestamp_us: int = 0
+    fault: InvalidBatch | None = field(default=None, compare=False)
+
+
+@command(
+    CommandCode.FLUSH_UNSAVED_BUFFER,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    "partition_id" / U32,
+    "fsync" / BOOL,
+    reply=EMPTY,
+)
+@dataclass(frozen=True, slots=True)
+class FlushUnsavedBuffer(Command[None]):
+    """Have unsaved messages of a partition written, and synced to the disk if asked."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: int
+    fsync: bool = False

@@ -1,0 +1,89 @@
+"""Streams: create, look up, rename, purge, delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.commands.topics import TOPIC
+from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.model.identifier import Identifier
+from iggy_protocol.model.stream import Stream, StreamDetails
+from iggy_protocol.primitives import IDENTIFIER, NAME, U32, U64, counted
+from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+
+__all__ = [
+    "CreateStream",
+    "DeleteStream",
+    "GetStream",
+    "GetStreams",
+    "PurgeStream",
+    "UpdateStream",
+]
+
+STREAM_FIELDS = (
+    "id" / U32,
+    "created_at_us" / U64,
+    "topics_count" / U32,
+    "size_bytes" / U64,
+    "messages_count" / U64,
+    "name" / NAME,
+)
+STREAM = Record(Stream, *STREAM_FIELDS)
+
+STREAM_DETAILS = counted(
+    Record(StreamDetails, *STREAM_FIELDS, "topics" / ToTheEnd(TOPIC)),
+    count="topics_count",
+    elements="topics",
+)
+
+
+@command(
+    CommandCode.GET_STREAM,
+    "stream" / IDENTIFIER,
+    reply=maybe(STREAM_DETAILS, "StreamDetails"),
+)
+@dataclass(frozen=True, slots=True)
+class GetStream(Command[StreamDetails | None]):
+    """Ask for one stream and its topics."""
+
+    stream: Identifier
+
+
+@command(CommandCode.GET_STREAMS, reply=many(STREAM, "streams"))
+@dataclass(frozen=True, slots=True)
+class GetStreams(Command[tuple[Stream, ...]]):
+    """Ask for all streams, by ascending id."""
+
+
+@command(CommandCode.CREATE_STREAM, "name" / NAME, reply=one(STREAM, "Stream"))
+@dataclass(frozen=True, slots=True)
+class CreateStream(Command[Stream]):
+    """Create a stream; the server chooses its id."""
+
+    name: str
+
+
+@command(CommandCode.DELETE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class DeleteStream(Command[None]):
+    """Delete a stream with everything in it."""
+
+    stream: Identifier
+
+
+@command(CommandCode.UPDATE_STREAM, "stream" / IDENTIFIER, "name" / NAME, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class UpdateStream(Command[None]):
+    """Rename a stream."""
+
+    stream: Identifier
+    name: str
+
+
+@command(CommandCode.PURGE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class PurgeStream(Command[None]):
+    """Delete all messages and stored offsets of a stream."""
+
+    stream: Identifier

@@ -1,0 +1,184 @@
+"""The server itself: ping, statistics, snapshot, clients, cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.errors import INVALID_COMMAND, InvalidField, LocalProtocolError
+from iggy_protocol.fields import Adapted, Counted, Record, TailOrNothing, ToTheEnd
+from iggy_protocol.layout import Buffer
+from iggy_protocol.model.client import (
+    ClientDetails,
+    ClientInfo,
+    ConsumerGroupMembership,
+    Transport,
+)
+from iggy_protocol.model.stats import (
+    CacheMetrics,
+    HostResources,
+    Snapshot,
+    SnapshotCompression,
+    SnapshotType,
+    Stats,
+)
+from iggy_protocol.primitives import (
+    F32,
+    NO_USER,
+    TEXT,
+    U32,
+    U64,
+    counted,
+    discriminant,
+    optional_number,
+)
+from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+
+__all__ = [
+    "GetClient",
+    "GetClients",
+    "GetMe",
+    "GetSnapshot",
+    "GetStats",
+    "Ping",
+]
+
+CLIENT_FIELDS = (
+    "client_id" / U32,
+    "user_id" / optional_number(U32, NO_USER, "u32"),
+    "transport" / discriminant(Transport),
+    "address" / TEXT,
+    "consumer_groups_count" / U32,
+)
+CLIENT = Record(ClientInfo, *CLIENT_FIELDS)
+
+MEMBERSHIP = Record(ConsumerGroupMembership, "stream_id" / U32, "topic_id" / U32, "group_id" / U32)
+
+CLIENT_DETAILS = counted(
+    Record(ClientDetails, *CLIENT_FIELDS, "consumer_groups" / ToTheEnd(MEMBERSHIP)),
+    count="consumer_groups_count",
+    elements="consumer_groups",
+)
+
+CACHE_METRICS = Record(
+    CacheMetrics,
+    "stream_id" / U32,
+    "topic_id" / U32,
+    "partition_id" / U32,
+    "hits" / U64,
+    "misses" / U64,
+    "hit_ratio" / F32,
+)
+
+HOST_RESOURCES = Record(
+    HostResources, "threads_count" / U32, "free_disk_bytes" / U64, "total_disk_bytes" / U64
+)
+
+STATS = Record(
+    Stats,
+    "process_id" / U32,
+    "cpu_usage" / F32,
+    "total_cpu_usage" / F32,
+    "memory_usage_bytes" / U64,
+    "total_memory_bytes" / U64,
+    "available_memory_bytes" / U64,
+    "run_time_us" / U64,
+    "start_time_us" / U64,
+    "read_bytes" / U64,
+    "written_bytes" / U64,
+    "messages_size_bytes" / U64,
+    "streams_count" / U32,
+    "topics_count" / U32,
+    "partitions_count" / U32,
+    "segments_count" / U32,
+    "messages_count" / U64,
+    "clients_count" / U32,
+    "consumer_groups_count" / U32,
+    "hostname" / TEXT,
+    "os_name" / TEXT,
+    "os_version" / TEXT,
+    "kernel_version" / TEXT,
+    "server_version" / TEXT,
+    "server_semver" / U32,
+    "cache_metrics" / Counted(CACHE_METRICS, count_size=4),
+    "host" / TailOrNothing(HOST_RESOURCES),
+)
+
+
+def _stands_alone(types: tuple[SnapshotType, ...]) -> bool:
+    return SnapshotType.ALL not in types or len(types) == 1
+
+
+def _decode_types(types: tuple[SnapshotType, ...]) -> tuple[SnapshotType, ...]:
+    if not _stands_alone(types):
+        raise InvalidField("ALL allows no other type beside it", status=INVALID_COMMAND)
+    return types
+
+
+def _encode_types(types: tuple[SnapshotType, ...]) -> tuple[SnapshotType, ...]:
+    if not _stands_alone(types):
+        raise LocalProtocolError("ALL allows no other type beside it")
+    return types
+
+
+SNAPSHOT_TYPES = Adapted(
+    Counted(discriminant(SnapshotType), count_size=1), _decode_types, _encode_types
+)
+
+
+class SnapshotCodec:
+    """The reply is the archive itself, too large to go through a layout."""
+
+    def decode(self, payload: Buffer) -> Snapshot:
+        """Take the archive as it is."""
+        return Snapshot(bytes(payload))
+
+    def encode(self, value: Snapshot) -> list[Buffer]:
+        """Send the archive as it is."""
+        return [value.archive]
+
+
+@command(CommandCode.PING, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class Ping(Command[None]):
+    """Ask for a sign of life, and give one; works before a login."""
+
+
+@command(CommandCode.GET_STATS, reply=one(STATS, "Stats"))
+@dataclass(frozen=True, slots=True)
+class GetStats(Command[Stats]):
+    """Ask what the server says about itself."""
+
+
+@command(
+    CommandCode.GET_SNAPSHOT,
+    "compression" / discriminant(SnapshotCompression),
+    "types" / SNAPSHOT_TYPES,
+    reply=SnapshotCodec(),
+)
+@dataclass(frozen=True, slots=True)
+class GetSnapshot(Command[Snapshot]):
+    """Ask for an archive that helps with finding faults."""
+
+    compression: SnapshotCompression = SnapshotCompression.DEFLATED
+    types: tuple[SnapshotType, ...] = (SnapshotType.ALL,)
+
+
+@command(CommandCode.GET_ME, reply=one(CLIENT_DETAILS, "ClientDetails"))
+@dataclass(frozen=True, slots=True)
+class GetMe(Command[ClientDetails]):
+    """Ask how the server sees this connection."""
+
+
+@command(CommandCode.GET_CLIENT, "client_id" / U32, reply=maybe(CLIENT_DETAILS, "ClientDetails"))
+@dataclass(frozen=True, slots=True)
+class GetClient(Command[ClientDetails | None]):
+    """Ask for one client and the groups it has joined."""
+
+    client_id: int
+
+
+@command(CommandCode.GET_CLIENTS, reply=many(CLIENT, "clients"))
+@dataclass(frozen=True, slots=True)
+class GetClients(Command[tuple[ClientInfo, ...]]):
+    """Ask for all clients, in no particular order."""

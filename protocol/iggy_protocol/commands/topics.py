@@ -1,0 +1,154 @@
+"""Topics: settings, totals, partitions.
+
+Mind the order: requests put the compression before the expiry, replies the expiry before the
+compression.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.model.identifier import Identifier
+from iggy_protocol.model.topic import CompressionAlgorithm, Partition, Topic, TopicDetails
+from iggy_protocol.primitives import (
+    IDENTIFIER,
+    NAME,
+    SERVER_DEFAULT,
+    U8,
+    U32,
+    U64,
+    counted,
+    discriminant,
+)
+from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+
+__all__ = [
+    "CreateTopic",
+    "DeleteTopic",
+    "GetTopic",
+    "GetTopics",
+    "PurgeTopic",
+    "UpdateTopic",
+]
+
+COMPRESSION = discriminant(CompressionAlgorithm)
+
+TOPIC_FIELDS = (
+    "id" / U32,
+    "created_at_us" / U64,
+    "partitions_count" / U32,
+    "message_expiry_us" / U64,
+    "compression" / COMPRESSION,
+    "max_topic_size_bytes" / U64,
+    "replication_factor" / U8,
+    "size_bytes" / U64,
+    "messages_count" / U64,
+    "name" / NAME,
+)
+TOPIC = Record(Topic, *TOPIC_FIELDS)
+
+PARTITION = Record(
+    Partition,
+    "id" / U32,
+    "created_at_us" / U64,
+    "segments_count" / U32,
+    "current_offset" / U64,
+    "size_bytes" / U64,
+    "messages_count" / U64,
+)
+
+TOPIC_DETAILS = counted(
+    Record(TopicDetails, *TOPIC_FIELDS, "partitions" / ToTheEnd(PARTITION)),
+    count="partitions_count",
+    elements="partitions",
+)
+
+
+@command(
+    CommandCode.GET_TOPIC,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    reply=maybe(TOPIC_DETAILS, "TopicDetails"),
+)
+@dataclass(frozen=True, slots=True)
+class GetTopic(Command[TopicDetails | None]):
+    """Ask for one topic and its partitions."""
+
+    stream: Identifier
+    topic: Identifier
+
+
+@command(CommandCode.GET_TOPICS, "stream" / IDENTIFIER, reply=many(TOPIC, "topics"))
+@dataclass(frozen=True, slots=True)
+class GetTopics(Command[tuple[Topic, ...]]):
+    """Ask for all topics of a stream, by ascending id."""
+
+    stream: Identifier
+
+
+@command(
+    CommandCode.CREATE_TOPIC,
+    "stream" / IDENTIFIER,
+    "partitions_count" / U32,
+    "compression" / COMPRESSION,
+    "message_expiry_us" / U64,
+    "max_topic_size_bytes" / U64,
+    "replication_factor" / U8,
+    "name" / NAME,
+    reply=one(TOPIC_DETAILS, "TopicDetails"),
+)
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Command[TopicDetails]):
+    """Create a topic; the reply shows the settings after server defaults were applied."""
+
+    stream: Identifier
+    name: str
+    partitions_count: int
+    compression: CompressionAlgorithm = CompressionAlgorithm.NONE
+    message_expiry_us: int = SERVER_DEFAULT
+    max_topic_size_bytes: int = SERVER_DEFAULT
+    replication_factor: int = SERVER_DEFAULT
+
+
+@command(
+    CommandCode.UPDATE_TOPIC,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    "compression" / COMPRESSION,
+    "message_expiry_us" / U64,
+    "max_topic_size_bytes" / U64,
+    "replication_factor" / U8,
+    "name" / NAME,
+    reply=EMPTY,
+)
+@dataclass(frozen=True, slots=True)
+class UpdateTopic(Command[None]):
+    """Overwrite the name and every setting of a topic."""
+
+    stream: Identifier
+    topic: Identifier
+    name: str
+    compression: CompressionAlgorithm = CompressionAlgorithm.NONE
+    message_expiry_us: int = SERVER_DEFAULT
+    max_topic_size_bytes: int = SERVER_DEFAULT
+    replication_factor: int = SERVER_DEFAULT
+
+
+@command(CommandCode.DELETE_TOPIC, "stream" / IDENTIFIER, "topic" / IDENTIFIER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Command[None]):
+    """Delete a topic with everything in it."""
+
+    stream: Identifier
+    topic: Identifier
+
+
+@command(CommandCode.PURGE_TOPIC, "stream" / IDENTIFIER, "topic" / IDENTIFIER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class PurgeTopic(Command[None]):
+    """Delete all messages and stored offsets of a topic."""
+
+    stream: Identifier
+    topic: Identifier

@@ -1,0 +1,230 @@
+"""Users: accounts, permissions, passwords and the login itself.
+
+"No permissions" is one zero byte in a request and four zero bytes in a reply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.errors import InvalidField
+from iggy_protocol.fields import Chained, Driven, Flagged, Measured, Record
+from iggy_protocol.model.identifier import Identifier
+from iggy_protocol.model.permissions import (
+    GlobalPermissions,
+    Permissions,
+    StreamPermissions,
+    TopicPermissions,
+)
+from iggy_protocol.model.user import Identity, User, UserDetails, UserStatus
+from iggy_protocol.primitives import BOOL, IDENTIFIER, NAME, PASSWORD, TEXT, U32, U64, discriminant
+from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "ChangePassword",
+    "CreateUser",
+    "DeleteUser",
+    "GetUser",
+    "GetUsers",
+    "LoginUser",
+    "LogoutUser",
+    "UpdatePermissions",
+    "UpdateUser",
+]
+
+USER_STATUS = discriminant(UserStatus)
+
+GLOBAL_PERMISSIONS = Record(
+    GlobalPermissions,
+    "manage_servers" / BOOL,
+    "read_servers" / BOOL,
+    "manage_users" / BOOL,
+    "read_users" / BOOL,
+    "manage_streams" / BOOL,
+    "read_streams" / BOOL,
+    "manage_topics" / BOOL,
+    "read_topics" / BOOL,
+    "poll_messages" / BOOL,
+    "send_messages" / BOOL,
+)
+
+TOPIC_PERMISSIONS = Record(
+    TopicPermissions,
+    "topic_id" / U32,
+    "manage_topic" / BOOL,
+    "read_topic" / BOOL,
+    "poll_messages" / BOOL,
+    "send_messages" / BOOL,
+)
+
+STREAM_PERMISSIONS = Record(
+    StreamPermissions,
+    "stream_id" / U32,
+    "manage_stream" / BOOL,
+    "read_stream" / BOOL,
+    "manage_topics" / BOOL,
+    "read_topics" / BOOL,
+    "poll_messages" / BOOL,
+    "send_messages" / BOOL,
+    "topics" / Chained(TOPIC_PERMISSIONS),
+)
+
+PERMISSIONS = Record(
+    Permissions, "server" / GLOBAL_PERMISSIONS, "streams" / Chained(STREAM_PERMISSIONS)
+)
+
+PERMISSIONS_GIVEN = Flagged(Measured(PERMISSIONS))
+
+
+class PermissionsShown(Driven):
+    """Permissions in a reply: behind a byte of one, or four zero bytes when there are none."""
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Permissions | None:
+        """Read the flag and what it announces."""
+        start = stream.tell()
+        flag = stream.read(1)
+        if flag == b"\1":
+            permissions: Permissions = parse(0)
+            return permissions
+        if flag + stream.read(3) != bytes(4):
+            raise InvalidField("no permissions are four zero bytes", offset=start, need=4, have=4)
+        return None
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        """Write the flag and what it announces."""
+        if obj is None:
+            stream.write(bytes(4))
+        else:
+            stream.write(b"\1")
+            build(obj, 0)
+
+    def _path(self, path: str, index: int) -> str:
+        return path
+
+
+USER_FIELDS = (
+    "id" / U32,
+    "created_at_us" / U64,
+    "status" / USER_STATUS,
+    "username" / NAME,
+)
+USER = Record(User, *USER_FIELDS)
+USER_DETAILS = Record(
+    UserDetails, *USER_FIELDS, "permissions" / PermissionsShown(Measured(PERMISSIONS))
+)
+IDENTITY = Record(Identity, "user_id" / U32)
+
+
+@command(CommandCode.GET_USER, "user" / IDENTIFIER, reply=maybe(USER_DETAILS, "UserDetails"))
+@dataclass(frozen=True, slots=True)
+class GetUser(Command[UserDetails | None]):
+    """Ask for one user and its permissions."""
+
+    user: Identifier
+
+
+@command(CommandCode.GET_USERS, reply=many(USER, "users"))
+@dataclass(frozen=True, slots=True)
+class GetUsers(Command[tuple[User, ...]]):
+    """Ask for all users."""
+
+
+@command(
+    CommandCode.CREATE_USER,
+    "username" / NAME,
+    "password" / PASSWORD,
+    "status" / USER_STATUS,
+    "permissions" / PERMISSIONS_GIVEN,
+    reply=one(USER_DETAILS, "UserDetails"),
+)
+@dataclass(frozen=True, slots=True)
+class CreateUser(Command[UserDetails]):
+    """Create a user."""
+
+    username: str
+    password: str = field(repr=False)
+    status: UserStatus = UserStatus.ACTIVE
+    permissions: Permissions | None = None
+
+
+@command(CommandCode.DELETE_USER, "user" / IDENTIFIER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class DeleteUser(Command[None]):
+    """Delete a user."""
+
+    user: Identifier
+
+
+@command(
+    CommandCode.UPDATE_USER,
+    "user" / IDENTIFIER,
+    "username" / Flagged(NAME),
+    "status" / Flagged(USER_STATUS),
+    reply=EMPTY,
+)
+@dataclass(frozen=True, slots=True)
+class UpdateUser(Command[None]):
+    """Rename a user, or change whether it may log in; ``None`` leaves a field as it is."""
+
+    user: Identifier
+    username: str | None = None
+    status: UserStatus | None = None
+
+
+@command(
+    CommandCode.UPDATE_PERMISSIONS,
+    "user" / IDENTIFIER,
+    "permissions" / PERMISSIONS_GIVEN,
+    reply=EMPTY,
+)
+@dataclass(frozen=True, slots=True)
+class UpdatePermissions(Command[None]):
+    """Replace the permissions of a user; ``None`` takes them all away."""
+
+    user: Identifier
+    permissions: Permissions | None = None
+
+
+@command(
+    CommandCode.CHANGE_PASSWORD,
+    "user" / IDENTIFIER,
+    "current_password" / PASSWORD,
+    "new_password" / PASSWORD,
+    reply=EMPTY,
+)
+@dataclass(frozen=True, slots=True)
+class ChangePassword(Command[None]):
+    """Change a password; the current one must be known."""
+
+    user: Identifier
+    current_password: str = field(repr=False)
+    new_password: str = field(repr=False)
+
+
+@command(
+    CommandCode.LOGIN_USER,
+    "username" / NAME,
+    "password" / PASSWORD,
+    "version" / TEXT,
+    "context" / TEXT,
+    reply=one(IDENTITY, "Identity"),
+)
+@dataclass(frozen=True, slots=True)
+class LoginUser(Command[Identity]):
+    """Log this connection in; ``version`` and ``context`` say who the client is, if anything."""
+
+    username: str
+    password: str = field(repr=False)
+    version: str = ""
+    context: str = ""
+
+
+@command(CommandCode.LOGOUT_USER, reply=EMPTY)
+@dataclass(frozen=True, slots=True)
+class LogoutUser(Command[None]):
+    """Log out; the connection and its group memberships stay."""

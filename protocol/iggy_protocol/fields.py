@@ -1,0 +1,338 @@
+"""The building blocks of the layouts, as constructs that compile.
+
+construct has a block for most of what this wire needs, with two holes: its adapters are not
+compiled (everything below them runs interpreted, ten times slower), and its open-ended lists drop
+a broken last element in silence. The blocks here fill those holes and turn bytes straight into
+frozen dataclasses, without a Container in between.
+
+Every block has two faces that must agree: ``_parse``/``_build`` walk interpreted and carry the
+path of the field, for explaining what is wrong; ``_emitparse``/``_emitbuild`` return the Python
+expression that the compiled form runs.
+
+This module knows construct. It knows no command, no primitive of the wire and no error status.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from construct import Construct, Subconstruct
+
+from iggy_protocol.errors import InvalidField, LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    class CompilingConstruct(Construct[Any, Any]):
+        """construct's stubs leave out what its compiler offers to authors of blocks."""
+
+        def _compileinstance(self, code: Any) -> None: ...
+
+    class CompilingSubconstruct(Subconstruct[Any, Any, Any, Any]):
+        """The same around another construct."""
+
+        subcon: Any
+
+        def _compileinstance(self, code: Any) -> None: ...
+else:
+    CompilingConstruct, CompilingSubconstruct = Construct, Subconstruct
+
+Field = Any
+"""A declaration made of constructs. They say nothing about types; ``Layout`` puts those back."""
+
+__all__ = [
+    "Adapted",
+    "Chained",
+    "Counted",
+    "Driven",
+    "Field",
+    "Flagged",
+    "Measured",
+    "Record",
+    "SizedBytes",
+    "TailOrNothing",
+    "ToTheEnd",
+    "field_name",
+]
+
+
+def field_name(path: str) -> str:
+    """Turn construct's ``(parsing) -> topics -> 0 -> name`` into ``topics.0.name``."""
+    return ".".join(path.split(" -> ")[1:])
+
+
+@contextmanager
+def placing(path: str) -> Iterator[None]:
+    """Name the field in an error that does not know it yet."""
+    try:
+        yield
+    except RemoteProtocolError as error:
+        error.field = error.field or field_name(path)
+        raise
+    except LocalProtocolError as error:
+        if error.field:
+            raise
+        raise LocalProtocolError(error.message, field=field_name(path)) from None
+
+
+class Record(CompilingConstruct):
+    """A frozen dataclass, field after field.
+
+    The wire order is the order of the fields given here; each is named as in the dataclass.
+    """
+
+    def __init__(self, type_: type[Any], *fields: Field) -> None:
+        super().__init__()
+        self.type = type_
+        self.fields = fields
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        values = {sub.name: sub._parsereport(stream, context, path) for sub in self.fields}
+        return self.type(**values)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        for sub in self.fields:
+            sub._build(getattr(obj, str(sub.name)), stream, context, path)
+        return obj
+
+    def _emitparse(self, code: Any) -> str:
+        self._compileinstance(code)
+        arguments = ", ".join(f"{sub.name}={sub._compileparse(code)}" for sub in self.fields)
+        return f"linkedinstances[{id(self)}].type({arguments})"
+
+    def _emitbuild(self, code: Any) -> str:
+        name = f"build_record_{code.allocateId()}"
+        lines = [f"def {name}(record, io, this):"]
+        for sub in self.fields:
+            lines += [f"    obj = record.{sub.name}", f"    {sub._compilebuild(code)}"]
+        code.append("\n".join([*lines, "    return record"]))
+        return f"{name}(obj, io, this)"
+
+
+class Adapted(CompilingSubconstruct):
+    """Another face for a value: ``decode`` after parsing, ``encode`` before building.
+
+    Both may raise a protocol error without saying where; the place is filled in here.
+    """
+
+    def __init__(
+        self,
+        subcon: Field,
+        decode: Callable[[Any], Any],
+        encode: Callable[[Any], Any],
+        label: str = "",
+    ) -> None:
+        super().__init__(subcon)
+        self.decode = decode
+        self.encode = encode
+        self.label = label
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        start = stream.tell()
+        value = self.subcon._parsereport(stream, context, path)
+        with placing(path):
+            try:
+                return self.decode(value)
+            except RemoteProtocolError as error:
+                error.offset, error.need = start, stream.tell() - start
+                error.have = error.need
+                raise
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        with placing(path):
+            value = self.encode(obj)
+        self.subcon._build(value, stream, context, path)
+        return obj
+
+    def _emitparse(self, code: Any) -> str:
+        self._compileinstance(code)
+        return f"linkedinstances[{id(self)}].decode({self.subcon._compileparse(code)})"
+
+    def _emitbuild(self, code: Any) -> str:
+        self._compileinstance(code)
+        inner = self.subcon._compilebuild(code)
+        return f"reuse(linkedinstances[{id(self)}].encode(obj), lambda obj: {inner})"
+
+
+class SizedBytes(CompilingSubconstruct):
+    """Bytes behind their own length; the length field is the subconstruct."""
+
+    def __init__(self, length: Field, label: str = "") -> None:
+        super().__init__(length)
+        self.label = label
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        size = self.subcon._parsereport(stream, context, path)
+        with placing(path):
+            data: bytes = stream.read(size)
+        return data
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        self.subcon._build(len(obj), stream, context, path)
+        stream.write(obj)
+        return obj
+
+    def _emitparse(self, code: Any) -> str:
+        return f"io.read({self.subcon._compileparse(code)})"
+
+    def _emitbuild(self, code: Any) -> str:
+        inner = self.subcon._compilebuild(code)
+        return f"(reuse(len(obj), lambda obj: {inner}), io.write(obj))"
+
+
+class Driven(CompilingSubconstruct, ABC):
+    """A block whose own Python decides how often its subconstruct runs.
+
+    Children write ``gather`` and ``scatter``; both faces of the block call them, so that the
+    interpreted and the compiled form cannot drift apart.
+    """
+
+    @abstractmethod
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+        """Read the whole block; ``parse(index)`` reads one element."""
+
+    @abstractmethod
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        """Write the whole block; ``build(element, index)`` writes one element."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        def parse(index: int) -> Any:
+            return self.subcon._parsereport(stream, context, self._path(path, index))
+
+        with placing(path):
+            return self.gather(stream, parse)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        def build(element: Any, index: int) -> None:
+            self.subcon._build(element, stream, context, self._path(path, index))
+
+        with placing(path):
+            self.scatter(obj, stream, build)
+        return obj
+
+    def _path(self, path: str, index: int) -> str:
+        return f"{path} -> {index}"
+
+    def _emitparse(self, code: Any) -> str:
+        self._compileinstance(code)
+        inner = self.subcon._compileparse(code)
+        return f"linkedinstances[{id(self)}].gather(io, lambda index: {inner})"
+
+    def _emitbuild(self, code: Any) -> str:
+        self._compileinstance(code)
+        inner = self.subcon._compilebuild(code)
+        return f"linkedinstances[{id(self)}].scatter(obj, io, lambda obj, index: {inner})"
+
+
+class ToTheEnd(Driven):
+    """A tuple of elements up to the last byte of the payload; there is no count on the wire."""
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+        elements: list[Any] = []
+        while stream.remaining:
+            elements.append(parse(len(elements)))
+        return tuple(elements)
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        for index, element in enumerate(obj):
+            build(element, index)
+
+
+class Counted(Driven):
+    """A tuple of elements behind a count of one byte or four."""
+
+    def __init__(self, subcon: Field, *, count_size: int) -> None:
+        super().__init__(subcon)
+        self.count_size = count_size
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+        count = int.from_bytes(stream.read(self.count_size), "little")
+        return tuple([parse(index) for index in range(count)])
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        if len(obj) >= 1 << 8 * self.count_size:
+            raise LocalProtocolError(f"{len(obj)} elements do not fit the count of this list")
+        stream.write(len(obj).to_bytes(self.count_size, "little"))
+        for index, element in enumerate(obj):
+            build(element, index)
+
+
+class Chained(Driven):
+    """A tuple of elements, each announced by a byte: one if another follows, zero at the end."""
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+        elements: list[Any] = []
+        while stream.read(1) != b"\0":
+            elements.append(parse(len(elements)))
+        return tuple(elements)
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        for index, element in enumerate(obj):
+            stream.write(b"\1")
+            build(element, index)
+        stream.write(b"\0")
+
+
+class Flagged(Driven):
+    """A value behind a byte that is exactly one; behind any other byte there is none."""
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+        return parse(0) if stream.read(1) == b"\1" else None
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        stream.write(b"\0" if obj is None else b"\1")
+        if obj is not None:
+            build(obj, 0)
+
+    def _path(self, path: str, index: int) -> str:
+        return path
+
+
+class TailOrNothing(Driven):
+    """A value that older peers leave out: ``None`` when the payload ends before it."""
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+        return parse(0) if stream.remaining else None
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        if obj is not None:
+            build(obj, 0)
+
+    def _path(self, path: str, index: int) -> str:
+        return path
+
+
+class Measured(Driven):
+    """A value behind its size in four bytes, which must be the size it really has.
+
+    The value is read for what it is and measured afterwards, as the real server does: a wrong size
+    is a broken rule, while a value that the payload cuts short stays a truncation.
+    """
+
+    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+        announced = int.from_bytes(stream.read(4), "little")
+        start = stream.tell()
+        value = parse(0)
+        size = stream.tell() - start
+        if size != announced:
+            raise InvalidField(
+                f"the size says {announced} bytes, the value has {size}",
+                offset=start - 4,
+                need=announced,
+                have=size,
+            )
+        return value
+
+    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        start = stream.tell()
+        stream.write(bytes(4))
+        build(obj, 0)
+        size = stream.tell() - start - 4
+        stream.seek(start)
+        stream.write(size.to_bytes(4, "little"))
+        stream.seek(0, 2)
+
+    def _path(self, path: str, index: int) -> str:
+        return path

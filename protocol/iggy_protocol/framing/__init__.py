@@ -1,0 +1,110 @@
+"""Frames: where one message ends and the next one begins, one module per dialect of the wire.
+
+``Framing`` is all that a connection knows of a dialect: the size of a head, how to read one and how
+to write one. ``CLASSIC`` is the dialect of the servers up to 0.8. Beside it are the shapes in which
+a frame is written without copying its payload. Nothing here knows what a payload means, what size
+is too large, or who is at the other end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from iggy_protocol.framing.classic import CLASSIC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iggy_protocol.layout import Buffer
+
+__all__ = ["CLASSIC", "JOINED_BYTES_MAX", "Framing", "HeadroomBuffer", "join_small", "size_of"]
+
+JOINED_BYTES_MAX = 4_096
+"""Parts up to this size are copied together: that is cheaper than one more entry in a vectored
+write. Larger parts are passed on untouched."""
+
+
+class Framing(Protocol):
+    """What a dialect must offer; every frame is a head of fixed size and then its payload.
+
+    Readers never fail: a head is any bytes of its size. A request whose announced length leaves
+    no room for the head itself is reported as a negative payload size, because its code is still
+    wanted for the refusal and an exception would hide it.
+    """
+
+    @property
+    def request_head_bytes(self) -> int:
+        """Return the size of a request's head."""
+
+    @property
+    def response_head_bytes(self) -> int:
+        """Return the size of a response's head."""
+
+    @property
+    def payload_bytes_max(self) -> int:
+        """Return the largest payload that the length field of either head can announce."""
+
+    def read_request_head(self, buffer: Buffer, position: int) -> tuple[int, int]:
+        """Return the code and the payload size."""
+
+    def read_response_head(self, buffer: Buffer, position: int) -> tuple[int, int]:
+        """Return the status and the payload size."""
+
+    def request_head(self, code: int, payload_bytes: int) -> bytes:
+        """Return the head of a request."""
+
+    def response_head(self, status: int, payload_bytes: int) -> bytes:
+        """Return the head of a response."""
+
+    def write_request_head(
+        self, buffer: bytearray | memoryview, position: int, code: int, payload_bytes: int
+    ) -> None:
+        """Write the head of a request into ``buffer``, beginning at ``position``."""
+
+    def write_response_head(
+        self, buffer: bytearray | memoryview, position: int, status: int, payload_bytes: int
+    ) -> None:
+        """Write the head of a response into ``buffer``, beginning at ``position``."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomBuffer:
+    """A request's payload that was written behind free space for the head of its frame.
+
+    With the head written into that space, a whole batch goes to the socket as one buffer and is
+    never copied. The head says the same however often it is written, so a buffer may be sent
+    again after a failure, or by another connection.
+
+    Attributes:
+        buffer: the free space and then the payload.
+        headroom: size of the free space; its bytes mean nothing and may be overwritten.
+    """
+
+    buffer: bytearray
+    headroom: int
+
+
+def size_of(parts: Iterable[Buffer]) -> int:
+    """Return how many bytes the parts have together."""
+    size = 0
+    for part in parts:
+        size += part.nbytes if isinstance(part, memoryview) else len(part)
+    return size
+
+
+def join_small(parts: Iterable[Buffer]) -> list[Buffer]:
+    """Copy neighbouring small parts together and leave large ones as they are."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in parts:
+        if len(part) <= JOINED_BYTES_MAX:
+            small.append(part)
+            continue
+        if small:
+            joined.append(b"".join(small))
+            small = []
+        joined.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined

@@ -1,0 +1,48 @@
+"""The nodes of a cluster as a server describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+__all__ = ["ClusterMetadata", "ClusterNode", "NodeRole", "NodeStatus"]
+
+
+class NodeRole(IntEnum):
+    """Which part a node plays."""
+
+    LEADER = 0
+    FOLLOWER = 1
+
+
+class NodeStatus(IntEnum):
+    """How a node is doing."""
+
+    HEALTHY = 0
+    STARTING = 1
+    STOPPING = 2
+    UNREACHABLE = 3
+    MAINTENANCE = 4
+    UNKNOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """A node and the ports of its doors."""
+
+    name: str
+    ip: str
+    tcp_port: int
+    quic_port: int
+    http_port: int
+    websocket_port: int
+    role: NodeRole
+    status: NodeStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMetadata:
+    """A cluster; one that does not cluster is one healthy leader."""
+
+    name: str
+    nodes: tuple[ClusterNode, ...]

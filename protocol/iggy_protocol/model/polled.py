@@ -1,0 +1,27 @@
+"""What a poll brings back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iggy_protocol.batch import MessageBatch
+
+__all__ = ["PolledMessages"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolledMessages:
+    """A stretch of one partition.
+
+    Attributes:
+        partition_id: where the messages come from.
+        current_offset: the highest offset of the partition; 0 also when it is empty.
+        messages_count: how many messages the server announced. In rare states a real server
+            announces another number than it sends, so walk ``messages`` and do not count on this.
+        messages: the messages, still as bytes of the receive buffer.
+    """
+
+    partition_id: int
+    current_offset: int
+    messages_count: int
+    messages: MessageBatch

@@ -1,0 +1,98 @@
+"""Statistics of a server, and the snapshot archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+__all__ = [
+    "CacheMetrics",
+    "HostResources",
+    "Snapshot",
+    "SnapshotCompression",
+    "SnapshotType",
+    "Stats",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMetrics:
+    """How often reads of a partition were served from memory."""
+
+    stream_id: int
+    topic_id: int
+    partition_id: int
+    hits: int
+    misses: int
+    hit_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostResources:
+    """Figures that servers report since 0.8."""
+
+    threads_count: int
+    free_disk_bytes: int
+    total_disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a server says about itself; ``host`` is ``None`` from servers before 0.8."""
+
+    process_id: int
+    cpu_usage: float
+    total_cpu_usage: float
+    memory_usage_bytes: int
+    total_memory_bytes: int
+    available_memory_bytes: int
+    run_time_us: int
+    start_time_us: int
+    read_bytes: int
+    written_bytes: int
+    messages_size_bytes: int
+    streams_count: int
+    topics_count: int
+    partitions_count: int
+    segments_count: int
+    messages_count: int
+    clients_count: int
+    consumer_groups_count: int
+    hostname: str
+    os_name: str
+    os_version: str
+    kernel_version: str
+    server_version: str
+    server_semver: int
+    cache_metrics: tuple[CacheMetrics, ...] = ()
+    host: HostResources | None = None
+
+
+class SnapshotCompression(IntEnum):
+    """How the files inside a snapshot are packed."""
+
+    STORED = 1
+    DEFLATED = 2
+    BZIP2 = 3
+    ZSTD = 4
+    LZMA = 5
+    XZ = 6
+
+
+class SnapshotType(IntEnum):
+    """What a snapshot may hold; ``ALL`` stands alone."""
+
+    FILESYSTEM_OVERVIEW = 1
+    PROCESS_LIST = 2
+    RESOURCE_USAGE = 3
+    TEST = 4
+    SERVER_LOGS = 5
+    SERVER_CONFIG = 6
+    ALL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A zip archive with one text file per type."""
+
+    archive: bytes

@@ -1,0 +1,352 @@
+"""The bytes that came in and were not yet understood.
+
+Bytes enter through ``receive_data`` (the caller has them) or through ``get_buffer`` and
+``buffer_updated`` (the caller is about to read them from a socket). Frames leave through ``ensure``
+and ``take`` as memoryviews. Both ways in may be mixed, and how the bytes were cut makes no
+difference to what comes out.
+
+Copies are made in three places only. What is missing of a frame that began in an earlier input is
+copied behind its beginning. The beginning itself is moved when the frame does not fit where it
+lies; at that point the size of the frame is known, so this happens once, and the rest goes
+straight to its final place. And inputs that the caller may change later are copied.
+
+Where the bytes are. Unread bytes lie in ``view[start:end]``, the front, and behind it in ``_rest``.
+The front is either a window on the caller's immutable input, or lies in the chunk, a bytearray
+of our own. The chunk is filled from its beginning to its end; ``_used`` marks how far. ``_rest``
+is empty unless the front was completed from an input that holds more than that.
+
+When a chunk may be used again. Payloads are given away as views, and nobody tells us when they
+are done with. But the chunk knows: a bytearray refuses to change its size while any view of it is
+alive, slices of slices and views held by C code included. So we let go of our own view and try to
+take off the last byte. If that works, nobody else is looking: the byte is put back (neither step
+reallocates anything) and the chunk is filled again from its beginning. If it raises BufferError,
+the chunk is left to its views, lives as long as the last of them, and we take another. Releasing a
+view, or dropping it, is thereby all that a caller has to do; who forgets it pays with memory and
+never with wrong bytes. The test is made when space is needed and not when a frame is taken,
+because an event loop still holds the view it read into while it reports the bytes.
+
+This module knows neither heads nor commands; the connection tells it what size to wait for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_protocol.batch import allocate
+from iggy_protocol.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from iggy_protocol.layout import Buffer
+
+__all__ = ["CHUNK_BYTES", "RETAINED_BYTES_MAX", "ReceiveBuffer"]
+
+CHUNK_BYTES = 65_536
+"""Size of a chunk for small frames; larger socket reads gain nothing measurable."""
+
+RETAINED_BYTES_MAX = 2_097_152
+"""The largest chunk kept for the next frame. Batches of about a megabyte are the steady load worth
+keeping memory for: pages fresh from the kernel are filled at a tenth of the speed of used ones."""
+
+ROOM_DIVISOR = 4
+"""Space below this part of a chunk is not worth a system call: the chunk is begun anew."""
+
+MOVED_BYTES_MAX = 256
+"""A beginning so short that moving it costs less than a short read."""
+
+EMPTY = memoryview(b"")
+
+
+def is_unshared(chunk: bytearray) -> bool:
+    """Say whether no view of the chunk is alive, ours included."""
+    try:
+        last = chunk.pop()
+    except BufferError:
+        return False
+    chunk.append(last)
+    return True
+
+
+class ReceiveBuffer:
+    """Unread bytes, handed out frame by frame without copying them.
+
+    Args:
+        unread_bytes_max: how much may pile up when nobody takes what is there. Whoever waits
+            for bytes (``ensure`` has returned False) gets them whatever their number.
+        retained_bytes_max: the largest chunk that is kept when it is empty.
+        chunk_bytes: the size of a chunk that no large frame asked for.
+
+    Attributes:
+        view: where the unread bytes are; with ``start`` it is what a head is parsed from.
+        start: the first unread byte in ``view``.
+        end: one past the last unread byte that lies in ``view``.
+        chunk_allocations: how many chunks were allocated.
+        copied_bytes: how many bytes were copied or moved, of all that came in.
+    """
+
+    __slots__ = (
+        "_chunk",
+        "_chunk_bytes",
+        "_chunk_view",
+        "_expected",
+        "_offered",
+        "_rest",
+        "_used",
+        "_wanted",
+        "chunk_allocations",
+        "copied_bytes",
+        "end",
+        "retained_bytes_max",
+        "start",
+        "unread_bytes_max",
+        "view",
+    )
+
+    def __init__(
+        self,
+        *,
+        unread_bytes_max: int,
+        retained_bytes_max: int = RETAINED_BYTES_MAX,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self.unread_bytes_max = unread_bytes_max
+        self.retained_bytes_max = retained_bytes_max
+        self.view = EMPTY
+        self.start = 0
+        self.end = 0
+        self.chunk_allocations = 0
+        self.copied_bytes = 0
+        self._chunk_bytes = chunk_bytes
+        self._chunk = bytearray()
+        self._chunk_view = EMPTY
+        self._used = 0
+        self._rest = EMPTY
+        self._wanted = 0
+        self._expected = 0
+        self._offered = 0
+
+    def __len__(self) -> int:
+        """Return the number of unread bytes."""
+        return self.end - self.start + len(self._rest)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The size of the chunk that is kept at present."""
+        return len(self._chunk)
+
+    # Bytes in
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes that the caller has.
+
+        Args:
+            data: kept as it is when it is ``bytes``; anything else is copied, because the caller
+                may go on using it.
+
+        Raises:
+            LocalProtocolError: too many bytes are unread already; take them first.
+        """
+        assert len(data), "the end of the stream is the connection's affair"
+        source = memoryview(data).cast("B")
+        size = len(source)
+        self._offered = 0
+        if self.start == self.end:
+            self._adopt(data, source)
+        elif self._wanted:
+            missing = self._wanted - (self.end - self.start)
+            self._append(source[:missing], self._wanted)
+            if size > missing:
+                self._rest = self._immutable(data, source[missing:])
+        else:
+            self._check_room(size)
+            self._append_unread(source)
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Return space to read into; report how much of it was filled to ``buffer_updated``.
+
+        The space is never empty. While a large frame is incomplete it ends where the frame ends,
+        so that the next one begins in place.
+
+        Args:
+            hint: a wish for at least so many bytes, granted up to the largest retained chunk.
+
+        Raises:
+            LocalProtocolError: too many bytes are unread already; take them first.
+        """
+        room_max = self._check_room(1)
+        if self._rest:
+            self._append_unread(EMPTY)
+        self._place(self._space_wanted(hint))
+        stop = self.end + min(max(self._chunk_bytes, hint), room_max)
+        if self._wanted > self._chunk_bytes:
+            stop = self.start + self._wanted
+        space = self._chunk_view[self.end : stop]
+        self._offered = len(space)
+        return space
+
+    def buffer_updated(self, size: int) -> None:
+        """Take the first ``size`` bytes of the space that ``get_buffer`` has returned.
+
+        Raises:
+            LocalProtocolError: no space of that size is on offer.
+        """
+        if not 0 <= size <= self._offered:
+            raise LocalProtocolError(
+                f"{size} bytes cannot have been read into a space of {self._offered}"
+            )
+        self._offered = 0
+        self._grow_front(size)
+
+    # Frames out
+
+    def ensure(self, size: int) -> bool:
+        """Say whether the next ``size`` bytes have come, and if so, lie in ``view`` at ``start``.
+
+        If not, the buffer prepares for so many.
+        """
+        have = self.end - self.start
+        if have >= size:
+            return True
+        if self._rest:
+            missing = size - have
+            piece, self._rest = self._rest[:missing], self._rest[missing:]
+            self._append(piece, size)
+            if len(piece) == missing:
+                return True
+        self._wanted = size
+        return False
+
+    def take(self, head_bytes: int, size: int) -> memoryview:
+        """Consume ``size`` bytes that were ensured, and return all but the first ``head_bytes``.
+
+        The view is writable when the bytes lie in a chunk, and stays valid as long as it lives.
+        """
+        start = self.start
+        # An empty view of the chunk would keep all of it from being used again.
+        payload = self.view[start + head_bytes : start + size] if size > head_bytes else EMPTY
+        self.start = start + size
+        assert self.start <= self.end, "take more than was ensured"
+        if self.start == self.end:
+            self._next_front()
+        return payload
+
+    def skip(self, size: int) -> int:
+        """Drop up to ``size`` bytes, and return how many there were to drop."""
+        dropped = 0
+        while dropped < size and self.start != self.end:
+            step = min(size - dropped, self.end - self.start)
+            self.start += step
+            dropped += step
+            if self.start == self.end:
+                self._next_front()
+        self._wanted = 0
+        return dropped
+
+    # Inside
+
+    def _check_room(self, size: int) -> int:
+        """Return how many more bytes may come, or raise unless ``size`` may."""
+        if self._wanted or self.start == self.end:
+            return self.retained_bytes_max
+        room = self.unread_bytes_max - len(self)
+        if room < size:
+            raise LocalProtocolError(
+                f"{len(self)} bytes are unread and {self.unread_bytes_max} are allowed:"
+                " call next_event first, and answer what it returned if it says PAUSED"
+            )
+        return room
+
+    def _adopt(self, data: Buffer, source: memoryview) -> None:
+        """Make an input the front, without a copy if nobody can change it."""
+        self.view = self._immutable(data, source)
+        self.start, self.end = 0, len(source)
+        if self.end >= self._wanted:
+            self._wanted = 0
+
+    def _immutable(self, data: Buffer, part: memoryview) -> memoryview:
+        if isinstance(data, bytes):
+            return part
+        self.copied_bytes += len(part)
+        return memoryview(bytes(part))
+
+    def _append(self, piece: memoryview, size: int) -> None:
+        """Copy bytes to the end of the front, which will grow to ``size`` bytes."""
+        self._place(size)
+        end = self.end
+        self._chunk_view[end : end + len(piece)] = piece
+        self.copied_bytes += len(piece)
+        self._grow_front(len(piece))
+
+    def _append_unread(self, piece: memoryview) -> None:
+        """Put everything into one piece although nobody asked for it.
+
+        Happens when input follows input and nothing is taken in between. The space doubles, so
+        that bytes coming one by one are not moved one by one.
+        """
+        rest, self._rest = self._rest, EMPTY
+        size = len(rest) + len(piece) + self.end - self.start
+        if self.view is not self._chunk_view or self.start + size > len(self._chunk):
+            self._place(2 * size)
+        self._append(rest, size)
+        self._append(piece, size)
+
+    def _grow_front(self, size: int) -> None:
+        self.end = self._used = self.end + size
+        if self.end - self.start >= self._wanted:
+            self._wanted = 0
+
+    def _space_wanted(self, hint: int) -> int:
+        """Return how much space the front needs before a read, its present bytes included."""
+        have = self.end - self.start
+        if self._wanted > self._chunk_bytes:
+            self._expected = self._wanted if self._wanted <= self.retained_bytes_max else 0
+            return self._wanted
+        if have <= MOVED_BYTES_MAX:
+            # Large frames follow each other, so the next one gets space like the last one.
+            room = max(self._expected, self._chunk_bytes // ROOM_DIVISOR, 1)
+            self._expected = 0
+            return max(self._wanted, have + max(room, min(hint, self.retained_bytes_max)))
+        if self._wanted:
+            return self._wanted
+        is_room_left = self.view is self._chunk_view and self.end < len(self._chunk)
+        return have + 1 if is_room_left else 2 * have
+
+    def _place(self, size: int) -> None:
+        """See that the front lies in the chunk, with space for ``size`` bytes from its start."""
+        if self.view is self._chunk_view:
+            if self.start + size > len(self._chunk):
+                self._renew_chunk(size)
+        elif self._used + size <= len(self._chunk):
+            self._move_front(self.view, self._used)
+        else:
+            self._renew_chunk(size)
+
+    def _renew_chunk(self, size: int) -> None:
+        """Begin the chunk anew, or another one, and move the front to its beginning."""
+        old = self._chunk
+        source = None if self.view is self._chunk_view else self.view
+        self.view = self._chunk_view = EMPTY
+        if len(old) < size or not is_unshared(old):
+            # Whole multiples, so that the next frame may be a little larger than this one.
+            self._chunk = allocate(-(-size // self._chunk_bytes) * self._chunk_bytes)
+            self.chunk_allocations += 1
+        self._chunk_view = memoryview(self._chunk)
+        self._move_front(memoryview(old) if source is None else source, 0)
+
+    def _move_front(self, source: memoryview, target: int) -> None:
+        have = self.end - self.start
+        self._chunk_view[target : target + have] = source[self.start : self.end]
+        self.copied_bytes += have
+        self.view = self._chunk_view
+        self.start = target
+        self.end = self._used = target + have
+
+    def _next_front(self) -> None:
+        """Go on with the rest, or with nothing."""
+        if self._rest:
+            self.view, self._rest = self._rest, EMPTY
+            self.start, self.end = 0, len(self.view)
+            return
+        if len(self._chunk) > self.retained_bytes_max and not self._offered:
+            self._chunk, self._chunk_view, self._used = bytearray(), EMPTY, 0
+        self.view = self._chunk_view
+        self.start = self.end = self._used

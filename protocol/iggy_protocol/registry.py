@@ -1,0 +1,205 @@
+"""The one table from code to command, and the way in and out of bytes for all of them.
+
+A command is a frozen dataclass under ``@command``, which ties together its code, the layout of its
+request and the layout of its reply. Importing ``iggy_protocol.commands`` fills the table; a code
+that is declared twice fails there and then.
+
+Requests of clients may carry surplus bytes, as the real server allows; replies may not.
+SendMessages and PolledMessages, whose bodies are whole batches, bring codecs of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
+from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.layout import Buffer, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol.fields import Field
+    from iggy_protocol.framing import HeadroomBuffer
+
+__all__ = [
+    "COMMANDS",
+    "EMPTY",
+    "Codec",
+    "Command",
+    "CommandSpec",
+    "command",
+    "decode_reply",
+    "decode_request",
+    "encode_reply",
+    "encode_request",
+    "many",
+    "maybe",
+    "one",
+]
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Command(Generic[R_co]):
+    """What a client can ask for; the parameter is what a server answers."""
+
+    __slots__ = ()
+    CODE: ClassVar[CommandCode]
+
+
+class Codec(Protocol):
+    """Bytes to value and back, for one payload."""
+
+    def decode(self, payload: Buffer) -> Any:
+        """Read the payload or raise RemoteProtocolError."""
+
+    def encode(self, value: Any) -> Sequence[Buffer | HeadroomBuffer]:
+        """Write the value as buffers to be sent one after another."""
+
+
+class _Whole:
+    """A payload that is exactly one record."""
+
+    def __init__(self, layout: Layout[Any]) -> None:
+        self.layout = layout
+
+    def decode(self, payload: Buffer) -> Any:
+        return self.layout.decode(payload)
+
+    def encode(self, value: Any) -> list[Buffer]:
+        return [self.layout.encode(value)]
+
+
+class _Maybe(_Whole):
+    """One record, or nothing at all when the thing asked for does not exist."""
+
+    def decode(self, payload: Buffer) -> Any:
+        return self.layout.decode(payload) if len(payload) else None
+
+    def encode(self, value: Any) -> list[Buffer]:
+        return [] if value is None else [self.layout.encode(value)]
+
+
+class _Empty:
+    """No bytes: the status says it all."""
+
+    def decode(self, payload: Buffer) -> None:
+        if len(payload):
+            raise TrailingBytes(
+                f"the reply has no payload, but {len(payload)} bytes came", have=len(payload)
+            )
+
+    def encode(self, value: None) -> list[Buffer]:
+        if value is not None:
+            raise LocalProtocolError(f"the reply has no payload, but {value!r} was given")
+        return []
+
+
+EMPTY: Codec = _Empty()
+
+
+def one(record: Field, name: str) -> Codec:
+    """Declare a reply of one record."""
+    return _Whole(Layout(name, record))
+
+
+def maybe(record: Field, name: str) -> Codec:
+    """Declare a reply of one record, or of no bytes when there is no such thing."""
+    return _Maybe(Layout(name, record))
+
+
+def many(record: Field, name: str) -> Codec:
+    """Declare a reply of records up to its end."""
+    return _Whole(Layout(name, ToTheEnd(record)))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSpec:
+    """Everything the wire knows of one command."""
+
+    code: CommandCode
+    command: type[Command[Any]]
+    request: Codec
+    reply: Codec
+
+
+_specs: dict[int, CommandSpec] = {}
+COMMANDS = MappingProxyType(_specs)
+
+
+def command(
+    code: CommandCode,
+    *fields: Field,
+    reply: Codec,
+    request: Codec | None = None,
+) -> Callable[[type[R]], type[R]]:
+    """Enter a command into the table.
+
+    Args:
+        code: its number on the wire.
+        fields: the layout of the request, named as the fields of the dataclass.
+        reply: the codec of the answer.
+        request: a codec that takes the place of ``fields``.
+    """
+
+    def register(type_: type[R]) -> type[R]:
+        if code in _specs:
+            raise LocalProtocolError(f"{code!r} is {_specs[code].command.__name__} already")
+        assert issubclass(type_, Command)
+        layout: Layout[Any] = Layout(type_.__name__, Record(type_, *fields), surplus_allowed=True)
+        type_.CODE = code
+        _specs[code] = CommandSpec(code, type_, request or _Whole(layout), reply)
+        return type_
+
+    return register
+
+
+def _spec(code: int) -> CommandSpec:
+    try:
+        return _specs[code]
+    except KeyError:
+        raise UnknownCommand(f"{code} is no command", field="code") from None
+
+
+def encode_request(request: Command[Any]) -> Sequence[Buffer | HeadroomBuffer]:
+    """Write the payload of a request, without its frame.
+
+    Raises:
+        LocalProtocolError: a field does not fit the wire.
+    """
+    return _specs[request.CODE].request.encode(request)
+
+
+def decode_request(code: int, payload: Buffer) -> Command[Any]:
+    """Read the payload of a request.
+
+    Raises:
+        RemoteProtocolError: the code or the payload is wrong; ``status`` says what to answer.
+    """
+    value = _spec(code).request.decode(payload)
+    assert isinstance(value, Command)
+    return value
+
+
+def encode_reply(code: int, reply: object) -> Sequence[Buffer]:
+    """Write the payload of the reply to the command with this code.
+
+    Raises:
+        LocalProtocolError: the reply does not fit the command.
+    """
+    buffers: Sequence[Any] = _spec(code).reply.encode(reply)
+    return buffers
+
+
+def decode_reply(code: int, payload: Buffer) -> Any:
+    """Read the payload of a successful reply to the command with this code.
+
+    Raises:
+        RemoteProtocolError: the payload is not such a reply.
+    """
+    return _spec(code).reply.decode(payload)

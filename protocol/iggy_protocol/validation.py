@@ -1,0 +1,109 @@
+"""The rules that have a status of their own, as a pass after decoding.
+
+Decoding says whether the bytes are the command; ``validate`` says whether a server would take it.
+A server runs it after decoding and before looking anything up; a client may run it to fail early.
+Lengths count bytes, not characters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from iggy_protocol.codes import StatusCode
+from iggy_protocol.commands.messages import SendMessages
+from iggy_protocol.commands.partitions import CreatePartitions, DeletePartitions
+from iggy_protocol.commands.system import GetClient
+from iggy_protocol.commands.tokens import CreatePersonalAccessToken
+from iggy_protocol.commands.topics import CreateTopic
+from iggy_protocol.commands.users import ChangePassword, CreateUser, LoginUser, UpdateUser
+from iggy_protocol.errors import RuleViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iggy_protocol.registry import Command
+
+__all__ = ["validate"]
+
+PARTITIONS_PER_REQUEST_MAX = 1000
+USERNAME_SIZES = range(3, 51)
+PASSWORD_SIZES = range(3, 101)
+TOKEN_NAME_SIZES = range(3, 31)
+
+
+def _text(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]:
+    def check(command: Any) -> None:
+        text: str | None = getattr(command, field)
+        if text is not None and len(text.encode()) not in sizes:
+            raise RuleViolation(
+                f"{field} has {len(text.encode())} bytes, allowed are {sizes[0]} to {sizes[-1]}",
+                field=field,
+                status=status,
+            )
+
+    return check
+
+
+def _number(field: str, allowed: range, status: StatusCode) -> Callable[[Any], None]:
+    def check(command: Any) -> None:
+        number: int = getattr(command, field)
+        if number not in allowed:
+            raise RuleViolation(
+                f"{field} is {number}, allowed are {allowed[0]} to {allowed[-1]}",
+                field=field,
+                status=status,
+            )
+
+    return check
+
+
+def _batch(command: SendMessages) -> None:
+    if command.fault is not None:
+        raise command.fault
+
+
+_USERNAME = _text("username", USERNAME_SIZES, StatusCode.INVALID_USERNAME)
+_PASSWORD = _text("password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD)
+
+_RULES: Mapping[type[Command[Any]], tuple[Callable[[Any], None], ...]] = {
+    LoginUser: (_USERNAME, _PASSWORD),
+    CreateUser: (_USERNAME, _PASSWORD),
+    UpdateUser: (_USERNAME,),
+    ChangePassword: (
+        _text("current_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
+        _text("new_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
+    ),
+    CreatePersonalAccessToken: (
+        _text("name", TOKEN_NAME_SIZES, StatusCode.INVALID_PERSONAL_ACCESS_TOKEN_NAME),
+    ),
+    GetClient: (_number("client_id", range(1, 2**32), StatusCode.INVALID_CLIENT_ID),),
+    CreateTopic: (
+        _number(
+            "partitions_count",
+            range(PARTITIONS_PER_REQUEST_MAX + 1),
+            StatusCode.TOO_MANY_PARTITIONS,
+        ),
+    ),
+    CreatePartitions: (
+        _number(
+            "partitions_count",
+            range(1, PARTITIONS_PER_REQUEST_MAX + 1),
+            StatusCode.TOO_MANY_PARTITIONS,
+        ),
+    ),
+    DeletePartitions: (
+        _number("partitions_count", range(1, 2**32), StatusCode.TOO_MANY_PARTITIONS),
+    ),
+    SendMessages: (_batch,),
+}
+
+
+def validate(command: Command[Any]) -> None:
+    """Hold a command to the rules of its fields.
+
+    Raises:
+        RuleViolation: a field breaks a rule; ``status`` says what a server answers.
+        InvalidBatch: the messages of a received SendMessages must not be stored.
+    """
+    for rule in _RULES.get(type(command), ()):
+        rule(command)

@@ -1,0 +1,35 @@
+"""Switches of the whole suite: how hard Hypothesis tries, and whether slow tests run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines that run the gate are busy ones, so no single example has a deadline; pytest-timeout
+# guards each test as a whole.
+settings.register_profile("ci", deadline=None, max_examples=60, print_blob=True)
+settings.register_profile(
+    "fuzz",
+    deadline=None,
+    max_examples=5_000,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch that lets slow tests run."""
+    parser.addoption("--run-slow", action="store_true", help="run tests marked slow as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip slow tests unless they were asked for."""
+    if config.getoption("--run-slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: runs with --run-slow")
+    for item in items:
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(skip)

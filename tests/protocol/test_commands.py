@@ -1,0 +1,215 @@
+"""Every command and every reply, both ways, by property; plus what the table promises."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import is_dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.commands.messages import SendMessages
+from iggy_protocol.commands.streams import CreateStream
+from iggy_protocol.commands.system import GetSnapshot, Ping
+from iggy_protocol.errors import (
+    InvalidField,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TrailingBytes,
+    TruncatedField,
+    UnknownCommand,
+    UnknownDiscriminant,
+)
+from iggy_protocol.fields import Record, TailOrNothing, ToTheEnd
+from iggy_protocol.model.stats import Snapshot, SnapshotType
+from iggy_protocol.registry import (
+    COMMANDS,
+    EMPTY,
+    Command,
+    command,
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from tests.protocol.strategies import values_of
+
+LAID_OUT = [spec for spec in COMMANDS.values() if hasattr(spec.request, "layout")]
+REPLYING = [spec for spec in COMMANDS.values() if hasattr(spec.reply, "layout")]
+
+
+def by_name(spec):
+    return spec.command.__name__
+
+
+def joined(buffers):
+    return b"".join(buffers)
+
+
+def test_table_when_imported_then_holds_all_47_codes_once():
+    assert set(COMMANDS) == set(CommandCode)
+    assert len(COMMANDS) == 47
+    assert len({spec.command for spec in COMMANDS.values()}) == 47
+
+
+@pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
+def test_command_when_looked_at_then_is_a_frozen_documented_dataclass(spec):
+    assert is_dataclass(spec.command)
+    assert spec.command.__dataclass_params__.frozen
+    assert spec.command.__doc__
+    assert spec.command.CODE is spec.code
+    assert by_name(spec) == "".join(part.capitalize() for part in spec.code.name.split("_"))
+    assert typing.get_type_hints(spec.command)
+
+
+@pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@given(data=st.data())
+def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec, data):
+    value = data.draw(values_of(spec.request.layout.construct))
+    wire = joined(encode_request(value))
+    assert decode_request(spec.code, wire) == value
+    assert decode_request(spec.code, wire + b"\xaa\xbb\xcc") == value
+
+
+@pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@given(data=st.data())
+def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
+    wire = joined(encode_request(data.draw(values_of(spec.request.layout.construct))))
+    for end in range(len(wire)):
+        with pytest.raises(TruncatedField) as caught:
+            decode_request(spec.code, wire[:end])
+        assert caught.value.status == 3
+        assert caught.value.offset + caught.value.have == end
+
+
+@pytest.mark.parametrize("spec", REPLYING, ids=by_name)
+@given(data=st.data())
+def test_reply_when_encoded_then_decodes_to_itself(spec, data):
+    value = data.draw(values_of(spec.reply.layout.construct))
+    wire = joined(encode_reply(spec.code, value))
+    assert decode_reply(spec.code, wire) == value
+
+
+@pytest.mark.parametrize("spec", REPLYING, ids=by_name)
+@given(data=st.data())
+def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(spec, data):
+    """A list without a count, cut between elements, is a shorter list; so are older stats."""
+    layout = spec.reply.layout
+    wire = joined(encode_reply(spec.code, data.draw(values_of(layout.construct))))
+    shorter_is_fine = isinstance(layout.construct, ToTheEnd) or has_optional_tail(layout.construct)
+    for end in range(1, len(wire)):
+        try:
+            value = decode_reply(spec.code, wire[:end])
+        except RemoteProtocolError:
+            continue
+        assert shorter_is_fine
+        assert joined(encode_reply(spec.code, value)) == wire[:end]
+    if not isinstance(layout.construct, ToTheEnd):
+        with pytest.raises(RemoteProtocolError):
+            decode_reply(spec.code, wire + b"\xff")
+
+
+def has_optional_tail(block):
+    return isinstance(block, Record) and any(
+        isinstance(sub.subcon, TailOrNothing) for sub in block.fields
+    )
+
+
+@pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
+@given(garbage=st.binary(max_size=200))
+def test_garbage_when_decoded_then_value_or_typed_error(spec, garbage):
+    for decode in (decode_request, decode_reply):
+        assert status_of(decode, spec.code, garbage) in (0, 3, 4, 6)
+
+
+def status_of(decode, code, payload):
+    try:
+        decode(code, payload)
+    except RemoteProtocolError as error:
+        return error.status
+    return 0
+
+
+def test_code_when_unknown_then_refused_with_status_3():
+    for call in (lambda: decode_request(9999, b""), lambda: decode_reply(9999, b"")):
+        with pytest.raises(UnknownCommand, match="9999 is no command") as caught:
+            call()
+        assert caught.value.status == 3
+
+
+def test_code_when_taken_then_second_command_fails_at_import():
+    with pytest.raises(LocalProtocolError, match="Ping already"):
+        command(CommandCode.PING, reply=EMPTY)(Command)
+
+
+def test_empty_reply_when_bytes_come_then_trailing_bytes_and_none_otherwise():
+    assert decode_reply(Ping.CODE, b"") is None
+    assert joined(encode_reply(Ping.CODE, None)) == b""
+    with pytest.raises(TrailingBytes):
+        decode_reply(Ping.CODE, b"\0")
+    with pytest.raises(LocalProtocolError):
+        encode_reply(Ping.CODE, 7)
+
+
+def test_missing_thing_when_asked_for_then_reply_is_empty():
+    assert decode_reply(CommandCode.GET_STREAM, b"") is None
+    assert joined(encode_reply(CommandCode.GET_STREAM, None)) == b""
+    with pytest.raises(TruncatedField):
+        decode_reply(CreateStream.CODE, b"")
+
+
+def test_snapshot_when_all_is_not_alone_then_refused_both_ways():
+    with pytest.raises(InvalidField, match="ALL allows no other") as caught:
+        decode_request(GetSnapshot.CODE, bytes([1, 2, 100, 4]))
+    assert caught.value.status == 3
+    with pytest.raises(LocalProtocolError, match="ALL allows no other"):
+        encode_request(GetSnapshot(types=(SnapshotType.ALL, SnapshotType.TEST)))
+
+
+def test_snapshot_reply_when_received_then_is_the_archive():
+    archive = b"PK\5\6" + bytes(18)
+    assert decode_reply(GetSnapshot.CODE, memoryview(archive)) == Snapshot(archive)
+    assert encode_reply(GetSnapshot.CODE, Snapshot(archive)) == [archive]
+
+
+def test_unknown_discriminant_when_decoded_then_named():
+    with pytest.raises(UnknownDiscriminant, match="7 is no SnapshotCompression") as caught:
+        decode_request(GetSnapshot.CODE, bytes([7, 0]))
+    assert (caught.value.field, caught.value.offset) == ("compression", 0)
+
+
+@pytest.mark.parametrize(
+    ("code", "wire", "problem"),
+    [
+        (200, "0a" + "00" * 40, "is no kind of identifier"),
+        (31, "0100000002000000000000000103626f6200000001", "four zero bytes"),
+        (31, "0100000002000000000000000103626f6207000000", "four zero bytes"),
+        (600, "0100000003000000020000000267670500000000000000", "members_count is 2, but 1"),
+    ],
+)
+def test_reply_when_it_breaks_its_own_rule_then_refused(code, wire, problem):
+    call = decode_request if code == 200 else decode_reply
+    with pytest.raises(RemoteProtocolError, match=problem):
+        call(code, bytes.fromhex(wire))
+
+
+def test_record_when_its_count_is_wrong_then_cannot_be_written():
+    details = decode_reply(600, bytes.fromhex("0100000003000000000000000267 67"))
+    wrong = type(details)(**{**_fields(details), "members_count": 3})
+    with pytest.raises(LocalProtocolError, match="members_count is 3, but 0 members") as caught:
+        encode_reply(600, wrong)
+    assert caught.value.field == "members_count"
+
+
+def _fields(value):
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def test_secrets_when_printed_then_hidden():
+    for spec in COMMANDS.values():
+        for name, field in spec.command.__dataclass_fields__.items():
+            if "password" in name or name == "token":
+                assert not field.repr, f"{by_name(spec)}.{name} shows in tracebacks"
+    assert "fault" in SendMessages.__dataclass_fields__

@@ -1,0 +1,82 @@
+"""Every example runs, and prints what it says it prints."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
+
+# Lines that must appear in the output, in this order.
+EXPECTED = {
+    "protocol/read_the_wire.py": [
+        "client > 8 bytes GetMe()",
+        "< server 8 bytes refused: 40 No login on this session",
+        "client > 26 bytes LoginUser(username='iggy')",
+        "client > 10 bytes CreateStream(name='s')",
+        "· offset 0, id 1, 'm000', not stamped yet",
+        "· offset 0, id 1, 'm000', checksum holds",
+        "· offset 1, id 4, 'm003', checksum holds",
+        "7 requests, 7 answers, every byte accounted for",
+    ],
+    "protocol/talk_in_memory.py": [
+        "refused: 42 Unknown user name or wrong password",
+        "logged in as user 0",
+        "created stream 'orders' and topic 'paid'",
+        "sent 3 messages",
+        "read offset 0: tea",
+        "read offset 1: coffee",
+        "read offset 2: cake",
+    ],
+}
+
+
+def example_name(path: Path) -> str:
+    """Name an example in the report."""
+    return path.relative_to(ROOT / "examples").as_posix()
+
+
+def run(example: Path) -> subprocess.CompletedProcess[str]:
+    """Run an example as a reader would."""
+    search = os.pathsep.join([str(ROOT), str(ROOT / "protocol")])
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        env={**os.environ, "PYTHONPATH": search, "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=example_name)
+def test_example_when_run_then_prints_what_is_expected(example):
+    result = run(example)
+
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = iter([" ".join(line.split()) for line in result.stdout.splitlines()])
+    missing = [wanted for wanted in EXPECTED[example_name(example)] if wanted not in lines]
+    assert not missing, result.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=example_name)
+def test_example_when_read_then_explains_itself_and_has_a_main(example):
+    tree = ast.parse(example.read_text(encoding="utf-8"))
+
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    assert ast.get_docstring(tree)
+    assert "main" in functions
+
+
+def test_examples_page_when_read_then_lists_every_example():
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+
+    unlisted = [name for name in map(example_name, EXAMPLES) if f"({name})" not in page]
+
+    assert not unlisted
+    assert set(EXPECTED) == set(map(example_name, EXAMPLES))

@@ -1,0 +1,78 @@
+"""Each package's door: what ``__all__`` promises is there, is sorted, and is all there is."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from types import ModuleType
+
+import pytest
+
+DOORS = ("iggy_protocol", "iggy_sdk", "iggy_ref_server", "spark_jobs")
+
+
+def sort_key(name: str) -> tuple[int, list[int | str]]:
+    """Order names as the linter does: CONSTANTS, Classes, functions; numbers by their value."""
+    rank = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    parts = re.split(r"(\d+)", name)
+    return rank, [int(part) if part.isdigit() else part for part in parts]
+
+
+def public_names(door: ModuleType) -> set[str]:
+    """List what a door offers at run time, submodules and compiler flags left out."""
+    return {
+        name
+        for name, value in vars(door).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+    }
+
+
+def has_docstring(value: object) -> bool:
+    """Tell whether someone wrote a docstring; what ``dataclass`` and ``Enum`` invent is none."""
+    own = vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    docstring: str = own or ""
+    return bool(docstring) and not docstring.startswith(f"{getattr(value, '__name__', '')}(")
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_door_when_opened_then_all_is_sorted_and_without_duplicates(name):
+    promised = importlib.import_module(name).__all__
+
+    assert list(promised) == sorted(set(promised), key=sort_key)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_door_when_opened_then_offers_exactly_what_it_promises(name):
+    door = importlib.import_module(name)
+
+    assert public_names(door) == set(door.__all__)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_door_when_opened_then_leaks_nothing_private_or_foreign(name):
+    door = importlib.import_module(name)
+    values = {promised: getattr(door, promised) for promised in door.__all__}
+
+    private = [promised for promised in values if promised.startswith("_")]
+    foreign = [
+        promised
+        for promised, value in values.items()
+        if (inspect.isclass(value) or inspect.isroutine(value))
+        and (value.__module__ or "").partition(".")[0] not in {name, "builtins"}
+    ]
+
+    assert (private, foreign) == ([], [])
+
+
+def test_protocol_when_read_then_every_class_and_function_has_a_docstring():
+    door = importlib.import_module("iggy_protocol")
+    values = {promised: getattr(door, promised) for promised in door.__all__}
+
+    silent = [
+        promised
+        for promised, value in values.items()
+        if (inspect.isclass(value) or inspect.isroutine(value)) and not has_docstring(value)
+    ]
+
+    assert not silent

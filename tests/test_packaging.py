@@ -1,0 +1,161 @@
+"""The distributions hold what they should, and a missing compiler costs speed, not function."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PACKAGES = ("iggy_protocol", "iggy_ref_server", "iggy_sdk", "spark_jobs")
+EXTENSION = "iggy_protocol/_batch" + sysconfig.get_config_var("EXT_SUFFIX")
+NOT_COPIED = shutil.ignore_patterns(
+    ".?*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "golden", "htmlcov"
+)
+BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
+
+
+def installed_version(name: str) -> str | None:
+    """Say which version of a distribution is installed, if any."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+needs_setuptools = pytest.mark.skipif(
+    int((installed_version("setuptools") or "0").partition(".")[0]) < 77,
+    reason="needs setuptools 77 or newer, which `make setup` installs",
+)
+needs_installation = pytest.mark.skipif(
+    installed_version(PROJECT["name"]) is None,
+    reason="needs the distribution installed, which `make setup` does",
+)
+
+
+def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run this Python on something."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def build(kind: str, source: Path, target: Path, **environment: str) -> Path:
+    """Build a distribution with the backend itself and return the file it made."""
+    target.mkdir()
+    result = run("-c", BUILD, f"build_{kind}", str(target), cwd=source, **environment)
+    assert result.returncode == 0, result.stdout + result.stderr
+    [made] = target.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The source distribution, made from a copy of the tree and unpacked again."""
+    folder = tmp_path_factory.mktemp("sdist")
+    shutil.copytree(ROOT, folder / "tree", ignore=NOT_COPIED)
+    with tarfile.open(build("sdist", folder / "tree", folder / "made")) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    [tree] = (folder / "unpacked").iterdir()
+    return tree
+
+
+@needs_setuptools
+@pytest.mark.timeout(120)
+def test_source_distribution_when_unpacked_then_holds_all_that_builds_and_tests_it(unpacked):
+    sources = [path.relative_to(ROOT) for path in (ROOT / "protocol").rglob("*.[ch]")]
+    sources += [path.relative_to(ROOT) for path in (ROOT / "tests").glob("*.py")]
+    pages = [Path("LICENSE"), Path("Makefile"), Path("README.md"), Path("pyproject.toml")]
+
+    missing = [str(path) for path in [*sources, *pages] if not (unpacked / path).exists()]
+
+    assert not missing
+
+
+@needs_setuptools
+@pytest.mark.timeout(120)
+def test_wheel_when_built_without_a_compiler_then_is_whole_and_works(unpacked, tmp_path):
+    false = shutil.which("false") or "false"
+    wheel = build("wheel", unpacked, tmp_path / "made", CC=false, LDSHARED=false)
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    modules = {
+        path.relative_to(ROOT / "protocol").as_posix()
+        for path in (ROOT / "protocol" / "iggy_protocol").rglob("*.py")
+    }
+
+    result = run(
+        "-c", "import iggy_protocol as p; print(p.__file__)", cwd=tmp_path, PYTHONPATH="site"
+    )
+
+    assert modules | {f"{package}/py.typed" for package in PACKAGES} <= names
+    assert not [name for name in names if name.endswith((".c", ".h", ".so"))]
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {
+        "iggy_python",
+        *PACKAGES,
+    }
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith(str(tmp_path))
+
+
+@needs_setuptools
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+def test_wheel_when_built_with_a_compiler_then_holds_the_extension(unpacked, tmp_path):
+    wheel = build("wheel", unpacked, tmp_path / "made")
+
+    with zipfile.ZipFile(wheel) as archive:
+        binaries = [name for name in archive.namelist() if name.endswith((".c", ".h", ".so"))]
+
+    assert binaries == [EXTENSION]
+
+
+def test_extra_all_when_asked_for_then_brings_every_other_extra():
+    extras = PROJECT["optional-dependencies"]
+
+    named = re.findall(r"[a-z0-9]+(?=[,\]])", " ".join(extras["all"]))
+
+    assert sorted(named) == sorted(set(extras) - {"all"})
+
+
+@needs_installation
+def test_server_command_when_asked_for_its_version_then_prints_that_of_the_distribution():
+    result = run("-m", "iggy_ref_server", "--version")
+
+    assert (result.returncode, result.stdout) == (0, f"iggy-server {PROJECT['version']}\n")
+
+
+@needs_installation
+def test_server_command_when_asked_for_help_then_admits_there_is_no_server():
+    result = run("-m", "iggy_ref_server", "--help")
+
+    assert result.returncode == 0
+    assert "usage: iggy-server" in result.stdout
+    assert "the server does not exist yet" in result.stdout
+
+
+@needs_installation
+def test_server_command_when_started_then_refuses_in_one_sentence():
+    command = Path(sys.executable).with_name("iggy-server")
+
+    result = subprocess.run([command], capture_output=True, text=True)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    assert "wire protocol only" in result.stderr
