@@ -20,7 +20,7 @@ PACKAGES = {
 }
 
 # Outside its own package a module is reached through one of these doors only.
-DOORS = frozenset({"iggy_protocol", "iggy_sdk", "iggy_ref_server", "spark_jobs"})
+DOORS = frozenset({*PACKAGES, "iggy_protocol.rest"})
 
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 

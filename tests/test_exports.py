@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-DOORS = ("iggy_protocol", "iggy_sdk", "iggy_ref_server", "spark_jobs")
+DOORS = ("iggy_protocol", "iggy_protocol.rest", "iggy_sdk", "iggy_ref_server", "spark_jobs")
 
 
 def sort_key(name: str) -> tuple[int, list[int | str]]:
@@ -59,14 +59,15 @@ def test_door_when_opened_then_leaks_nothing_private_or_foreign(name):
         promised
         for promised, value in values.items()
         if (inspect.isclass(value) or inspect.isroutine(value))
-        and (value.__module__ or "").partition(".")[0] not in {name, "builtins"}
+        and value.__module__.partition(".")[0] != name.partition(".")[0]
     ]
 
     assert (private, foreign) == ([], [])
 
 
-def test_protocol_when_read_then_every_class_and_function_has_a_docstring():
-    door = importlib.import_module("iggy_protocol")
+@pytest.mark.parametrize("name", DOORS)
+def test_door_when_read_then_every_class_and_function_has_a_docstring(name):
+    door = importlib.import_module(name)
     values = {promised: getattr(door, promised) for promised in door.__all__}
 
     silent = [

@@ -21,20 +21,24 @@ TARGET = re.compile(r"^([a-z][a-z-]*):", re.MULTILINE)
 
 
 class Block(NamedTuple):
-    """A fenced block of a page and the line it starts on."""
+    """A fenced block of a page, the line it starts on, and whether it follows another at once."""
 
     language: str
     body: str
     line: int
+    follows: bool
 
 
 def blocks_of(page: Path) -> list[Block]:
     """Cut the fenced blocks out of a page."""
     text = page.read_text(encoding="utf-8")
-    return [
-        Block(match["language"], match["body"], text.count("\n", 0, match.start()) + 2)
-        for match in FENCE.finditer(text)
-    ]
+    blocks, end = [], 0
+    for match in FENCE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 2
+        follows = end > 0 and not text[end : match.start()].strip()
+        blocks.append(Block(match["language"], match["body"], line, follows))
+        end = match.end()
+    return blocks
 
 
 def page_name(page: Path) -> str:
@@ -42,22 +46,24 @@ def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def run(page: Path, block: Block, names: dict[str, object]) -> str:
+    """Run a block after those before it and return what it prints."""
+    # The newlines in front let a traceback name the page's own line.
+    code = compile("\n" * (block.line - 1) + block.body, str(page), "exec")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, names)
+    return output.getvalue()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_page_when_its_python_runs_then_prints_the_text_block_that_follows(page):
-    blocks = blocks_of(page)
     names: dict[str, object] = {"__name__": "__page__"}
-    for block, following in zip(blocks, [*blocks[1:], Block("", "", 0)], strict=True):
-        if block.language != "python":
-            continue
-        # The newlines in front let a traceback name the page's own line.
-        code = compile("\n" * (block.line - 1) + block.body, str(page), "exec")
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(code, names)
-
-        if output.getvalue():
-            assert following.language == "text", f"show the output of the block at {block.line}"
-            assert output.getvalue() == following.body
+    output = ""
+    for block in blocks_of(page):
+        if block.language == "text" and block.follows and output:
+            assert output == block.body
+        output = run(page, block, names) if block.language == "python" else ""
 
 
 @pytest.mark.parametrize("page", [*PAGES, HANDBOOK], ids=page_name)

@@ -107,7 +107,6 @@ from iggy_protocol.commands.users import (
 from iggy_protocol.connection import (
     ClientConnection,
     ConnectionStatistics,
-    Limits,
     ServerConnection,
 )
 from iggy_protocol.encryption import (
@@ -153,6 +152,9 @@ from iggy_protocol.hashing import (
 )
 from iggy_protocol.layout import (
     Buffer,
+)
+from iggy_protocol.limits import (
+    Limits,
 )
 from iggy_protocol.model.client import (
     ClientDetails,

@@ -133,13 +133,17 @@ static PyObject *start_body(const struct batch *batch, struct pens *pens)
 {
     size_t indexes = batch->count * INDEX_BYTES;
     size_t prefix = batch->headroom + batch->metadata_bytes;
-    size_t total = prefix + indexes + (size_t)batch->message_bytes;
+    /* A body that a frame can hold may still be more than 32 bits of address space can. */
+    uint64_t total = (uint64_t)prefix + indexes + batch->message_bytes;
+    if (total > PY_SSIZE_T_MAX)
+        return PyErr_NoMemory();
     PyObject *body = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)total);
     if (body == NULL)
         return NULL;
     uint8_t *at = (uint8_t *)PyByteArray_AS_STRING(body);
     memset(at, 0, batch->headroom);
-    memcpy(at + batch->headroom, batch->metadata, batch->metadata_bytes);
+    if (batch->metadata_bytes > 0) /* an empty buffer may have no address */
+        memcpy(at + batch->headroom, batch->metadata, batch->metadata_bytes);
     pens->index = at + prefix;
     pens->message = pens->index + indexes;
     pens->first_message = pens->message;

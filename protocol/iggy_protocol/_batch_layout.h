@@ -76,16 +76,26 @@ static inline void store_u64(uint8_t *at, uint64_t value)
 }
 
 /*
- * Read a length from memory that another thread may be rewriting. The empty assembly makes the
- * value opaque, so the compiler cannot read memory a second time after the bounds were checked.
+ * Read a length from memory that another thread may be rewriting. The compiler must not read it a
+ * second time after the bounds were checked. A byte can be volatile; a word cannot, because it may
+ * stand at any address, hence the empty assembly, which hides where the value came from.
  */
+static inline uint8_t load_u8_once(const uint8_t *at)
+{
+    return *(const volatile uint8_t *)at;
+}
+
 static inline uint32_t load_u32_once(const uint8_t *at)
 {
-    uint32_t value = load_u32(at);
 #if defined(__GNUC__)
+    uint32_t value = load_u32(at);
     __asm__ volatile("" : "+r"(value));
-#endif
     return value;
+#else
+    const volatile uint8_t *byte = at;
+    uint32_t low = byte[0] | (uint32_t)byte[1] << 8;
+    return low | (uint32_t)byte[2] << 16 | (uint32_t)byte[3] << 24;
+#endif
 }
 
 #if defined(__GNUC__)

@@ -19,10 +19,10 @@ struct stamp {
 
 enum stamp_result { STAMPED, BROKEN_MESSAGE, RANDOM_EXHAUSTED, OFFSET_OVERFLOW };
 
-/* Turn 16 random bytes into a UUID of version 4, in text order. */
+/* Turn 16 random bytes, which may overlap the id, into a UUID of version 4, in text order. */
 static inline void write_random_id(uint8_t *id, const uint8_t *random)
 {
-    memcpy(id, random, ID_BYTES);
+    memmove(id, random, ID_BYTES);
     id[6] = (uint8_t)((id[6] & 0x0F) | 0x40);
     id[8] = (uint8_t)((id[8] & 0x3F) | 0x80);
 }

@@ -4,8 +4,8 @@
  *   MessageView --> memoryview --> BufferOwner --> the caller's bytes, bytearray, memoryview ...
  *   walk        --^
  *
- * The owner holds the one real buffer export, so that the caller can neither resize nor release
- * what a view looks at. It re-exports the bytes read-only; the memoryview over it is shared by the
+ * The owner holds the one real buffer export, so that the caller cannot resize what a view looks
+ * at. It re-exports the bytes read-only; the memoryview over it is shared by the
  * walk and all its views, and payloads are slices of it.
  *
  * None of the three types has a tp_clear: they never change after creation, and a reference cycle
@@ -46,18 +46,27 @@ static int owner_getbuffer(PyObject *self, Py_buffer *view, int flags)
     return PyBuffer_FillInfo(view, self, owner->source.buf, owner->source.len, 1, flags);
 }
 
+/*
+ * A memoryview is not visited: the collector of CPython crashes when it clears one that is exported.
+ * Unvisited, it counts as used from outside and is freed after us.
+ */
 static int owner_traverse(PyObject *self, visitproc visit, void *arg)
 {
+    PyObject *exporter = ((struct owner *)self)->source.obj;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(((struct owner *)self)->source.obj);
+    if (exporter != NULL && !PyMemoryView_Check(exporter))
+        Py_VISIT(exporter);
     return 0;
 }
 
+/* A payload may hold messages in its turn; the trashcan keeps a long chain off the stack. */
 static void owner_dealloc(PyObject *self)
 {
     PyObject_GC_UnTrack(self);
+    Py_TRASHCAN_BEGIN(self, owner_dealloc)
     PyBuffer_Release(&((struct owner *)self)->source);
     free_object(self);
+    Py_TRASHCAN_END
 }
 
 static PyType_Slot owner_slots[] = {
@@ -104,10 +113,13 @@ struct view {
 static PyObject *view_new(PyTypeObject *type, PyObject *memory, const uint8_t *data,
                           const struct extent *extent, bool is_traced)
 {
-    struct view *view = PyObject_GC_New(struct view, type);
-    if (view == NULL)
-        return NULL;
+    /* First of all, because the allocation may collect garbage, and a finalizer end the walk. */
     Py_INCREF(memory);
+    struct view *view = PyObject_GC_New(struct view, type);
+    if (view == NULL) {
+        Py_DECREF(memory);
+        return NULL;
+    }
     view->memory = memory;
     view->data = data;
     view->extent = *extent;

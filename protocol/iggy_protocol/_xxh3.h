@@ -2,8 +2,8 @@
  * XXH3, 64 bits, seed 0, default secret: the checksum of a stored message.
  *
  * Inputs of up to 240 bytes are mixed with plain 64-bit arithmetic. Longer ones run through eight
- * lanes of 64 bits, 64 input bytes (a stripe) at a time; that loop exists three times: portable
- * ("scalar"), SSE2 and AVX2. The processor decides which one runs.
+ * lanes of 64 bits, 64 input bytes (a stripe) at a time; that loop exists four times: portable
+ * ("scalar"), SSE2, AVX2 and AVX-512. The processor decides which one runs.
  *
  * This header knows neither messages nor Python.
  */
@@ -23,6 +23,15 @@
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #else
 #define ALWAYS_INLINE inline
+#endif
+
+/* In front of a loop over the 16 stripes of a block. */
+#if defined(__clang__)
+#define UNROLL_STRIPES _Pragma("unroll")
+#elif defined(__GNUC__)
+#define UNROLL_STRIPES _Pragma("GCC unroll 16")
+#else
+#define UNROLL_STRIPES
 #endif
 
 /* ---- constants of the algorithm -------------------------------------------------------- */
@@ -198,18 +207,20 @@ static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
 }
 
 /*
- * The walk over a long input is the same on every level. A level brings a type `lanes_LEVEL` and
- * two steps: accumulate_LEVEL (one stripe) and scramble_LEVEL (end of a block).
+ * The walk over a long input is the same on every level. A level brings a struct `lanes_LEVEL` and
+ * four steps: begin_LEVEL, accumulate_LEVEL (one stripe), scramble_LEVEL (the end of a block) and
+ * finish_LEVEL (the lanes to memory).
  */
-#define XXH3_DEFINE_LONG(LEVEL, ATTRIBUTE)                                                         \
+#define XXH3_DEFINE_LONG(LEVEL, ATTRIBUTE, UNROLL)                                                 \
     ATTRIBUTE static uint64_t xxh3_long_##LEVEL(const uint8_t *input, size_t length)               \
     {                                                                                              \
         struct lanes_##LEVEL lanes;                                                                \
         uint64_t result[LANES];                                                                    \
-        memcpy(&lanes, FIRST_LANES, sizeof lanes);                                                 \
+        begin_##LEVEL(&lanes);                                                                     \
         const uint8_t *at = input;                                                                 \
         size_t blocks = (length - 1) / BLOCK_BYTES;                                                \
         for (size_t block = 0; block < blocks; block++) {                                          \
+            UNROLL                                                                                 \
             for (size_t stripe = 0; stripe < STRIPES_PER_BLOCK; stripe++, at += STRIPE_BYTES) {    \
                 PREFETCH((uintptr_t)at + PREFETCH_AHEAD);                                          \
                 accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                               \
@@ -220,7 +231,7 @@ static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
         for (size_t stripe = 0; stripe < stripes; stripe++, at += STRIPE_BYTES)                    \
             accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                                   \
         accumulate_##LEVEL(&lanes, input + length - STRIPE_BYTES, SECRET + AT_LAST_STRIPE_SECRET); \
-        memcpy(result, &lanes, sizeof result);                                                     \
+        finish_##LEVEL(&lanes, result);                                                            \
         return merge_lanes(result, length);                                                        \
     }
 
@@ -230,6 +241,12 @@ struct lanes_scalar {
     uint64_t value[LANES];
 };
 
+static ALWAYS_INLINE void begin_scalar(struct lanes_scalar *lanes)
+{
+    memcpy(lanes->value, FIRST_LANES, sizeof lanes->value);
+}
+
+/* To each lane the product of the two halves of its keyed input, to its neighbour the input. */
 static ALWAYS_INLINE void accumulate_scalar(struct lanes_scalar *lanes, const uint8_t *input,
                                             const uint8_t *secret)
 {
@@ -251,86 +268,209 @@ static ALWAYS_INLINE void scramble_scalar(struct lanes_scalar *lanes)
     }
 }
 
-XXH3_DEFINE_LONG(scalar, )
+static ALWAYS_INLINE void finish_scalar(const struct lanes_scalar *lanes, uint64_t result[LANES])
+{
+    memcpy(result, lanes->value, sizeof lanes->value);
+}
+
+XXH3_DEFINE_LONG(scalar, , )
 
 #if XXH3_HAS_X86
 
-/* Left alone, the compiler loads the input twice to save an instruction, but loads are scarce. */
+/*
+ * With vectors the inputs are summed up apart, and the sums reach the neighbours in one go (join)
+ * at the end of a block: that saves an instruction per register and stripe.
+ *
+ * Left alone, the compiler loads an input twice to save a register, but loads are what is scarce.
+ */
 #define KEEP_IN_REGISTER(vector) __asm__("" : "+x"(vector))
+#define KEEP_IN_WIDE_REGISTER(vector) __asm__("" : "+v"(vector))
+
+/* The order of 32-bit words in which neighbouring lanes have changed places. */
+#define NEIGHBOURS _MM_SHUFFLE(1, 0, 3, 2)
 
 /* SSE2: two lanes per register, four registers. */
 
 struct lanes_sse2 {
-    __m128i value[4];
+    __m128i value[4], inputs[4];
 };
+
+static ALWAYS_INLINE __m128i load_sse2(const void *at)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+
+static ALWAYS_INLINE void begin_sse2(struct lanes_sse2 *lanes)
+{
+    for (size_t i = 0; i < 4; i++) {
+        lanes->value[i] = load_sse2(FIRST_LANES + 2 * i);
+        lanes->inputs[i] = _mm_setzero_si128();
+    }
+}
 
 static ALWAYS_INLINE void accumulate_sse2(struct lanes_sse2 *lanes, const uint8_t *input,
                                           const uint8_t *secret)
 {
     for (size_t i = 0; i < 4; i++) {
-        __m128i data = _mm_loadu_si128((const __m128i *)(const void *)(input + 16 * i));
-        __m128i key = _mm_loadu_si128((const __m128i *)(const void *)(secret + 16 * i));
+        __m128i data = load_sse2(input + 16 * i);
         KEEP_IN_REGISTER(data);
-        __m128i keyed = _mm_xor_si128(data, key);
+        __m128i keyed = _mm_xor_si128(data, load_sse2(secret + 16 * i));
         __m128i product = _mm_mul_epu32(keyed, _mm_srli_epi64(keyed, 32));
-        __m128i swapped = _mm_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
-        lanes->value[i] = _mm_add_epi64(lanes->value[i], _mm_add_epi64(product, swapped));
+        lanes->value[i] = _mm_add_epi64(lanes->value[i], product);
+        lanes->inputs[i] = _mm_add_epi64(lanes->inputs[i], data);
+    }
+}
+
+static ALWAYS_INLINE void join_sse2(struct lanes_sse2 *lanes)
+{
+    for (size_t i = 0; i < 4; i++) {
+        __m128i swapped = _mm_shuffle_epi32(lanes->inputs[i], NEIGHBOURS);
+        lanes->value[i] = _mm_add_epi64(lanes->value[i], swapped);
+        lanes->inputs[i] = _mm_setzero_si128();
     }
 }
 
 static ALWAYS_INLINE void scramble_sse2(struct lanes_sse2 *lanes)
 {
     const __m128i prime = _mm_set1_epi32((int)P32_1);
+    join_sse2(lanes);
     for (size_t i = 0; i < 4; i++) {
-        const uint8_t *secret = SECRET + AT_SCRAMBLE_SECRET + 16 * i;
         __m128i value = lanes->value[i];
         value = _mm_xor_si128(value, _mm_srli_epi64(value, 47));
-        value = _mm_xor_si128(value, _mm_loadu_si128((const __m128i *)(const void *)secret));
+        value = _mm_xor_si128(value, load_sse2(SECRET + AT_SCRAMBLE_SECRET + 16 * i));
         __m128i low = _mm_mul_epu32(value, prime);
         __m128i high = _mm_mul_epu32(_mm_srli_epi64(value, 32), prime);
         lanes->value[i] = _mm_add_epi64(low, _mm_slli_epi64(high, 32));
     }
 }
 
-XXH3_DEFINE_LONG(sse2, )
+static ALWAYS_INLINE void finish_sse2(struct lanes_sse2 *lanes, uint64_t result[LANES])
+{
+    join_sse2(lanes);
+    for (size_t i = 0; i < 4; i++)
+        _mm_storeu_si128((__m128i *)(void *)(result + 2 * i), lanes->value[i]);
+}
+
+XXH3_DEFINE_LONG(sse2, , )
 
 /* AVX2: four lanes per register, two registers. */
 
 #define WITH_AVX2 __attribute__((target("avx2")))
 
 struct lanes_avx2 {
-    __m256i value[2];
+    __m256i value[2], inputs[2];
 };
+
+WITH_AVX2 static ALWAYS_INLINE __m256i load_avx2(const void *at)
+{
+    return _mm256_loadu_si256((const __m256i *)at);
+}
+
+WITH_AVX2 static ALWAYS_INLINE void begin_avx2(struct lanes_avx2 *lanes)
+{
+    for (size_t i = 0; i < 2; i++) {
+        lanes->value[i] = load_avx2(FIRST_LANES + 4 * i);
+        lanes->inputs[i] = _mm256_setzero_si256();
+    }
+}
 
 WITH_AVX2 static ALWAYS_INLINE void accumulate_avx2(struct lanes_avx2 *lanes, const uint8_t *input,
                                                     const uint8_t *secret)
 {
     for (size_t i = 0; i < 2; i++) {
-        __m256i data = _mm256_loadu_si256((const __m256i *)(const void *)(input + 32 * i));
-        __m256i key = _mm256_loadu_si256((const __m256i *)(const void *)(secret + 32 * i));
+        __m256i data = load_avx2(input + 32 * i);
         KEEP_IN_REGISTER(data);
-        __m256i keyed = _mm256_xor_si256(data, key);
+        __m256i keyed = _mm256_xor_si256(data, load_avx2(secret + 32 * i));
         __m256i product = _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32));
-        __m256i swapped = _mm256_shuffle_epi32(data, _MM_SHUFFLE(1, 0, 3, 2));
-        lanes->value[i] = _mm256_add_epi64(lanes->value[i], _mm256_add_epi64(product, swapped));
+        lanes->value[i] = _mm256_add_epi64(lanes->value[i], product);
+        lanes->inputs[i] = _mm256_add_epi64(lanes->inputs[i], data);
+    }
+}
+
+WITH_AVX2 static ALWAYS_INLINE void join_avx2(struct lanes_avx2 *lanes)
+{
+    for (size_t i = 0; i < 2; i++) {
+        __m256i swapped = _mm256_shuffle_epi32(lanes->inputs[i], NEIGHBOURS);
+        lanes->value[i] = _mm256_add_epi64(lanes->value[i], swapped);
+        lanes->inputs[i] = _mm256_setzero_si256();
     }
 }
 
 WITH_AVX2 static ALWAYS_INLINE void scramble_avx2(struct lanes_avx2 *lanes)
 {
     const __m256i prime = _mm256_set1_epi32((int)P32_1);
+    join_avx2(lanes);
     for (size_t i = 0; i < 2; i++) {
-        const uint8_t *secret = SECRET + AT_SCRAMBLE_SECRET + 32 * i;
         __m256i value = lanes->value[i];
         value = _mm256_xor_si256(value, _mm256_srli_epi64(value, 47));
-        value = _mm256_xor_si256(value, _mm256_loadu_si256((const __m256i *)(const void *)secret));
+        value = _mm256_xor_si256(value, load_avx2(SECRET + AT_SCRAMBLE_SECRET + 32 * i));
         __m256i low = _mm256_mul_epu32(value, prime);
         __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(value, 32), prime);
         lanes->value[i] = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
     }
 }
 
-XXH3_DEFINE_LONG(avx2, WITH_AVX2)
+WITH_AVX2 static ALWAYS_INLINE void finish_avx2(struct lanes_avx2 *lanes, uint64_t result[LANES])
+{
+    join_avx2(lanes);
+    for (size_t i = 0; i < 2; i++)
+        _mm256_storeu_si256((__m256i *)(void *)(result + 4 * i), lanes->value[i]);
+}
+
+XXH3_DEFINE_LONG(avx2, WITH_AVX2, )
+
+/* AVX-512: all lanes in one register. Unrolled, because all keys then stay in registers as well. */
+
+#define WITH_AVX512 __attribute__((target("avx512f")))
+
+struct lanes_avx512 {
+    __m512i value, inputs;
+};
+
+WITH_AVX512 static ALWAYS_INLINE void begin_avx512(struct lanes_avx512 *lanes)
+{
+    lanes->value = _mm512_loadu_si512(FIRST_LANES);
+    lanes->inputs = _mm512_setzero_si512();
+}
+
+WITH_AVX512 static ALWAYS_INLINE void accumulate_avx512(struct lanes_avx512 *lanes,
+                                                        const uint8_t *input, const uint8_t *secret)
+{
+    __m512i data = _mm512_loadu_si512(input);
+    KEEP_IN_WIDE_REGISTER(data);
+    __m512i keyed = _mm512_xor_si512(data, _mm512_loadu_si512(secret));
+    __m512i product = _mm512_mul_epu32(keyed, _mm512_srli_epi64(keyed, 32));
+    lanes->value = _mm512_add_epi64(lanes->value, product);
+    lanes->inputs = _mm512_add_epi64(lanes->inputs, data);
+}
+
+WITH_AVX512 static ALWAYS_INLINE void join_avx512(struct lanes_avx512 *lanes)
+{
+    __m512i swapped = _mm512_shuffle_epi32(lanes->inputs, (_MM_PERM_ENUM)NEIGHBOURS);
+    lanes->value = _mm512_add_epi64(lanes->value, swapped);
+    lanes->inputs = _mm512_setzero_si512();
+}
+
+WITH_AVX512 static ALWAYS_INLINE void scramble_avx512(struct lanes_avx512 *lanes)
+{
+    const __m512i prime = _mm512_set1_epi32((int)P32_1);
+    join_avx512(lanes);
+    __m512i value = lanes->value;
+    value = _mm512_xor_si512(value, _mm512_srli_epi64(value, 47));
+    value = _mm512_xor_si512(value, _mm512_loadu_si512(SECRET + AT_SCRAMBLE_SECRET));
+    __m512i low = _mm512_mul_epu32(value, prime);
+    __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(value, 32), prime);
+    lanes->value = _mm512_add_epi64(low, _mm512_slli_epi64(high, 32));
+}
+
+WITH_AVX512 static ALWAYS_INLINE void finish_avx512(struct lanes_avx512 *lanes,
+                                                    uint64_t result[LANES])
+{
+    join_avx512(lanes);
+    _mm512_storeu_si512(result, lanes->value);
+}
+
+XXH3_DEFINE_LONG(avx512, WITH_AVX512, UNROLL_STRIPES)
 
 #endif /* XXH3_HAS_X86 */
 
@@ -343,24 +483,27 @@ struct xxh3_level {
     hash_long *function;
 };
 
-/* From the slowest to the fastest. */
+/* From the slowest to the fastest; a processor that lacks one lacks all that follow. */
 static const struct xxh3_level XXH3_LEVELS[] = {
     {"scalar", xxh3_long_scalar},
 #if XXH3_HAS_X86
     {"sse2", xxh3_long_sse2},
     {"avx2", xxh3_long_avx2},
+    {"avx512", xxh3_long_avx512},
 #endif
 };
 
+/* Count the levels that this processor can run. */
 static size_t xxh3_levels_here(void)
 {
-    size_t known = sizeof XXH3_LEVELS / sizeof XXH3_LEVELS[0];
 #if XXH3_HAS_X86
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2"))
-        return known - 1;
+        return 2;
+    if (!__builtin_cpu_supports("avx512f"))
+        return 3;
 #endif
-    return known;
+    return sizeof XXH3_LEVELS / sizeof XXH3_LEVELS[0];
 }
 
 static hash_long *xxh3_long = xxh3_long_scalar;

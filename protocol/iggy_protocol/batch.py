@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from iggy_protocol import batch_python
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
-from iggy_protocol.message_view import HEADER, Header, flat
+from iggy_protocol.message_view import HEADER, flat, header_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -210,8 +210,7 @@ class MessageBatch:
     """Messages back to back in a buffer, read in place.
 
     The buffer must not change while the batch is in use. Views hold it: a bytearray cannot be
-    resized, a memoryview not released, while one of them is alive. Batches are equal when their
-    bytes are.
+    resized while one of them is alive. Batches are equal when their bytes are.
     """
 
     __slots__ = ("_buffer", "_count")
@@ -280,7 +279,7 @@ def _explain_cut(tail: memoryview, index: int, offset: int) -> TruncatedField:
     """Say which field of the last message ends too early."""
     field, at, need = "header", 0, HEADER.size
     if len(tail) >= HEADER.size:
-        header = Header._make(HEADER.unpack_from(tail))
+        header = header_at(tail, 0)
         field, at, need = "payload", HEADER.size, header.payload_length
         if len(tail) - at >= need:
             field, at, need = "user_headers", at + need, header.user_headers_length

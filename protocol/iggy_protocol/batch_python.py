@@ -9,27 +9,26 @@ This module knows how messages lie in a buffer. It knows no commands and no conn
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.message_layout import INDEX_ENTRY
 from iggy_protocol.message_view import (
     HEADER,
     Header,
     MessageView,
+    extent_at,
+    extents_of,
     flat,
     header_at,
-    headers_of,
     message_checksum,
     walk,
 )
-from iggy_protocol.model.message import (
-    INDEX_ENTRY,
-    PAYLOAD_BYTES_MAX,
-    USER_HEADERS_BYTES_MAX,
-)
+from iggy_protocol.model.message import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,8 +54,9 @@ _ENTRY, _ = derive_struct(INDEX_ENTRY)
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 
-# Where stamping writes: id, offset and timestamp follow each other, the checksum stands first.
-_CHECKSUM, _ID, _OFFSET, _TIMESTAMP = slice(0, 8), slice(8, 24), slice(24, 32), slice(32, 40)
+# Where stamping writes: the checksum stands first, then the id, then offset and timestamp.
+_CHECKSUM, _ID, _OFFSET_AND_TIMESTAMP = slice(0, 8), slice(8, 24), slice(24, 40)
+_U64_PAIR = struct.Struct("<QQ")
 
 _HEADROOM_BYTES_MAX = 4096
 # The frame's length field is a u32 and counts the four bytes of the command code as well.
@@ -106,26 +106,30 @@ def encode(
     prefix = flat(metadata)
     entries: list[bytes] = []
     parts: list[bytes | memoryview] = []
+    room = _BODY_BYTES_MAX - len(prefix)
     position = 0
     for index, item in enumerate(messages):
-        payload, id_number, user_headers, origin_us = _draft(index, item, batch_origin_us)
-        _check_limits(index, len(payload), len(user_headers))
-        position += HEADER.size + len(payload) + len(user_headers)
-        if len(prefix) + _ENTRY.size * (index + 1) + position > _BODY_BYTES_MAX:
+        payload, id_bytes, user_headers, origin_us = _draft(index, item, batch_origin_us)
+        payload_length, user_headers_length = len(payload), len(user_headers)
+        _check_limits(index, payload_length, user_headers_length)
+        position += HEADER.size + payload_length + user_headers_length
+        if position + _ENTRY.size * (index + 1) > room:
             raise ValueError(f"the batch is above the limit of {_BODY_BYTES_MAX} bytes")
         entries.append(_ENTRY.pack(0, position, 0))
-        sizes = len(user_headers), len(payload)
-        parts.append(HEADER.pack(0, id_number, 0, 0, origin_us, *sizes, 0))
-        parts += payload, user_headers
+        parts += (
+            HEADER.pack(0, id_bytes, 0, 0, origin_us, user_headers_length, payload_length, 0),
+            payload,
+            user_headers,
+        )
     return bytearray().join([bytes(headroom), prefix, *entries, *parts])
 
 
 def _draft(
     index: int, item: Any, batch_origin_us: int
-) -> tuple[memoryview, bytes, memoryview, int]:
+) -> tuple[bytes | memoryview, bytes, bytes | memoryview, int]:
     """Take one item apart into payload, id, user headers and origin timestamp."""
     if not isinstance(item, tuple):
-        return _part(index, item, "payload"), _NO_ID, memoryview(b""), batch_origin_us
+        return _part(index, item, "payload"), _NO_ID, b"", batch_origin_us
     if len(item) != 4:
         raise TypeError(
             f"message {index}: a message must be a payload or a tuple of payload, id, "
@@ -140,7 +144,9 @@ def _draft(
     return payload, id_number.to_bytes(_ID_BYTES, "little"), user_headers, origin_us
 
 
-def _part(index: int, value: Any, name: str) -> memoryview:
+def _part(index: int, value: Any, name: str) -> bytes | memoryview:
+    if type(value) is bytes:
+        return value
     try:
         return flat(value)
     except TypeError:
@@ -255,12 +261,12 @@ def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
             raise _Refused(StatusCode.NON_ZERO_TIMESTAMP, index)
         # The last message reaches to the end of the body, whatever its entry says.
         end = len(messages) if index == last else position
-        header = _inspect_message(index, messages, start, end)
+        header, message_end = _inspect_message(index, messages, start, end)
         if header.offset < last_offset:
             raise _Refused(StatusCode.INVALID_OFFSET, index)
         if position < last_position:
             raise _Refused(StatusCode.CANNOT_READ_INDEX_POSITION, index)
-        if start + header.message_bytes != end and first_loose is None:
+        if message_end != end and first_loose is None:
             first_loose = index
         missing_ids += header.id == _NO_ID
         start, last_position, last_offset = position, position, header.offset
@@ -270,15 +276,17 @@ def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
     return missing_ids
 
 
-def _inspect_message(index: int, messages: memoryview, start: int, end: int) -> Header:
-    header = header_at(messages, start, end) if end <= len(messages) else None
-    if header is None:
+def _inspect_message(index: int, messages: memoryview, start: int, end: int) -> tuple[Header, int]:
+    """Check one message by itself; return its header and where it really ends."""
+    extent = extent_at(messages, start, end) if end <= len(messages) else None
+    if extent is None:
         raise _Refused(StatusCode.MISSING_INDEX, index)
+    header = header_at(messages, start)
     if header.payload_length > PAYLOAD_BYTES_MAX:
         raise _Refused(StatusCode.TOO_BIG_MESSAGE_PAYLOAD, index)
     if header.user_headers_length > USER_HEADERS_BYTES_MAX:
         raise _Refused(StatusCode.TOO_BIG_USER_HEADERS, index)
-    return header
+    return header, start + extent[1]
 
 
 # ---- stamping and storing
@@ -296,26 +304,25 @@ def stamp(
     On ValueError the messages before the one to blame are already stamped.
     """
     first_offset = _unsigned(base_offset, "base offset", 8)
-    timestamp = _unsigned(timestamp_us, "timestamp", 8).to_bytes(8, "little")
+    timestamp = _unsigned(timestamp_us, "timestamp", 8)
     entropy = flat(random)
     memory = flat(messages)
     if memory.readonly:
         raise BufferError("the messages are read-only")
-    at = count = 0
-    while at < len(memory):
-        header = header_at(memory, at, len(memory))
-        if header is None:
+    at, end, count = 0, len(memory), 0
+    while at < end:
+        extent = extent_at(memory, at, end)
+        if extent is None:
             raise ValueError(f"message {count} does not fit into the bytes given")
         if first_offset + count >= 1 << 64:
             raise ValueError(f"message {count}: offset does not fit into 64 bits")
-        message = memory[at : at + header.message_bytes]
-        if header.id == _NO_ID:
+        message = memory[at : at + extent[1]]
+        if message[_ID] == _NO_ID:
             if len(entropy) < _ID_BYTES:
                 raise ValueError(f"message {count} needs an id, but no random bytes are left")
             message[_ID] = _random_id(entropy)
             entropy = entropy[_ID_BYTES:]
-        message[_OFFSET] = (first_offset + count).to_bytes(8, "little")
-        message[_TIMESTAMP] = timestamp
+        message[_OFFSET_AND_TIMESTAMP] = _U64_PAIR.pack(first_offset + count, timestamp)
         message[_CHECKSUM] = message_checksum(message).to_bytes(8, "little")
         at += len(message)
         count += 1
@@ -335,14 +342,14 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
     first_offset = _unsigned(relative_offset, "relative offset", 8)
     start = _unsigned(position, "position", 8)
     memory = flat(messages)
-    headers = list(headers_of(memory))
-    last_offset = first_offset + max(len(headers) - 1, 0)
+    extents = list(extents_of(memory))
+    last_offset = first_offset + max(len(extents) - 1, 0)
     if last_offset >= 1 << 32 or start + len(memory) >= 1 << 32:
         raise ValueError("an offset or position does not fit into 32 bits")
     entries = bytearray()
-    for index, (at, header) in enumerate(headers):
-        end = start + at + header.message_bytes
-        entries += _ENTRY.pack(first_offset + index, end, header.timestamp_us)
+    for index, (at, _, size) in enumerate(extents):
+        timestamp_us = header_at(memory, at).timestamp_us
+        entries += _ENTRY.pack(first_offset + index, start + at + size, timestamp_us)
     return entries
 
 
@@ -352,24 +359,25 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
 def measure(messages: Buffer, /) -> tuple[int, int]:
     """Count whole messages and the bytes they occupy."""
     memory = flat(messages)
-    count = whole = 0
-    while (header := header_at(memory, whole, len(memory))) is not None:
+    whole, end, count = 0, len(memory), 0
+    while (extent := extent_at(memory, whole, end)) is not None:
         count += 1
-        whole += header.message_bytes
+        whole += extent[1]
     return count, whole
 
 
 def verify(messages: Buffer, /) -> int:
     """Find the first message whose checksum does not hold, or that is cut; -1 if none."""
     memory = flat(messages)
-    at = count = 0
-    while at < len(memory):
-        header = header_at(memory, at, len(memory))
-        if header is None:
+    at, end, count = 0, len(memory), 0
+    while at < end:
+        extent = extent_at(memory, at, end)
+        if extent is None:
             return count
-        if message_checksum(memory[at : at + header.message_bytes]) != header.checksum:
+        message = memory[at : at + extent[1]]
+        if message[_CHECKSUM] != message_checksum(message).to_bytes(8, "little"):
             return count
-        at += header.message_bytes
+        at += len(message)
         count += 1
     return -1
 

@@ -12,13 +12,14 @@ An error that leaves no way to find the next frame is final: ``next_event`` rais
 again however often it is called, and what is received afterwards is dropped. A server may
 still answer what it owes before it closes.
 
-This module owns order and limits. It does no I/O, and what payloads mean is the registry's affair.
+This module owns the order and keeps the limits. It does no I/O, and what payloads mean is the
+registry's affair.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from iggy_protocol import registry
@@ -40,7 +41,8 @@ from iggy_protocol.events import (
     ResponseReceived,
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer, join_small, size_of
-from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX, ReceiveBuffer
+from iggy_protocol.limits import DEFAULT_LIMITS, Limits
+from iggy_protocol.receive_buffer import ReceiveBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,53 +53,12 @@ if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
     from iggy_protocol.registry import Command
 
-__all__ = ["ClientConnection", "ConnectionStatistics", "Limits", "ServerConnection"]
+__all__ = ["ClientConnection", "ConnectionStatistics", "ServerConnection"]
 
-SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
 SUCCESS = 0
 STATUS_MAX = 2**32 - 1
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds of one connection; replace ``connection.limits`` to change them on the way.
-
-    Attributes:
-        control_bytes_max: payload of any request but SendMessages; the real server's number.
-        send_bytes_max: payload of SendMessages, for which the real server has no limit. One
-            message may have 64,000,000 bytes and 100,000 of user headers; both fit with ease.
-        pipelined_max: requests that a server accepts before it answers the first; deep enough for
-            clients that stream single messages, and a bound for what a silent server hoards.
-        outstanding_max: requests that a client sends before the first is answered.
-        response_bytes_max: payload of a reply. A poll has no limit in bytes, so this one is wide;
-            it is there for the peer that is not an Iggy server at all.
-        unread_bytes_max: received bytes that may pile up while nobody calls ``next_event``, or
-            while it says PAUSED. It counts neither the frame that ``next_event`` waits for nor
-            one input of the caller's, so it need not be larger than a few socket reads.
-        retained_bytes_max: the largest receive buffer that is kept when it is empty.
-    """
-
-    control_bytes_max: int = 10_485_760
-    send_bytes_max: int = 67_108_864
-    pipelined_max: int = 4_096
-    outstanding_max: int = 4_096
-    response_bytes_max: int = 268_435_456
-    unread_bytes_max: int = 1_048_576
-    retained_bytes_max: int = RETAINED_BYTES_MAX
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            if getattr(self, field.name) < 1:
-                raise LocalProtocolError("a limit is at least 1", field=field.name)
-
-    def request_bytes_max(self, code: int) -> int:
-        """Return the limit for the payload of a request."""
-        return self.send_bytes_max if code == SEND_MESSAGES else self.control_bytes_max
-
-
-DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,7 +288,7 @@ class ServerConnection(_Connection[int]):
             error = MalformedFrame("a frame's length counts at least the code", field="length")
             return RequestRefused(code, error)
         too_large = _too_large(size, self._limits.request_bytes_max(code))
-        if code != SEND_MESSAGES:
+        if code != CommandCode.SEND_MESSAGES:
             self._fail(too_large)
         self._discard(self._head_bytes + size)
         return RequestRefused(code, too_large)

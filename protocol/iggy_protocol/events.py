@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from iggy_protocol import registry
-
-if TYPE_CHECKING:
-    from iggy_protocol.errors import RemoteProtocolError
-    from iggy_protocol.registry import Command
+from iggy_protocol.errors import RemoteProtocolError
+from iggy_protocol.registry import Command
 
 __all__ = [
     "NEED_DATA",

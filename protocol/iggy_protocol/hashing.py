@@ -1,8 +1,8 @@
-"""The hashes that place things: key to partition, name to consumer, address to client.
+"""The hashes that place things: keys, consumers, clients and the shards of partitions.
 
-Owns the three numbers that both sides must compute alike. A wrong hash misroutes in silence, so
-nothing here may change without a recorded value that says so. Knows neither topics nor shards,
-only their counts.
+Owns the four numbers that both sides must compute alike. A wrong hash misroutes in silence, so
+nothing here may change without a recorded value that says so. Of topics and shards it knows only
+their counts.
 """
 
 from __future__ import annotations

@@ -6,13 +6,13 @@ message lies in a buffer. It knows no index entries, no request bodies and no co
 
 from __future__ import annotations
 
-from pickle import PickleBuffer
+import struct
 from typing import TYPE_CHECKING, NamedTuple, final
 
 from xxhash import xxh3_64_intdigest
 
 from iggy_protocol.fixed_layout import derive_struct
-from iggy_protocol.model.message import MESSAGE_HEADER
+from iggy_protocol.message_layout import MESSAGE_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,15 +23,21 @@ __all__ = [
     "HEADER",
     "Header",
     "MessageView",
+    "extent_at",
+    "extents_of",
     "flat",
     "header_at",
-    "headers_of",
     "message_checksum",
     "walk",
 ]
 
 HEADER, HEADER_FIELDS = derive_struct(MESSAGE_HEADER)
+HEADER_BYTES = HEADER.size
 CHECKSUM_BYTES = 8
+
+# The walk needs nothing but the two lengths, which only the reserved word follows.
+LENGTHS = struct.Struct("<II")
+AT_LENGTHS = HEADER_BYTES - LENGTHS.size - 8
 
 
 class Header(NamedTuple):
@@ -46,42 +52,48 @@ class Header(NamedTuple):
     payload_length: int
     reserved: int
 
-    @property
-    def message_bytes(self) -> int:
-        """Size of the whole message."""
-        return HEADER.size + self.payload_length + self.user_headers_length
-
 
 assert Header._fields == HEADER_FIELDS
 
 
 def flat(buffer: Buffer) -> memoryview:
-    """Look at the bytes of any C-contiguous buffer.
-
-    PickleBuffer exports the buffer anew, so that a memoryview which was passed in cannot be
-    released while the result is in use, and turns elements of any kind into bytes.
-    """
-    if not memoryview(buffer).c_contiguous:
+    """Look at the bytes of any C-contiguous buffer, whatever its elements are."""
+    view = memoryview(buffer)
+    if not view.c_contiguous:
         raise BufferError("the buffer is not C-contiguous")
-    return PickleBuffer(buffer).raw()
+    return view.cast("B")
 
 
-def header_at(memory: memoryview, at: int, end: int) -> Header | None:
-    """Read the header at a place; ``None`` when the message does not lie before the end."""
-    if end - at < HEADER.size:
+def header_at(memory: memoryview, at: int) -> Header:
+    """Read the header of a message that is known to be there."""
+    return Header._make(HEADER.unpack_from(memory, at))
+
+
+def extent_at(memory: memoryview, at: int, end: int) -> tuple[int, int] | None:
+    """Measure the message at a place.
+
+    Returns:
+        Size of header and payload, size of the whole message; ``None`` when the message does not
+        lie before the end.
+    """
+    left = end - at
+    if left < HEADER_BYTES:
         return None
-    header = Header._make(HEADER.unpack_from(memory, at))
-    return header if header.message_bytes <= end - at else None
+    user_headers_length, payload_length = LENGTHS.unpack_from(memory, at + AT_LENGTHS)
+    payload_end: int = HEADER_BYTES + payload_length
+    size: int = payload_end + user_headers_length
+    return (payload_end, size) if size <= left else None
 
 
-def headers_of(memory: memoryview) -> Iterator[tuple[int, Header]]:
-    """Walk whole messages, with the place of each; ValueError at a cut tail."""
-    at = 0
-    while (header := header_at(memory, at, len(memory))) is not None:
-        yield at, header
-        at += header.message_bytes
-    if at < len(memory):
-        raise ValueError(f"the last {len(memory) - at} bytes are not a whole message")
+def extents_of(memory: memoryview) -> Iterator[tuple[int, int, int]]:
+    """Walk whole messages: place and extent of each; ValueError at a cut tail."""
+    at, end = 0, len(memory)
+    while (extent := extent_at(memory, at, end)) is not None:
+        payload_end, size = extent
+        yield at, payload_end, size
+        at += size
+    if at < end:
+        raise ValueError(f"the last {end - at} bytes are not a whole message")
 
 
 def message_checksum(message: memoryview) -> int:
@@ -105,7 +117,7 @@ class MessageView:
         raise TypeError("type 'MessageView' is not an acceptable base type")
 
     def _header(self) -> Header:
-        return Header._make(HEADER.unpack_from(self._message))
+        return header_at(self._message, 0)
 
     @property
     def checksum(self) -> int:
@@ -135,7 +147,7 @@ class MessageView:
     @property
     def payload(self) -> memoryview:
         """Read-only memoryview, no copy."""
-        return self._message[HEADER.size : self._payload_end]
+        return self._message[HEADER_BYTES : self._payload_end]
 
     @property
     def user_headers(self) -> memoryview:
@@ -164,8 +176,8 @@ def walk(messages: Buffer, /) -> Iterator[MessageView]:
 
 
 def _walk(memory: memoryview) -> Iterator[MessageView]:
-    for at, header in headers_of(memory):
+    for at, payload_end, size in extents_of(memory):
         view = object.__new__(MessageView)
-        view._message = memory[at : at + header.message_bytes]
-        view._payload_end = HEADER.size + header.payload_length
+        view._message = memory[at : at + size]
+        view._payload_end = payload_end
         yield view

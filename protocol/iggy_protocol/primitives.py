@@ -83,23 +83,23 @@ NO_USER = 2**32 - 1
 """User id of a client that has not logged in."""
 
 
-def _text(data: bytes) -> str:
+def _text(data: bytes, errors: str = "strict") -> str:
     try:
-        return data.decode()
+        return data.decode(errors=errors)
     except UnicodeDecodeError as error:
         raise InvalidField(f"not UTF-8: {error.reason}", status=INVALID_COMMAND) from None
 
 
-def _filled(data: bytes) -> str:
+def _filled(data: bytes, errors: str = "strict") -> str:
     if not data:
         raise InvalidField("a name has at least one byte")
-    return _text(data)
+    return _text(data, errors)
 
 
-def _text_bytes(limit: int, *, least: int = 0) -> Callable[[str], bytes]:
+def _text_bytes(limit: int, *, least: int = 0, errors: str = "strict") -> Callable[[str], bytes]:
     def encode(text: str) -> bytes:
         try:
-            data = text.encode()
+            data = text.encode(errors=errors)
         except UnicodeEncodeError as error:
             raise LocalProtocolError(f"not writable as UTF-8: {error.reason}") from None
         if not least <= len(data) <= limit:
@@ -123,7 +123,13 @@ def discriminant(kinds: type[E]) -> Adapted:
         except ValueError:
             raise UnknownDiscriminant(f"{code} is no {kinds.__name__}") from None
 
-    return Adapted(U8, decode, int, label="u8")
+    def encode(kind: E) -> int:
+        try:
+            return int(kinds(kind))
+        except ValueError:
+            raise LocalProtocolError(f"{kind!r} is no {kinds.__name__}") from None
+
+    return Adapted(U8, decode, encode, label="u8")
 
 
 def optional_number(number: Field, absent: int, label: str) -> Adapted:
@@ -172,13 +178,15 @@ def _identifier(errors: str) -> Callable[[Variant], Identifier]:
                 raise InvalidField(f"a numeric identifier has 4 bytes, not {len(value)}")
             return int.from_bytes(value, "little")
         if kind == 2:
-            return _filled(value) if errors == "strict" else value.decode(errors=errors)
+            return _filled(value, errors)
         raise UnknownDiscriminant(f"{kind} is no kind of identifier")
 
     return decode
 
 
 def _identifier_variant(errors: str) -> Callable[[Identifier], Variant]:
+    name_bytes = _text_bytes(255, least=1, errors=errors)
+
     def encode(identifier: Identifier) -> Variant:
         if isinstance(identifier, int):
             if not 0 <= identifier < 2**32:
@@ -186,10 +194,7 @@ def _identifier_variant(errors: str) -> Callable[[Identifier], Variant]:
             return Variant(1, identifier.to_bytes(4, "little"))
         if not isinstance(identifier, str):
             raise LocalProtocolError(f"an identifier is an int or a str, not {identifier!r}")
-        value = identifier.encode(errors=errors)
-        if not 1 <= len(value) <= 255:
-            raise LocalProtocolError(f"{len(value)} bytes of name, allowed are 1 to 255")
-        return Variant(2, value)
+        return Variant(2, name_bytes(identifier))
 
     return encode
 

@@ -221,8 +221,12 @@ class ReceiveBuffer:
         The view is writable when the bytes lie in a chunk, and stays valid as long as it lives.
         """
         start = self.start
-        # An empty view of the chunk would keep all of it from being used again.
-        payload = self.view[start + head_bytes : start + size] if size > head_bytes else EMPTY
+        if size > head_bytes:
+            payload = self.view[start + head_bytes : start + size]
+        else:
+            # An empty view of the chunk would keep all of it from being used again; and it must be
+            # a new one each time, because the caller may release it.
+            payload = memoryview(b"")
         self.start = start + size
         assert self.start <= self.end, "take more than was ensured"
         if self.start == self.end:

@@ -31,6 +31,9 @@ __all__ = [
     "Codec",
     "Command",
     "CommandSpec",
+    "EmptyCodec",
+    "OptionalRecordCodec",
+    "RecordCodec",
     "command",
     "decode_reply",
     "decode_request",
@@ -62,60 +65,66 @@ class Codec(Protocol):
         """Write the value as buffers to be sent one after another."""
 
 
-class _Whole:
+class RecordCodec:
     """A payload that is exactly one record."""
 
     def __init__(self, layout: Layout[Any]) -> None:
         self.layout = layout
 
     def decode(self, payload: Buffer) -> Any:
+        """Read the record."""
         return self.layout.decode(payload)
 
     def encode(self, value: Any) -> list[Buffer]:
+        """Write the record."""
         return [self.layout.encode(value)]
 
 
-class _Maybe(_Whole):
+class OptionalRecordCodec(RecordCodec):
     """One record, or nothing at all when the thing asked for does not exist."""
 
     def decode(self, payload: Buffer) -> Any:
+        """Read the record, or ``None`` from no bytes."""
         return self.layout.decode(payload) if len(payload) else None
 
     def encode(self, value: Any) -> list[Buffer]:
+        """Write the record, or no bytes for ``None``."""
         return [] if value is None else [self.layout.encode(value)]
 
 
-class _Empty:
+class EmptyCodec:
     """No bytes: the status says it all."""
 
     def decode(self, payload: Buffer) -> None:
+        """Make sure that there is nothing to read."""
         if len(payload):
             raise TrailingBytes(
                 f"the reply has no payload, but {len(payload)} bytes came", have=len(payload)
             )
 
     def encode(self, value: None) -> list[Buffer]:
+        """Write nothing."""
         if value is not None:
             raise LocalProtocolError(f"the reply has no payload, but {value!r} was given")
         return []
 
 
-EMPTY: Codec = _Empty()
+EMPTY: Codec = EmptyCodec()
 
 
 def one(record: Field, name: str) -> Codec:
     """Declare a reply of one record."""
-    return _Whole(Layout(name, record))
+    return RecordCodec(Layout(name, record))
 
 
 def maybe(record: Field, name: str) -> Codec:
     """Declare a reply of one record, or of no bytes when there is no such thing."""
-    return _Maybe(Layout(name, record))
+    return OptionalRecordCodec(Layout(name, record))
 
 
 def many(record: Field, name: str) -> Codec:
     """Declare a reply of records up to its end."""
-    return _Whole(Layout(name, ToTheEnd(record)))
+    return RecordCodec(Layout(name, ToTheEnd(record)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +162,7 @@ def command(
         assert issubclass(type_, Command)
         layout: Layout[Any] = Layout(type_.__name__, Record(type_, *fields), surplus_allowed=True)
         type_.CODE = code
-        _specs[code] = CommandSpec(code, type_, request or _Whole(layout), reply)
+        _specs[code] = CommandSpec(code, type_, request or RecordCodec(layout), reply)
         return type_
 
     return register

@@ -165,7 +165,10 @@ class _TypedBytes:
     @classmethod
     def string(cls, value: str) -> Self:
         """Take text, as UTF-8."""
-        return cls(HeaderKind.STRING, value.encode())
+        try:
+            return cls(HeaderKind.STRING, value.encode())
+        except UnicodeEncodeError as error:
+            raise LocalProtocolError(f"not writable as UTF-8: {error.reason}") from None
 
     @classmethod
     def boolean(cls, value: bool) -> Self:
@@ -389,55 +392,59 @@ _T = TypeVar("_T", bound=_TypedBytes)
 
 def _read(role: type[_T], data: bytes, offset: int, index: int) -> tuple[_T, int]:
     """Read one half of pair ``index``; return it and the offset behind it."""
-    _demand(data, offset, 1, index, f"{role.ROLE}_kind")
+    if len(data) - offset < 1:
+        raise _cut_short(role, "_kind", data, offset, need=1, index=index)
     kind = _KINDS.get(data[offset])
     if kind is None:
         raise UnknownDiscriminant(
             f"no header kind has the code {data[offset]}",
-            field=_path(index, f"{role.ROLE}_kind"),
+            field=_path(role, "_kind", index),
             offset=offset,
             need=1,
             have=len(data) - offset,
             status=StatusCode.INVALID_HEADER_KIND,
         )
-    _demand(data, offset + 1, 4, index, f"{role.ROLE}_length")
     start = offset + _PREFIX.size
+    if len(data) < start:
+        raise _cut_short(role, "_length", data, offset + 1, need=4, index=index)
     length = int.from_bytes(data[offset + 1 : start], "little")
     if not 1 <= length <= BYTES_MAX:
         raise InvalidField(
             f"a header {role.ROLE} has 1 to {BYTES_MAX} bytes, not {length}",
-            field=_path(index, f"{role.ROLE}_length"),
+            field=_path(role, "_length", index),
             offset=offset + 1,
             need=length,
             have=len(data) - start,
             status=StatusCode.INVALID_COMMAND,
         )
-    _demand(data, start, length, index, role.ROLE)
+    end = start + length
+    if len(data) < end:
+        raise _cut_short(role, "", data, start, need=length, index=index)
     size = _SIZES.get(kind, length)
     if size != length:
         raise InvalidField(
             f"a header {role.ROLE} of kind {kind.name} has {size} bytes, not {length}",
-            field=_path(index, role.ROLE),
+            field=_path(role, "", index),
             offset=start,
             need=size,
             have=length,
             status=role.STATUS,
         )
-    return role(kind, data[start : start + length]), start + length
+    return role(kind, data[start:end]), end
 
 
-def _demand(data: bytes, offset: int, need: int, index: int, name: str) -> None:
-    """Refuse a block that ends before the field does."""
+def _cut_short(
+    role: type[_TypedBytes], part: str, data: bytes, offset: int, *, need: int, index: int
+) -> TruncatedField:
     have = len(data) - offset
-    if have < need:
-        raise TruncatedField(
-            f"{name} needs {need} bytes, {have} are left",
-            field=_path(index, name),
-            offset=offset,
-            need=need,
-            have=have,
-        )
+    return TruncatedField(
+        f"{role.ROLE}{part} needs {need} bytes, {have} are left",
+        field=_path(role, part, index),
+        offset=offset,
+        need=need,
+        have=have,
+    )
 
 
-def _path(index: int, name: str) -> str:
-    return f"user_headers.{index}.{name}"
+def _path(role: type[_TypedBytes], part: str, index: int) -> str:
+    return f"user_headers.{index}.{role.ROLE}{part}"

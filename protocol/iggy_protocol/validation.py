@@ -34,9 +34,13 @@ TOKEN_NAME_SIZES = range(3, 31)
 def _text(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]:
     def check(command: Any) -> None:
         text: str | None = getattr(command, field)
-        if text is not None and len(text.encode()) not in sizes:
+        if text is None:
+            return
+        # What UTF-8 cannot write is for the encoder to refuse; here it only counts.
+        size = len(text.encode(errors="surrogatepass"))
+        if size not in sizes:
             raise RuleViolation(
-                f"{field} has {len(text.encode())} bytes, allowed are {sizes[0]} to {sizes[-1]}",
+                f"{field} has {size} bytes, allowed are {sizes[0]} to {sizes[-1]}",
                 field=field,
                 status=status,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import struct
@@ -108,6 +109,14 @@ def make_body(
     return head + entries + b"".join(messages)
 
 
+def exact(data: bytes) -> ctypes.Array[ctypes.c_char]:
+    """Copy bytes to memory that ends where they end, unlike that of bytes and bytearrays.
+
+    Whoever reads a single byte too far is then caught by a sanitizer.
+    """
+    return (ctypes.c_char * len(data)).from_buffer_copy(data)
+
+
 def outcome(function: Any, *arguments: Any) -> tuple[str, Any]:
     """Call and tell what came of it, so that two implementations can be compared."""
     try:
@@ -128,7 +137,10 @@ NEW_MESSAGES = st.builds(
     NewMessage, PAYLOADS, st.one_of(st.just(0), U128), USER_HEADERS, st.none() | U64
 )
 BUFFERS = st.one_of(
-    PAYLOADS, PAYLOADS.map(bytearray), PAYLOADS.map(memoryview), PAYLOADS.map(lambda b: b * 2)
+    PAYLOADS,
+    PAYLOADS.map(bytearray),
+    PAYLOADS.map(lambda payload: memoryview(payload)),
+    PAYLOADS.map(lambda payload: payload * 2),
 )
 ITEMS = st.one_of(PAYLOADS, BUFFERS, NEW_MESSAGES)
 

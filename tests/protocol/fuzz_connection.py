@@ -38,6 +38,7 @@ from tests.protocol.helpers import (
     Told,
     random_pieces,
     recorded_connections,
+    release,
     requests_in,
     responses_in,
     tell,
@@ -172,8 +173,8 @@ def decode(event: object) -> str:
     return "decoded"
 
 
-def listen(connection: Connection, counter: Counter[str]) -> list[Told]:
-    """Hear what there is, and decode it."""
+def listen(connection: Connection, rng: random.Random, counter: Counter[str]) -> list[Told]:
+    """Hear what there is, decode it, and release some of it."""
     told: list[Told] = []
     while True:
         try:
@@ -185,6 +186,8 @@ def listen(connection: Connection, counter: Counter[str]) -> list[Told]:
             return told
         counter[decode(event)] += 1
         told.append(tell(event))
+        if rng.random() < 0.5:
+            release(event)
         counter[told[-1][0]] += 1
         if told[-1][0] == "closed":
             return told
@@ -198,14 +201,14 @@ def converse(
     for piece in random_pieces(data, rng):
         rng.choice(list(FEEDERS.values()))(connection, piece)
         if rng.random() < 0.9:
-            told += listen(connection, counter)
+            told += listen(connection, rng, counter)
         statistics = connection.statistics()
         assert statistics.reserved_bytes <= RESERVED_BYTES_MAX + CHUNK_BYTES, statistics
         assert statistics.buffered_bytes <= RESERVED_BYTES_MAX, statistics
         if told and told[-1][0] == "failed":
             return told
     connection.receive_eof()
-    return told + listen(connection, counter)
+    return told + listen(connection, rng, counter)
 
 
 def run_round(seed: int, number: int, counter: Counter[str]) -> None:

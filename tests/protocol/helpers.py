@@ -48,7 +48,7 @@ Told = tuple[Any, ...]
 
 def pattern(size: int, seed: int = 0) -> bytes:
     """Make bytes in which every misplaced piece shows."""
-    return bytes((seed + index * 7 + index // 251) & 0xFF for index in range(size))
+    return random.Random(seed).randbytes(size)
 
 
 def request_frame(code: int, payload: bytes = b"") -> bytes:
@@ -258,6 +258,12 @@ def tell(event: object) -> Told:
     raise AssertionError(f"{event!r} is no event")
 
 
+def release(event: object) -> None:
+    """Give the payload of an event back, so that its memory receives the next frames."""
+    if isinstance(event, RequestReceived | ResponseReceived):
+        event.payload.release()
+
+
 def drain(connection: Connection) -> list[Told]:
     """Hear everything there is to hear, answering nothing; a fatal error is the last word."""
     told: list[Told] = []
@@ -269,6 +275,7 @@ def drain(connection: Connection) -> list[Told]:
         if event is NEED_DATA or event is PAUSED:
             return told
         told.append(tell(event))
+        release(event)
         if told[-1][0] == "closed":
             return told
 

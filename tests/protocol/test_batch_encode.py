@@ -113,7 +113,7 @@ class TestEncode:
         self, twin, items, origin_us, headroom
     ):
         metadata = make_metadata(len(items))
-        messages = [item if isinstance(item, tuple) else NewMessage(item) for item in items]
+        messages = [item if isinstance(item, NewMessage) else NewMessage(item) for item in items]
         written = [
             make_message(
                 bytes(message.payload),

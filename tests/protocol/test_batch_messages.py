@@ -110,8 +110,23 @@ class TestStamp:
 
         assert twin.stamp(memoryview(buffer)[6:-5], 3, 4, b"") == 1
 
-        assert (buffer[:6], buffer[-5:]) == (b"before", b"after")
+        assert bytes(buffer[:6] + buffer[-5:]) == b"beforeafter"
         assert twin.verify(buffer[6:-5]) == -1
+
+    @pytest.mark.parametrize("at", [0, 7, 8, 12, 23])
+    def test_stamp_when_random_bytes_lie_in_the_message_then_takes_them_as_they_were(
+        self, twin, at
+    ):
+        buffer = bytearray(make_message(id_number=0, offset=2**64 - 1, checksum=2**64 - 1))
+        random = memoryview(buffer)[at : at + 16]
+        expected = bytearray(random)
+        expected[6] = expected[6] & 0x0F | 0x40
+        expected[8] = expected[8] & 0x3F | 0x80
+
+        assert twin.stamp(buffer, 3, 4, random) == 1
+
+        assert buffer[8:24] == expected
+        assert twin.verify(buffer) == -1
 
     def test_stamp_when_large_then_seals_every_message(self, twin):
         messages = [make_message(bytes([index % 256]) * 1000) for index in range(1500)]

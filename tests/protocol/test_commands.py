@@ -6,7 +6,7 @@ import typing
 from dataclasses import is_dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iggy_protocol.codes import CommandCode
@@ -35,6 +35,9 @@ from iggy_protocol.registry import (
     encode_request,
 )
 from tests.protocol.strategies import values_of
+
+# Each of these runs for every command and for every prefix, so a part of the examples is enough.
+some_examples = settings(max_examples=settings().max_examples // 4)
 
 LAID_OUT = [spec for spec in COMMANDS.values() if hasattr(spec.request, "layout")]
 REPLYING = [spec for spec in COMMANDS.values() if hasattr(spec.reply, "layout")]
@@ -65,6 +68,7 @@ def test_command_when_looked_at_then_is_a_frozen_documented_dataclass(spec):
 
 
 @pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@some_examples
 @given(data=st.data())
 def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec, data):
     value = data.draw(values_of(spec.request.layout.construct))
@@ -74,6 +78,7 @@ def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec
 
 
 @pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@some_examples
 @given(data=st.data())
 def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
     wire = joined(encode_request(data.draw(values_of(spec.request.layout.construct))))
@@ -85,6 +90,7 @@ def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
 
 
 @pytest.mark.parametrize("spec", REPLYING, ids=by_name)
+@some_examples
 @given(data=st.data())
 def test_reply_when_encoded_then_decodes_to_itself(spec, data):
     value = data.draw(values_of(spec.reply.layout.construct))
@@ -93,6 +99,7 @@ def test_reply_when_encoded_then_decodes_to_itself(spec, data):
 
 
 @pytest.mark.parametrize("spec", REPLYING, ids=by_name)
+@some_examples
 @given(data=st.data())
 def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(spec, data):
     """A list without a count, cut between elements, is a shorter list; so are older stats."""
@@ -118,6 +125,7 @@ def has_optional_tail(block):
 
 
 @pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
+@some_examples
 @given(garbage=st.binary(max_size=200))
 def test_garbage_when_decoded_then_value_or_typed_error(spec, garbage):
     for decode in (decode_request, decode_reply):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal, assert_type
 
 import pytest
 
@@ -11,15 +12,15 @@ from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
 from iggy_protocol.commands.users import LoginUser
 from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
-from iggy_protocol.errors import (
-    LocalProtocolError,
-)
+from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.events import (
     NEED_DATA,
+    PAUSED,
     ConnectionClosed,
     ErrorReceived,
     RequestReceived,
     RequestRefused,
+    Signal,
 )
 from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
 from iggy_protocol.model.stream import Stream
@@ -29,7 +30,6 @@ from tests.protocol.helpers import (
     FEEDERS,
     SEND_MESSAGES,
     ConnectionPair,
-    drain,
     feed_in_place,
     joined,
     request_frame,
@@ -43,14 +43,6 @@ STREAM = Stream(
 )
 SEND = SendMessages("orders", 1, Partitioning.balanced(), [b"first", b"second"])
 POLL = PollMessages(Consumer.single(1), "orders", 1, PollingStrategy.first(), count=10)
-
-
-def ping_outstanding(count: int = 1, limits: Limits | None = None) -> ServerConnection:
-    """Return a server that has heard pings and answered none."""
-    server = ServerConnection(limits=limits or Limits())
-    server.receive_data(PING * count)
-    assert len(drain(server)) == count
-    return server
 
 
 # Back to back
@@ -115,6 +107,26 @@ def test_statistics_when_frame_is_incomplete_then_shows_what_is_kept():
     assert (statistics.frames_in, statistics.bytes_in) == (0, 5)
 
 
+def test_statistics_when_items_are_wider_than_bytes_then_count_bytes():
+    server = ServerConnection()
+
+    server.receive_data(memoryview(PING).cast("I"))
+
+    assert isinstance(server.next_event(), RequestReceived)
+    assert server.statistics().bytes_in == 8
+
+
+def test_event_when_told_apart_then_type_checkers_follow():
+    event = ServerConnection().next_event()
+
+    if event is NEED_DATA:
+        assert_type(event, Literal[Signal.NEED_DATA])
+    elif event is PAUSED:
+        assert_type(event, Literal[Signal.PAUSED])
+    else:
+        assert_type(event, RequestReceived | RequestRefused | ConnectionClosed)
+
+
 # The end
 
 
@@ -132,9 +144,9 @@ def test_connection_when_peer_closes_then_says_so_and_takes_no_more(connection, 
     closing = connection()
 
     end(closing)
-    closing.receive_eof()
 
     assert closing.next_event() == ConnectionClosed(mid_frame=False)
+    closing.receive_eof()
     assert closing.next_event() == ConnectionClosed(mid_frame=False)
     with pytest.raises(LocalProtocolError, match="has closed"):
         closing.receive_data(PING)

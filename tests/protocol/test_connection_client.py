@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import registry
-from iggy_protocol.commands.messages import PollMessages, SendMessages
+from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
 from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
@@ -22,13 +22,11 @@ from iggy_protocol.events import (
     ResponseReceived,
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer
-from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
-from iggy_protocol.model.stream import Stream
+from iggy_protocol.model.identifier import Partitioning
 from tests.protocol.helpers import (
     SEND_MESSAGES,
     ConnectionPair,
     OtherFraming,
-    drain,
     joined,
     request_frame,
     response_frame,
@@ -36,19 +34,7 @@ from tests.protocol.helpers import (
 
 PING = request_frame(1)
 PONG = response_frame(0)
-STREAM = Stream(
-    id=7, created_at_us=1, topics_count=0, size_bytes=0, messages_count=0, name="orders"
-)
 SEND = SendMessages("orders", 1, Partitioning.balanced(), [b"first", b"second"])
-POLL = PollMessages(Consumer.single(1), "orders", 1, PollingStrategy.first(), count=10)
-
-
-def ping_outstanding(count: int = 1, limits: Limits | None = None) -> ServerConnection:
-    """Return a server that has heard pings and answered none."""
-    server = ServerConnection(limits=limits or Limits())
-    server.receive_data(PING * count)
-    assert len(drain(server)) == count
-    return server
 
 
 # The client asks
@@ -199,6 +185,17 @@ def test_client_when_error_has_a_payload_then_the_next_reply_is_still_found():
     assert client.next_event() is NEED_DATA
     client.receive_data(bytes(58) + PONG)
     assert client.next_event() == ResponseReceived(GetStream(1), memoryview(b""))
+
+
+def test_client_when_reply_comes_in_pieces_then_waits_for_all_of_it():
+    client = ClientConnection()
+    client.send(GetStream(1))
+    frame = response_frame(0, bytes(100))
+
+    client.receive_data(frame[:50])
+    assert client.next_event() is NEED_DATA
+    client.receive_data(frame[50:])
+    assert client.next_event() == ResponseReceived(GetStream(1), memoryview(bytes(100)))
 
 
 def test_client_when_reply_is_above_the_limit_then_fails():

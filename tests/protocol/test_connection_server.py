@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from iggy_protocol.commands.messages import PollMessages, SendMessages
 from iggy_protocol.connection import Limits, ServerConnection
 from iggy_protocol.errors import (
     FrameTooLarge,
@@ -20,13 +19,13 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
-from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
-from iggy_protocol.model.stream import Stream
 from tests.protocol.helpers import (
     CONTROL_BYTES_MAX,
     FEEDERS,
     SEND_MESSAGES,
     drain,
+    feed_in_place,
+    hear,
     joined,
     request_frame,
     response_frame,
@@ -34,18 +33,13 @@ from tests.protocol.helpers import (
 
 PING = request_frame(1)
 PONG = response_frame(0)
-STREAM = Stream(
-    id=7, created_at_us=1, topics_count=0, size_bytes=0, messages_count=0, name="orders"
-)
-SEND = SendMessages("orders", 1, Partitioning.balanced(), [b"first", b"second"])
-POLL = PollMessages(Consumer.single(1), "orders", 1, PollingStrategy.first(), count=10)
 
 
-def ping_outstanding(count: int = 1, limits: Limits | None = None) -> ServerConnection:
-    """Return a server that has heard pings and answered none."""
-    server = ServerConnection(limits=limits or Limits())
-    server.receive_data(PING * count)
-    assert len(drain(server)) == count
+def ping_outstanding() -> ServerConnection:
+    """Return a server that has heard a ping and not answered it."""
+    server = ServerConnection()
+    server.receive_data(PING)
+    assert len(drain(server)) == 1
     return server
 
 
@@ -190,6 +184,34 @@ def test_server_when_limit_of_unread_bytes_is_changed_then_counts_at_once():
 
     assert server.statistics().bytes_in == 16
     assert len(server.get_buffer()) == 4
+
+
+@pytest.mark.parametrize("is_given_at_first", [True, False])
+def test_server_when_retained_memory_is_limited_then_larger_buffers_are_dropped(is_given_at_first):
+    limits = Limits(retained_bytes_max=100_000)
+    server = ServerConnection(limits=limits if is_given_at_first else Limits())
+    if not is_given_at_first:
+        server.limits = limits
+    frame = request_frame(SEND_MESSAGES, bytes(200_000))
+
+    pieces = (frame[position : position + 50_000] for position in range(0, len(frame), 50_000))
+    told = hear(server, pieces, feed_in_place)
+
+    assert [kind for kind, *_ in told] == ["request", "closed"]
+    assert server.statistics().reserved_bytes == 0
+
+
+def test_server_when_failed_then_tracebacks_do_not_pile_up():
+    server = ServerConnection()
+    server.receive_data(b"\xff\xff\xff\xff\x01\0\0\0")
+    depths = []
+
+    for _ in range(4):
+        with pytest.raises(FrameTooLarge) as caught:
+            server.next_event()
+        depths.append(len(caught.traceback))
+
+    assert depths[1:] == depths[1:2] * 3
 
 
 # The server pauses

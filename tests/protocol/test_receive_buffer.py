@@ -125,6 +125,22 @@ def test_receive_data_when_head_straddles_inputs_then_frame_is_gathered_once():
     assert buffer.copied_bytes == 400
 
 
+def test_receive_data_when_someone_waits_for_a_head_then_only_that_is_copied():
+    buffer = ReceiveBuffer(unread_bytes_max=100)
+    data = pattern(500)
+    assert not buffer.ensure(8)
+
+    buffer.receive_data(data[:3])
+    buffer.receive_data(data[3:])
+
+    assert buffer.copied_bytes == 8
+    assert buffer.ensure(8)
+    assert bytes(buffer.take(0, 8)) == data[:8]
+    assert buffer.ensure(492)
+    assert bytes(buffer.take(0, 492)) == data[8:]
+    assert buffer.copied_bytes == 8
+
+
 def test_receive_data_when_large_frame_comes_in_pieces_then_each_byte_is_copied_once():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     data = pattern(MEGABYTE)
@@ -241,6 +257,20 @@ def test_view_when_alive_then_its_memory_is_not_used_again():
     assert all(view == frame[8:] for view, frame in held)
 
 
+def test_view_when_many_straddling_frames_are_held_then_they_share_a_chunk():
+    buffer = ReceiveBuffer(unread_bytes_max=100)
+    data = pattern(50 * 100)
+    held = []
+
+    for position in range(0, len(data), 50):
+        buffer.receive_data(data[position : position + 50])
+        if buffer.ensure(100):
+            held.append(buffer.take(0, 100))
+
+    assert b"".join(held) == data
+    assert buffer.chunk_allocations == 1
+
+
 def test_view_when_released_then_its_memory_is_used_again():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     frame = pattern(60_000)
@@ -277,6 +307,18 @@ def test_take_when_payload_is_empty_then_nothing_is_held():
     assert buffer.chunk_allocations == 1
 
 
+def test_take_when_empty_payload_is_released_then_buffer_goes_on():
+    buffer = ReceiveBuffer(unread_bytes_max=100)
+
+    for feed in (buffer.receive_data, lambda data: fill(buffer, data)):
+        for _ in range(2):
+            feed(b"12345678")
+            assert buffer.ensure(8)
+            buffer.take(8, 8).release()
+
+    assert len(buffer) == 0
+
+
 def test_chunk_when_larger_than_retained_then_dropped_as_soon_as_it_is_empty():
     buffer = ReceiveBuffer(unread_bytes_max=100, retained_bytes_max=100_000)
 
@@ -291,10 +333,11 @@ def test_chunk_when_larger_than_retained_then_dropped_as_soon_as_it_is_empty():
 def test_chunk_when_small_frames_follow_a_large_one_that_is_held_then_shrinks():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     receive_frame(buffer, pattern(MEGABYTE))
+    small = pattern(10_000)
     held = []
 
     while buffer.reserved_bytes > CHUNK_BYTES:
-        held.append(receive_frame(buffer, pattern(10_000)))
+        held.append(receive_frame(buffer, small))
 
     assert len(held) < 300
 
@@ -323,6 +366,15 @@ def test_receive_data_when_someone_waits_then_any_amount_is_taken():
     assert len(buffer) == 1_060
 
 
+def test_receive_data_when_nobody_waits_any_more_then_the_bound_counts_again():
+    buffer = ReceiveBuffer(unread_bytes_max=100)
+    assert not buffer.ensure(8)
+    buffer.receive_data(bytes(60))
+
+    with pytest.raises(LocalProtocolError, match="60 bytes are unread"):
+        buffer.receive_data(bytes(41))
+
+
 def test_get_buffer_when_much_is_unread_then_offers_less_until_nothing():
     buffer = ReceiveBuffer(unread_bytes_max=1_000)
     buffer.receive_data(bytes(990))
@@ -336,8 +388,8 @@ def test_get_buffer_when_much_is_unread_then_offers_less_until_nothing():
 
 
 def test_receive_data_when_fed_byte_by_byte_unread_then_moved_a_few_times_only():
-    buffer = ReceiveBuffer(unread_bytes_max=300_000)
-    data = pattern(200_000)
+    buffer = ReceiveBuffer(unread_bytes_max=20_000, chunk_bytes=4_096)
+    data = pattern(20_000)
 
     for index in range(len(data)):
         buffer.receive_data(data[index : index + 1])
@@ -349,7 +401,7 @@ def test_receive_data_when_fed_byte_by_byte_unread_then_moved_a_few_times_only()
 
 
 def test_get_buffer_when_filled_unread_then_moved_a_few_times_only():
-    buffer = ReceiveBuffer(unread_bytes_max=300_000)
+    buffer = ReceiveBuffer(unread_bytes_max=200_000, chunk_bytes=4_096)
     data = pattern(200_000)
 
     position = 0

@@ -100,7 +100,7 @@ class BufferMachine(RuleBasedStateMachine):
     def release(self, held: list[tuple[memoryview, bytes]]) -> None:
         for one in held:
             self.alive = [other for other in self.alive if other is not one]
-        held.clear()
+            one[0].release()
 
     @precondition(lambda self: len(self.alive) > 3)
     @rule()

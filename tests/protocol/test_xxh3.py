@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
 from iggy_protocol import batch_python
-from tests.protocol.batch_strategies import load_twin
+from tests.protocol.batch_strategies import exact, load_twin
 
 LENGTHS_MAX = 4096
 ALIGNMENTS = (0, 1, 3, 8, 15, 31, 63)
-LEVELS = ("scalar", "sse2", "avx2")
+LEVELS = ("scalar", "sse2", "avx2", "avx512")
 
 
 @pytest.fixture(scope="module", params=LEVELS)
@@ -46,6 +46,16 @@ def test_checksum_when_of_any_length_then_equals_the_package(extension, noise, a
     assert different == []
 
 
+def test_checksum_when_memory_ends_with_the_input_then_reads_no_further(extension, noise):
+    different = [
+        length
+        for length in range(1200)
+        if extension.checksum(exact(noise[:length])) != xxh3_64_intdigest(noise[:length])
+    ]
+
+    assert different == []
+
+
 @pytest.mark.parametrize(
     "size", [65_536, 1_000_003, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20]
 )
@@ -70,11 +80,11 @@ def test_checksum_when_of_a_known_text_then_has_the_known_value(extension, data,
     assert extension.checksum(data) == batch_python.checksum(data) == expected
 
 
-def test_levels_when_listed_then_start_with_the_portable_one():
+def test_levels_when_listed_then_rise_from_the_portable_one_without_a_gap():
     levels = load_twin("c").available_levels()
 
-    assert levels[0] == "scalar"
-    assert set(levels) <= set(LEVELS)
+    assert levels
+    assert levels == LEVELS[: len(levels)]
 
 
 @pytest.mark.parametrize(

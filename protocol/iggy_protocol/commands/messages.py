@@ -14,14 +14,22 @@ from typing import NamedTuple
 from iggy_protocol import batch
 from iggy_protocol.batch import MessageBatch
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.errors import INVALID_COMMAND, INVALID_IDENTIFIER, InvalidBatch, TruncatedField
+from iggy_protocol.errors import (
+    INVALID_COMMAND,
+    INVALID_IDENTIFIER,
+    InvalidBatch,
+    LocalProtocolError,
+    RemoteProtocolError,
+    TruncatedField,
+)
 from iggy_protocol.fields import Record
 from iggy_protocol.fixed_layout import derive_struct
 from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout
+from iggy_protocol.message_layout import INDEX_ENTRY
 from iggy_protocol.model.identifier import Consumer, Identifier, Partitioning, PollingStrategy
-from iggy_protocol.model.message import INDEX_ENTRY, NewMessage
+from iggy_protocol.model.message import NewMessage
 from iggy_protocol.model.polled import PolledMessages
 from iggy_protocol.primitives import (
     BOOL,
@@ -59,6 +67,8 @@ SEND_METADATA: Layout[SendMetadata] = Layout(
     ),
     surplus_allowed=True,
 )
+METADATA_AT = 4
+"""The size of the metadata's length, and so where the metadata begins."""
 
 
 class PolledHead(NamedTuple):
@@ -90,6 +100,22 @@ def _client_index(messages: MessageBatch) -> bytes:
     return b"".join(_INDEX_ENTRY.pack(0, end, 0) for end in ends)
 
 
+def _to_blame(body: memoryview) -> tuple[str, int, int, int]:
+    """Find what is wrong with an unreadable body: the field, its offset, its need, what it has."""
+    size = len(body)
+    if size < METADATA_AT:
+        return "metadata_length", 0, METADATA_AT, size
+    metadata_length = int.from_bytes(body[:METADATA_AT], "little")
+    indexes_at = METADATA_AT + metadata_length
+    if indexes_at > size:
+        return "metadata", METADATA_AT, metadata_length, size - METADATA_AT
+    try:
+        head = SEND_METADATA.decode(body[METADATA_AT:indexes_at])
+    except RemoteProtocolError as error:
+        return error.field, METADATA_AT + error.offset, error.need, error.have
+    return "indexes", indexes_at, _INDEX_ENTRY.size * head.messages_count, size - indexes_at
+
+
 class SendMessagesCodec:
     """u32 metadata length, metadata, one index entry per message, messages."""
 
@@ -104,17 +130,19 @@ class SendMessagesCodec:
             messages = MessageBatch(body[batch.inspect_send(body).messages_at :])
         except InvalidBatch as error:
             if error.status in (INVALID_COMMAND, INVALID_IDENTIFIER):
+                error.field, error.offset, error.need, error.have = _to_blame(body)
                 raise
-            fault = error
-        metadata_end = 4 + int.from_bytes(body[:4], "little")
-        head = SEND_METADATA.decode(body[4:metadata_end])
+            # The frames of its traceback would hold the body, and the fault itself in a cycle.
+            fault = error.with_traceback(None)
+        indexes_at = METADATA_AT + int.from_bytes(body[:METADATA_AT], "little")
+        head = SEND_METADATA.decode(body[METADATA_AT:indexes_at])
         return SendMessages(head.stream, head.topic, head.partitioning, messages, fault=fault)
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
         """Write head, index and messages in one buffer with room for the frame head."""
         head = SendMetadata(value.stream, value.topic, value.partitioning, len(value.messages))
         metadata = SEND_METADATA.encode(head)
-        prefix = len(metadata).to_bytes(4, "little") + metadata
+        prefix = len(metadata).to_bytes(METADATA_AT, "little") + metadata
         if isinstance(value.messages, MessageBatch):
             return [prefix, _client_index(value.messages), value.messages.buffer]
         encoded = batch.encode_messages(
@@ -140,8 +168,10 @@ class PolledMessagesCodec:
             raise
         return PolledMessages(*head, messages)
 
-    def encode(self, value: PolledMessages) -> list[Buffer]:
+    def encode(self, value: object) -> list[Buffer]:
         """Write the head and pass the messages on as they are."""
+        if not isinstance(value, PolledMessages):
+            raise LocalProtocolError(f"the reply to a poll is PolledMessages, not {value!r}")
         head = PolledHead(value.partition_id, value.current_offset, value.messages_count)
         return [POLLED_HEAD.encode(head), value.messages.buffer]
 

@@ -1,13 +1,13 @@
-"""The server itself: ping, statistics, snapshot, clients, cluster."""
+"""The server itself: ping, statistics, snapshot, clients."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import INVALID_COMMAND, InvalidField, LocalProtocolError
 from iggy_protocol.fields import Adapted, Counted, Record, TailOrNothing, ToTheEnd
-from iggy_protocol.layout import Buffer
 from iggy_protocol.model.client import (
     ClientDetails,
     ClientInfo,
@@ -33,6 +33,9 @@ from iggy_protocol.primitives import (
     optional_number,
 )
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+
+if TYPE_CHECKING:
+    from iggy_protocol.layout import Buffer
 
 __all__ = [
     "GetClient",
@@ -133,8 +136,10 @@ class SnapshotCodec:
         """Take the archive as it is."""
         return Snapshot(bytes(payload))
 
-    def encode(self, value: Snapshot) -> list[Buffer]:
+    def encode(self, value: object) -> list[Buffer]:
         """Send the archive as it is."""
+        if not isinstance(value, Snapshot):
+            raise LocalProtocolError(f"a snapshot is an archive, not {value!r}")
         return [value.archive]
 
 

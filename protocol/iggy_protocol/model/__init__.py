@@ -1,5 +1,5 @@
 """Frozen values that both sides speak: what commands carry and what replies say.
 
-Each module holds one noun of the domain. The model knows Python and nothing else: layouts stand
+Each module holds one noun of the domain. The model knows neither bytes nor rules: layouts stand
 beside the commands, rules in ``validation``.
 """

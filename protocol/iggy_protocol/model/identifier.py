@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from iggy_protocol.errors import LocalProtocolError
+
 __all__ = [
     "Consumer",
     "ConsumerKind",
@@ -113,7 +115,13 @@ class Partitioning:
 
     @classmethod
     def partition(cls, partition_id: int) -> Partitioning:
-        """Name the partition."""
+        """Name the partition.
+
+        Raises:
+            LocalProtocolError: no partition has this number.
+        """
+        if not 0 <= partition_id < 2**32:
+            raise LocalProtocolError(f"{partition_id} is outside the range of partition ids")
         return cls(PartitioningKind.PARTITION_ID, partition_id.to_bytes(4, "little"))
 
     @classmethod

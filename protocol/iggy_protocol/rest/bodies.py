@@ -18,6 +18,7 @@ from iggy_protocol.rest.shapes import (
     U32,
     U64,
     CompressionName,
+    Confidential,
     PermissionsShape,
     UserHeadersField,
     UserStatusName,
@@ -114,7 +115,7 @@ def _demand_u64(**fields: int) -> None:
             raise ValueError(f"{name} has at most 64 bits")
 
 
-class LoginBody(Struct, frozen=True):
+class LoginBody(Confidential, frozen=True):
     """Log in with a password."""
 
     username: str
@@ -123,19 +124,19 @@ class LoginBody(Struct, frozen=True):
     context: str | None = None
 
 
-class RefreshTokenBody(Struct, frozen=True):
+class RefreshTokenBody(Confidential, frozen=True):
     """Swap a JWT for a fresh one."""
 
     token: str
 
 
-class LoginWithTokenBody(Struct, frozen=True):
+class LoginWithTokenBody(Confidential, frozen=True):
     """Log in with a personal access token."""
 
     token: str
 
 
-class CreateUserBody(Struct, frozen=True):
+class CreateUserBody(Confidential, frozen=True):
     """Create a user."""
 
     username: str
@@ -157,7 +158,7 @@ class UpdatePermissionsBody(Struct, frozen=True):
     permissions: PermissionsShape | None = None
 
 
-class ChangePasswordBody(Struct, frozen=True):
+class ChangePasswordBody(Confidential, frozen=True):
     """Change a user's password."""
 
     current_password: str

@@ -63,7 +63,7 @@ def decode_json(data: bytes | bytearray | memoryview | str, shape: type[_T]) -> 
         return msgspec.json.decode(data, type=shape)
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise RemoteProtocolError(
             f"this is no JSON: {error}", have=len(data), status=StatusCode.INVALID_JSON_RESPONSE
         ) from None

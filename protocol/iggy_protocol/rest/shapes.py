@@ -30,6 +30,7 @@ __all__ = [
     "ClusterNodeShape",
     "ClusterShape",
     "CompressionName",
+    "Confidential",
     "ConsumerGroupDetailsShape",
     "ConsumerGroupMemberShape",
     "ConsumerGroupShape",
@@ -150,7 +151,14 @@ Its id is no status: 404 in the table of statuses is a WebSocket failure.
 """
 
 
-class AccessTokenShape(Struct, frozen=True):
+class Confidential(Struct, frozen=True):
+    """What holds a secret: it prints as its name alone, in tracebacks too."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hidden)"
+
+
+class AccessTokenShape(Confidential, frozen=True):
     """A JWT and when it ends, in seconds since the epoch."""
 
     token: str
@@ -333,7 +341,7 @@ class PersonalAccessTokenShape(Struct, frozen=True):
     expiry_at: U64 | None
 
 
-class RawPersonalAccessTokenShape(Struct, frozen=True):
+class RawPersonalAccessTokenShape(Confidential, frozen=True):
     """The secret of a new personal access token, shown once."""
 
     token: str

@@ -1,0 +1,57 @@
+"""How much one connection takes in, and how much of it at once.
+
+Owns the bounds and the reasons for their numbers. Knows nothing of how they are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from iggy_protocol.codes import CommandCode
+from iggy_protocol.errors import LocalProtocolError
+from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX
+
+__all__ = ["DEFAULT_LIMITS", "Limits"]
+
+SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
+"""A plain number, because every frame is compared with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The bounds of one connection; replace ``connection.limits`` to change them on the way.
+
+    Attributes:
+        control_bytes_max: payload of any request but SendMessages; the real server's number.
+        send_bytes_max: payload of SendMessages, for which the real server has no limit. One
+            message may have 64,000,000 bytes and 100,000 of user headers; both fit with ease.
+        pipelined_max: requests that a server accepts before it answers the first; deep enough for
+            clients that stream single messages, and a bound for what a silent server hoards.
+        outstanding_max: requests that a client sends before the first is answered.
+        response_bytes_max: payload of a reply. A poll has no limit in bytes, so this one is wide;
+            it is there for the peer that is not an Iggy server at all.
+        unread_bytes_max: received bytes that may pile up while nobody calls ``next_event``, or
+            while it says PAUSED. It counts neither the frame that ``next_event`` waits for nor
+            one input of the caller's, so it need not be larger than a few socket reads.
+        retained_bytes_max: the largest receive buffer that is kept when it is empty.
+    """
+
+    control_bytes_max: int = 10_485_760
+    send_bytes_max: int = 67_108_864
+    pipelined_max: int = 4_096
+    outstanding_max: int = 4_096
+    response_bytes_max: int = 268_435_456
+    unread_bytes_max: int = 1_048_576
+    retained_bytes_max: int = RETAINED_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise LocalProtocolError("a limit is at least 1", field=field.name)
+
+    def request_bytes_max(self, code: int) -> int:
+        """Return the limit for the payload of a request."""
+        return self.send_bytes_max if code == SEND_MESSAGES else self.control_bytes_max
+
+
+DEFAULT_LIMITS = Limits()
