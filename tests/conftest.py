@@ -15,7 +15,7 @@ settings.register_profile("brief", deadline=None, max_examples=20, derandomize=T
 settings.register_profile(
     "fuzz",
     deadline=None,
-    max_examples=5_000,
+    max_examples=max(4, int(os.environ.get("HYPOTHESIS_EXAMPLES", "1000"))),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -22,7 +22,7 @@ from iggy_protocol import (
     decode_request,
     encode_request,
 )
-from iggy_protocol.registry import COMMANDS
+from iggy_protocol.registry import COMMANDS, RecordCodec
 
 TARGET_US = 50
 SAMPLES: list[Command[object]] = [
@@ -47,19 +47,26 @@ def microseconds(call) -> float:
     return min(timer.repeat(repeat=5, number=number)) / number * 1e6
 
 
+def row(sample: Command[object]) -> str:
+    """Measure one command."""
+    [wire] = encode_request(sample)
+    codec = COMMANDS[sample.CODE].request
+    assert isinstance(wire, bytes)
+    assert isinstance(codec, RecordCodec)
+    decode = microseconds(lambda: decode_request(sample.CODE, wire))
+    encode = microseconds(lambda: encode_request(sample))
+    slow = microseconds(lambda: codec.layout._decode_explaining(wire))
+    verdict = "met" if decode < TARGET_US else "MISSED"
+    name = type(sample).__name__
+    return f"{name:<16}{len(wire):>7}{decode:>9.1f}{encode:>9.1f}{slow:>13.1f}  {verdict}"
+
+
 def main() -> None:
     """Print one line per command."""
     print(f"\nControl-plane commands, microseconds (target: decode below {TARGET_US})\n")
     print(f"{'command':<16}{'bytes':>7}{'decode':>9}{'encode':>9}{'interpreted':>13}  target")
     for sample in SAMPLES:
-        wire = b"".join(bytes(part) for part in encode_request(sample))
-        layout = COMMANDS[sample.CODE].request.layout
-        decode = microseconds(lambda: decode_request(sample.CODE, wire))  # noqa: B023 # called now
-        encode = microseconds(lambda: encode_request(sample))  # noqa: B023 # called now
-        slow = microseconds(lambda: layout._decode_explaining(wire))  # noqa: B023 # called now
-        verdict = "met" if decode < TARGET_US else "MISSED"
-        name = type(sample).__name__
-        print(f"{name:<16}{len(wire):>7}{decode:>9.1f}{encode:>9.1f}{slow:>13.1f}  {verdict}")
+        print(row(sample))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from iggy_protocol.commands.system import Ping
-from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
+from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.events import NEED_DATA, PAUSED, RequestReceived, ResponseReceived
+from iggy_protocol.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the tests of connections share: recorded bytes, ways to cut them, and an oracle for frames.
+"""What the tests share: recorded bytes, ways to cut and to join them, and an oracle for frames.
 
 The oracle cuts a stream into frames by slicing ``bytes``, with no memory of its own and no code of
 the package, so that a mistake in the package cannot hide in it.
@@ -24,6 +24,7 @@ from iggy_protocol.events import (
     RequestRefused,
     ResponseReceived,
 )
+from iggy_protocol.framing import HeadroomBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -296,9 +297,12 @@ def hear(
     return told + drain(connection)
 
 
-def joined(buffers: Iterable[Buffer]) -> bytes:
-    """Write buffers as a socket would."""
-    return b"".join(buffers)
+def joined(buffers: Iterable[Buffer | HeadroomBuffer]) -> bytes:
+    """Write buffers as a socket would; free space in front of a payload is none of it."""
+    return b"".join(
+        part.buffer[part.headroom :] if isinstance(part, HeadroomBuffer) else part
+        for part in buffers
+    )
 
 
 class ConnectionPair:

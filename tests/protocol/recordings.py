@@ -104,12 +104,16 @@ def exchanges(file: str) -> tuple[Exchange, ...]:
     return tuple(read(entries))
 
 
+EXCEPTIONS: list[dict[str, Any]] = tomllib.loads((GOLDEN / "exceptions.toml").read_text())[
+    "exception"
+]
+
+
 @cache
 def exceptions(file: str) -> dict[int, str]:
     """Read which lines of a recording are out of the ordinary, and in which way."""
-    table = tomllib.loads((GOLDEN / "exceptions.toml").read_text())
     listed: dict[int, str] = {}
-    for entry in table["exception"]:
+    for entry in EXCEPTIONS:
         for line in entry["lines"] if entry["file"] == file else ():
             assert line not in listed, f"line {line} of {file} is listed twice"
             listed[line] = entry["kind"]

@@ -30,6 +30,10 @@ NAMES = st.text(min_size=1, max_size=60).filter(lambda text: len(text.encode()) 
 TEXTS = st.text(max_size=60)
 NUMBERS = st.integers(0, 2**32 - 1)
 IDENTIFIERS = NUMBERS | NAMES
+# SendMessages takes any bytes for a name.
+ESCAPED_IDENTIFIERS = NUMBERS | st.binary(min_size=1, max_size=255).map(
+    lambda name: name.decode(errors="surrogateescape")
+)
 PARTITIONINGS = st.one_of(
     st.just(Partitioning.balanced()),
     st.builds(Partitioning.partition, NUMBERS),
@@ -41,6 +45,8 @@ _NAMED: dict[int, st.SearchStrategy[Any]] = {
     id(primitives.PASSWORD): TEXTS,
     id(primitives.TEXT): TEXTS,
     id(primitives.IDENTIFIER): IDENTIFIERS,
+    id(primitives.IDENTIFIER_ESCAPED): ESCAPED_IDENTIFIERS,
+    id(primitives.PARTITIONING): PARTITIONINGS,
     id(primitives.OPTIONAL_PARTITION): st.none() | NUMBERS,
     id(SNAPSHOT_TYPES): st.just((SnapshotType.ALL,))
     | st.lists(

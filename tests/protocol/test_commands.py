@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing
-from dataclasses import is_dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.streams import CreateStream
 from iggy_protocol.commands.system import GetSnapshot, Ping
 from iggy_protocol.errors import (
@@ -24,31 +23,30 @@ from iggy_protocol.errors import (
 )
 from iggy_protocol.fields import Record, TailOrNothing, ToTheEnd
 from iggy_protocol.model.stats import Snapshot, SnapshotType
+from iggy_protocol.model.user import RawPersonalAccessToken
 from iggy_protocol.registry import (
     COMMANDS,
     EMPTY,
     Command,
+    RecordCodec,
     command,
     decode_reply,
     decode_request,
     encode_reply,
     encode_request,
 )
+from tests.protocol.helpers import joined
 from tests.protocol.strategies import values_of
 
 # Each of these runs for every command and for every prefix, so a part of the examples is enough.
 some_examples = settings(max_examples=settings().max_examples // 4)
 
-LAID_OUT = [spec for spec in COMMANDS.values() if hasattr(spec.request, "layout")]
-REPLYING = [spec for spec in COMMANDS.values() if hasattr(spec.reply, "layout")]
+LAID_OUT = [spec for spec in COMMANDS.values() if isinstance(spec.request, RecordCodec)]
+REPLYING = [spec for spec in COMMANDS.values() if isinstance(spec.reply, RecordCodec)]
 
 
 def by_name(spec):
     return spec.command.__name__
-
-
-def joined(buffers):
-    return b"".join(buffers)
 
 
 def test_table_when_imported_then_holds_all_47_codes_once():
@@ -57,10 +55,18 @@ def test_table_when_imported_then_holds_all_47_codes_once():
     assert len({spec.command for spec in COMMANDS.values()}) == 47
 
 
+def test_table_when_split_then_only_the_bodies_that_are_batches_or_archives_stand_apart():
+    assert {by_name(spec) for spec in COMMANDS.values() if spec not in LAID_OUT} == {"SendMessages"}
+    assert {
+        by_name(spec)
+        for spec in COMMANDS.values()
+        if spec not in REPLYING and spec.reply is not EMPTY
+    } == {"PollMessages", "GetSnapshot"}
+
+
 @pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
 def test_command_when_looked_at_then_is_a_frozen_documented_dataclass(spec):
-    assert is_dataclass(spec.command)
-    assert spec.command.__dataclass_params__.frozen
+    assert vars(spec.command)["__dataclass_params__"].frozen
     assert spec.command.__doc__
     assert spec.command.CODE is spec.code
     assert by_name(spec) == "".join(part.capitalize() for part in spec.code.name.split("_"))
@@ -180,6 +186,8 @@ def test_snapshot_reply_when_received_then_is_the_archive():
     archive = b"PK\5\6" + bytes(18)
     assert decode_reply(GetSnapshot.CODE, memoryview(archive)) == Snapshot(archive)
     assert encode_reply(GetSnapshot.CODE, Snapshot(archive)) == [archive]
+    with pytest.raises(LocalProtocolError, match="an archive, not"):
+        encode_reply(GetSnapshot.CODE, archive)
 
 
 def test_unknown_discriminant_when_decoded_then_named():
@@ -205,19 +213,24 @@ def test_reply_when_it_breaks_its_own_rule_then_refused(code, wire, problem):
 
 def test_record_when_its_count_is_wrong_then_cannot_be_written():
     details = decode_reply(600, bytes.fromhex("0100000003000000000000000267 67"))
-    wrong = type(details)(**{**_fields(details), "members_count": 3})
+    wrong = dataclasses.replace(details, members_count=3)
     with pytest.raises(LocalProtocolError, match="members_count is 3, but 0 members") as caught:
         encode_reply(600, wrong)
     assert caught.value.field == "members_count"
 
 
-def _fields(value):
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
-
-
 def test_secrets_when_printed_then_hidden():
-    for spec in COMMANDS.values():
-        for name, field in spec.command.__dataclass_fields__.items():
-            if "password" in name or name == "token":
-                assert not field.repr, f"{by_name(spec)}.{name} shows in tracebacks"
-    assert "fault" in SendMessages.__dataclass_fields__
+    hidden = {
+        f"{by_name(spec)}.{name}"
+        for spec in COMMANDS.values()
+        for name, field in vars(spec.command)["__dataclass_fields__"].items()
+        if not field.repr
+    }
+    assert hidden == {
+        "ChangePassword.current_password",
+        "ChangePassword.new_password",
+        "CreateUser.password",
+        "LoginUser.password",
+        "LoginWithPersonalAccessToken.token",
+    }
+    assert "secret" not in repr(RawPersonalAccessToken("secret"))

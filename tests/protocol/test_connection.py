@@ -11,7 +11,7 @@ from iggy_protocol.commands.messages import PollMessages, SendMessages
 from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
 from iggy_protocol.commands.users import LoginUser
-from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
+from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.events import (
     NEED_DATA,
@@ -22,6 +22,7 @@ from iggy_protocol.events import (
     RequestRefused,
     Signal,
 )
+from iggy_protocol.limits import Limits
 from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
 from iggy_protocol.model.stream import Stream
 from iggy_protocol.model.user import Identity

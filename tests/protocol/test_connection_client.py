@@ -8,7 +8,7 @@ from iggy_protocol import registry
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
-from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
+from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.errors import (
     FrameTooLarge,
     LocalProtocolError,
@@ -22,6 +22,7 @@ from iggy_protocol.events import (
     ResponseReceived,
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer
+from iggy_protocol.limits import Limits
 from iggy_protocol.model.identifier import Partitioning
 from tests.protocol.helpers import (
     SEND_MESSAGES,

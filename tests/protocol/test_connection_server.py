@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from iggy_protocol.connection import Limits, ServerConnection
+from iggy_protocol.connection import ServerConnection
 from iggy_protocol.errors import (
     FrameTooLarge,
     LocalProtocolError,
@@ -19,6 +19,7 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
+from iggy_protocol.limits import Limits
 from tests.protocol.helpers import (
     CONTROL_BYTES_MAX,
     FEEDERS,

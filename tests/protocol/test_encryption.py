@@ -5,26 +5,23 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol.encryption import PayloadCipher
 from iggy_protocol.errors import DecryptionFailed, LocalProtocolError
 from iggy_protocol.user_headers import HeaderKey, HeaderValue, decode_user_headers
+from tests.protocol.stored_files import DISK, state_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-DISK = Path(__file__).parents[1] / "golden" / "disk"
 KEY = bytes(range(32))
 CIPHER = PayloadCipher(KEY)
 RECORD = struct.Struct("<Q16sQQQIIQ")
-STATE_ENTRY = struct.Struct("<QQIIQQIQI")
 
 KEYS = st.binary(min_size=32, max_size=32)
 NONCES = st.binary(min_size=12, max_size=12)
@@ -62,17 +59,6 @@ def sent_records(partition: int) -> Iterator[tuple[bytes, bytes]]:
             yield rest[start:middle], rest[middle:offset]
 
 
-def state_entries(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-    """Walk a state log: the fixed part of an entry, the code of its command, its stored body."""
-    offset = 0
-    while offset < len(data):
-        fixed = data[offset : offset + STATE_ENTRY.size]
-        offset += STATE_ENTRY.size + STATE_ENTRY.unpack(fixed)[-1]
-        code, size = struct.unpack_from("<II", data, offset)
-        yield fixed, code, data[offset + 8 : offset + 8 + size]
-        offset += 8 + size
-
-
 @pytest.mark.parametrize("partition", [0, 1])
 def test_open_when_a_real_server_sealed_payloads_then_finds_what_was_sent(partition):
     stored = list(stored_records(str(partition)))
@@ -95,25 +81,9 @@ def test_open_when_a_real_server_sealed_user_headers_then_they_decode():
     }
 
 
-def test_open_when_a_real_server_sealed_commands_then_their_checksums_hold():
-    entries = list(state_entries((DISK / "encrypted/state/log").read_bytes()))
-
-    for fixed, code, sealed in entries:
-        command = CIPHER.open(sealed)
-        *_, checksum, context_size = STATE_ENTRY.unpack(fixed)
-        assert context_size == 0
-        covered = fixed[:-12] + fixed[-4:] + struct.pack("<II", code, len(command)) + command
-        assert xxhash.xxh3_64_intdigest(covered) == checksum
-
-    plain = list(state_entries((DISK / "plain/state/log").read_bytes()))
-    assert [code for _, code, _ in entries] == [code for _, code, _ in plain]
-
-
 def test_open_when_a_stream_was_created_then_the_command_is_its_id_and_request():
     bodies = [
-        CIPHER.open(sealed)
-        for _, code, sealed in state_entries((DISK / "encrypted/state/log").read_bytes())
-        if code == 202
+        CIPHER.open(entry.command) for entry in state_entries("encrypted") if entry.code == 202
     ]
 
     assert bodies == [

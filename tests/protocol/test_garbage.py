@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol.commands.system import Ping
-from iggy_protocol.connection import ClientConnection, Limits, ServerConnection
+from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.events import (
     NEED_DATA,
@@ -19,6 +19,7 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
+from iggy_protocol.limits import Limits
 from iggy_protocol.model.user import Identity
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from iggy_protocol.registry import COMMANDS, decode_reply, decode_request

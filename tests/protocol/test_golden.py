@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
-from iggy_protocol.codes import CommandCode
+from iggy_protocol.codes import CommandCode, status
 from iggy_protocol.commands.messages import POLLED_HEAD, SendMessages
 from iggy_protocol.commands.topics import PARTITION
 from iggy_protocol.commands.users import PERMISSIONS
 from iggy_protocol.errors import InvalidBatch, RemoteProtocolError, RuleViolation
-from iggy_protocol.framing import HeadroomBuffer
+from iggy_protocol.framing import CLASSIC
 from iggy_protocol.layout import Layout
 from iggy_protocol.registry import (
     COMMANDS,
@@ -28,20 +29,26 @@ from iggy_protocol.registry import (
     encode_request,
 )
 from iggy_protocol.validation import validate
-from tests.protocol.recordings import GOLDEN, RECORDINGS, Exchange, exceptions, exchanges
+from tests.protocol.helpers import joined
+from tests.protocol.recordings import (
+    EXCEPTIONS,
+    GOLDEN,
+    RECORDINGS,
+    Exchange,
+    exceptions,
+    exchanges,
+)
 
 UNREADABLE = {3, 4, 6}
 BROKEN_RULES = {43, 44, 50, 101, 2015, 4009, 4017, 4022, 4031, 4032, 4033, 4036, 10011}
-CAPTURES = [
+BROKEN_OFFSETS = 4100
+"""A rule of batches, and elsewhere a matter of what is stored."""
+Capture = dict[str, Any]
+Reading = tuple[Any, bytes, bytes]
+"""A value, the bytes it was read from, and the bytes it is written as."""
+CAPTURES: list[Capture] = [
     json.loads(line) for line in (GOLDEN / "captures.jsonl").read_text().splitlines() if line
 ]
-
-
-def joined(buffers):
-    return b"".join(
-        bytes(part.buffer[part.headroom :]) if isinstance(part, HeadroomBuffer) else bytes(part)
-        for part in buffers
-    )
 
 
 def verdict(command):
@@ -67,7 +74,8 @@ def request_surprises(exchange: Exchange):
     if exchange.status in UNREADABLE:
         yield "desynchronised"
     found = verdict(command)
-    if (found and exchange.status == 0) or exchange.status in BROKEN_RULES - {found}:
+    rules = BROKEN_RULES | ({BROKEN_OFFSETS} if isinstance(command, SendMessages) else set())
+    if (found and exchange.status == 0) or exchange.status in rules - {found}:
         yield f"validation says {found}, recorded {exchange.status}"
     if isinstance(command, SendMessages) and command.fault is not None:
         return
@@ -101,51 +109,82 @@ def test_recording_when_read_then_only_listed_lines_surprise(file):
 
 
 def test_recordings_when_counted_then_nothing_was_left_out():
-    counted = Counter()
+    counted: Counter[str] = Counter()
     codes = set()
     for file in RECORDINGS:
         for exchange in exchanges(file):
             counted["requests"] += exchange.payload is not None
             counted["replies"] += exchange.reply is not None and exchange.status == 0
+            counted["refusals"] += exchange.status in UNREADABLE
             codes.add(exchange.code)
-    assert counted["requests"] > 2500
-    assert counted["replies"] > 1500
+    assert counted == {"requests": 3874, "replies": 2441, "refusals": 674}
     assert set(CommandCode) <= codes
 
 
-@pytest.mark.parametrize("capture", CAPTURES, ids=lambda capture: capture["name"])
-def test_capture_when_decoded_then_means_what_was_written_down(capture):
-    if "request" in capture:
-        frame = bytes.fromhex(capture["request"])
-        assert int.from_bytes(frame[:4], "little") == len(frame) - 4
-        code, payload = int.from_bytes(frame[4:8], "little"), frame[8:]
-        if capture.get("refused"):
-            with pytest.raises(RemoteProtocolError) as caught:
-                decode_request(code, payload)
-            assert caught.value.status == capture["refused"]
-            return
-        value = decode_request(code, payload)
-        assert verdict(value) == 0
-        again = joined(encode_request(value))
-    elif "reply" in capture:
-        frame, code = bytes.fromhex(capture["reply"]), capture["code"]
-        assert frame[:8] == bytes(4) + (len(frame) - 8).to_bytes(4, "little")
-        payload = frame[8:]
-        value = decode_reply(code, payload)
-        again = joined(encode_reply(code, value))
-    else:
-        payload = bytes.fromhex(capture["record"])
-        layout = RECORDS[capture["name"]]
-        value = layout.decode(payload)
-        again = layout.encode(value)
+def test_exceptions_when_read_then_each_has_a_recording_and_a_reason():
+    for entry in EXCEPTIONS:
+        assert entry["file"] in RECORDINGS
+        assert entry["lines"]
+        assert len(entry["reason"].split()) > 5
+
+
+def read_request(capture: Capture) -> Reading:
+    frame = bytes.fromhex(capture["request"])
+    assert int.from_bytes(frame[:4], "little") == len(frame) - 4
+    value = decode_request(int.from_bytes(frame[4:8], "little"), frame[8:])
+    validate(value)
+    return value, frame[8:], joined(encode_request(value))
+
+
+def read_reply(capture: Capture) -> Reading:
+    frame, code = bytes.fromhex(capture["reply"]), capture["code"]
+    assert frame[:8] == bytes(4) + (len(frame) - 8).to_bytes(4, "little")
+    value = decode_reply(code, frame[8:])
+    return value, frame[8:], joined(encode_reply(code, value))
+
+
+def read_record(capture: Capture) -> Reading:
+    payload, layout = bytes.fromhex(capture["record"]), RECORDS[capture["name"]]
+    value = layout.decode(payload)
+    return value, payload, layout.encode(value)
+
+
+READERS = {"request": read_request, "reply": read_reply, "record": read_record}
+
+
+def captures(*kinds: str, refused: bool = False) -> list[Any]:
+    """Choose captures that hold something of these kinds, and were refused or not."""
+    return [
+        pytest.param(kind, capture, id=capture["name"])
+        for capture in CAPTURES
+        for kind in kinds
+        if kind in capture and ("refused" in capture) == refused
+    ]
+
+
+@pytest.mark.parametrize(("kind", "capture"), captures(*READERS))
+def test_capture_when_decoded_then_means_what_was_written_down(kind, capture):
+    value, payload, again = READERS[kind](capture)
+
     assert meaning(value) == capture["means"]
-    if capture.get("surplus"):
-        assert payload == again + bytes.fromhex(capture["surplus"])
-    else:
-        assert again == payload
+    assert payload == again + bytes.fromhex(capture.get("surplus", ""))
 
 
-RECORDS = {
+@pytest.mark.parametrize(("kind", "capture"), captures("request", refused=True))
+def test_capture_when_its_client_deviates_then_is_refused(kind, capture):
+    with pytest.raises(RemoteProtocolError) as caught:
+        READERS[kind](capture)
+    assert caught.value.status == capture["refused"]
+
+
+@pytest.mark.parametrize(("kind", "capture"), captures("error"))
+def test_capture_when_it_is_an_error_then_has_a_name_and_no_payload(kind, capture):
+    code, size = CLASSIC.read_response_head(bytes.fromhex(capture[kind]), 0)
+
+    assert (status(code).name, size) == (capture["means"], 0)
+
+
+RECORDS: dict[str, Layout[Any]] = {
     "partition record": Layout("Partition", PARTITION),
     "permissions block": Layout("Permissions", PERMISSIONS),
     "poll header": POLLED_HEAD,
@@ -163,7 +202,8 @@ def meaning(value):
 
 
 def test_captures_when_counted_then_every_command_of_the_official_clients_is_there():
-    assert len(CAPTURES) == 83
+    chosen = [*captures(*READERS, "error"), *captures("request", refused=True)]
+    assert len(chosen) == len(CAPTURES) == 89
     requests = [bytes.fromhex(capture["request"]) for capture in CAPTURES if "request" in capture]
     seen = {int.from_bytes(frame[4:8], "little") for frame in requests}
     assert len(seen) >= 36

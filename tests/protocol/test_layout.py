@@ -182,8 +182,9 @@ def test_encode_when_value_does_not_fit_then_local_error_names_the_field(value, 
 
 
 def test_encode_when_given_another_type_then_local_error():
+    layout: Layout[Any] = Layout("Pair", PAIR)
     with pytest.raises(LocalProtocolError, match="Pair cannot be written"):
-        Layout("Pair", PAIR).encode("no pair at all")
+        layout.encode("no pair at all")
 
 
 def test_nested_list_when_element_does_not_fit_then_error_names_the_whole_path():

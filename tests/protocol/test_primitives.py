@@ -1,22 +1,27 @@
-"""Identifiers, consumers, strategies, partitioning: their constructors and their refusals."""
+"""Every primitive of the wire, both ways; the small tagged values and what they refuse."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
-from iggy_protocol.batch import MessageBatch
-from iggy_protocol.commands.messages import PollMessages, SendMessages, encode_polled
+import pytest
+from construct import Construct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iggy_protocol import primitives
 from iggy_protocol.commands.streams import GetStream
 from iggy_protocol.errors import (
-    InvalidBatch,
     InvalidField,
     LocalProtocolError,
     ProtocolError,
+    TrailingBytes,
     TruncatedField,
     UnknownDiscriminant,
 )
-from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.layout import Layout
+from iggy_protocol.model.client import Transport
+from iggy_protocol.model.cluster import NodeRole, NodeStatus
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -25,11 +30,13 @@ from iggy_protocol.model.identifier import (
     PollingKind,
     PollingStrategy,
 )
-from iggy_protocol.model.message import NewMessage
-from iggy_protocol.model.polled import PolledMessages
+from iggy_protocol.model.stats import SnapshotCompression, SnapshotType
+from iggy_protocol.model.topic import CompressionAlgorithm
+from iggy_protocol.model.user import UserStatus
 from iggy_protocol.primitives import PARTITIONING
-from iggy_protocol.registry import decode_reply, decode_request, encode_reply, encode_request
-from iggy_protocol.validation import validate
+from iggy_protocol.registry import decode_request, encode_request
+from tests.protocol.helpers import joined
+from tests.protocol.strategies import values_of
 
 PARTITIONING_LAYOUT: Layout[Partitioning] = Layout("partitioning", PARTITIONING)
 
@@ -63,7 +70,7 @@ def test_partition_id_when_the_server_chooses_then_none():
     assert Partitioning.key("k").partition_id is None
 
 
-@pytest.mark.parametrize("identifier", [-1, 2**32, "", "a" * 256, None, 1.5, b"name"])
+@pytest.mark.parametrize("identifier", [-1, 2**32, "", "a" * 256, "\ud800", None, 1.5, b"name"])
 def test_identifier_when_the_wire_cannot_say_it_then_local_error_names_the_field(identifier):
     with pytest.raises(LocalProtocolError) as caught:
         encode_request(GetStream(identifier))
@@ -72,7 +79,7 @@ def test_identifier_when_the_wire_cannot_say_it_then_local_error_names_the_field
 
 @pytest.mark.parametrize("identifier", [0, 2**32 - 1, "a", "é" * 127, "..", "7", "a\0b"])
 def test_identifier_when_valid_then_survives_with_its_type(identifier):
-    wire = b"".join(encode_request(GetStream(identifier)))
+    wire = joined(encode_request(GetStream(identifier)))
     assert decode_request(GetStream.CODE, wire) == GetStream(identifier)
 
 
@@ -112,72 +119,78 @@ def test_protocol_error_when_raised_itself_then_is_refused():
         ProtocolError("nothing in particular")
 
 
-def send(messages, **options):
-    command = SendMessages("stream", 7, Partitioning.key("k"), messages, **options)
-    [prepared] = encode_request(command)
-    assert isinstance(prepared, HeadroomBuffer)
-    return bytes(prepared.buffer[prepared.headroom :])
+PRIMITIVES = {
+    name: getattr(primitives, name)
+    for name in primitives.__all__
+    if isinstance(getattr(primitives, name), Construct)
+}
 
 
-def test_send_when_encoded_then_arrives_with_ids_times_and_headers():
-    body = send(
-        [b"plain", NewMessage(b"full", 5, b"\2\1\0\0\0k\2\1\0\0\0v", 99)], origin_timestamp_us=42
-    )
-    command = decode_request(SendMessages.CODE, body)
-    assert (command.stream, command.topic) == ("stream", 7)
-    assert command.partitioning == Partitioning.key("k")
-    assert command.messages.payloads() == [b"plain", b"full"]
-    plain, full = command.messages
-    assert (plain.id, plain.origin_timestamp_us) == (0, 42)
-    assert (full.id, full.origin_timestamp_us, bytes(full.user_headers[-1:])) == (5, 99, b"v")
-    validate(command)
-    again = b"".join(bytes(part) for part in encode_request(command))
-    assert again == body
+def test_primitives_when_listed_then_none_is_missing():
+    assert len(PRIMITIVES) == 15
 
 
-def test_send_when_names_are_not_utf8_then_decodes_and_encodes_to_the_same_bytes():
-    body = send([b"x"]).replace(b"stream", b"str\xff\xfem")
-    command = decode_request(SendMessages.CODE, body)
-    assert command.stream.encode(errors="surrogateescape") == b"str\xff\xfem"
-    assert b"".join(bytes(part) for part in encode_request(command)) == body
-    with pytest.raises(LocalProtocolError):
-        encode_request(GetStream(command.stream))
+@pytest.mark.parametrize("name", PRIMITIVES)
+@given(data=st.data())
+def test_primitive_when_encoded_then_decodes_to_itself(name, data):
+    layout: Layout[Any] = Layout(name, PRIMITIVES[name])
+    value = data.draw(values_of(PRIMITIVES[name]))
+
+    assert layout.decode(layout.encode(value)) == value
 
 
-def test_send_when_it_must_not_be_stored_then_decodes_and_validation_refuses_it():
-    body = send([b"x"]) + b"surplus"
-    command = decode_request(SendMessages.CODE, body)
-    assert len(command.messages) == 0
-    with pytest.raises(InvalidBatch) as caught:
-        validate(command)
-    assert caught.value.status == 4036
+@pytest.mark.parametrize("name", PRIMITIVES)
+@given(data=st.data())
+def test_primitive_when_cut_or_extended_then_refused_with_the_place(name, data):
+    layout: Layout[Any] = Layout(name, PRIMITIVES[name])
+    wire = layout.encode(data.draw(values_of(PRIMITIVES[name])))
 
-
-@pytest.mark.parametrize(("cut", "status"), [(3, 3), (6, 3), (20, 3)])
-def test_send_when_cut_then_refused(cut, status):
-    with pytest.raises(InvalidBatch) as caught:
-        decode_request(SendMessages.CODE, send([b"x"])[:cut])
-    assert caught.value.status == status
-
-
-def test_poll_reply_when_it_lies_in_several_buffers_then_they_are_passed_on_untouched():
-    message = send([b"x"])[-65:]
-    parts = [bytearray(message), memoryview(message)]
-    buffers = encode_polled(3, 9, 2, parts)
-    assert [buffers[1], buffers[2]] == parts
-    assert buffers[1] is parts[0]
-    reply = decode_reply(PollMessages.CODE, b"".join(buffers))
-    assert (reply.partition_id, reply.current_offset, reply.messages_count) == (3, 9, 2)
-    assert reply.messages.payloads() == [b"x", b"x"]
-
-
-def test_poll_reply_when_cut_then_refused_except_between_messages():
-    message = send([b"payload"])[-71:]
-    wire = b"".join(encode_reply(100, PolledMessages(3, 9, 2, MessageBatch(message * 2))))
     for end in range(len(wire)):
-        if end in (16, 16 + 71):
-            assert decode_reply(100, wire[:end]).messages_count == 2
+        with pytest.raises(TruncatedField) as cut:
+            layout.decode(wire[:end])
+        assert cut.value.offset + cut.value.have == end
+        assert (cut.value.need > cut.value.have, cut.value.status) == (True, 3)
+    with pytest.raises(TrailingBytes) as extended:
+        layout.decode(wire + b"\0")
+    assert (extended.value.offset, extended.value.have) == (len(wire), 1)
+
+
+KINDS = (
+    CompressionAlgorithm,
+    ConsumerKind,
+    NodeRole,
+    NodeStatus,
+    PollingKind,
+    SnapshotCompression,
+    SnapshotType,
+    Transport,
+    UserStatus,
+)
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_discriminant_when_any_byte_comes_then_is_a_member_or_refused_with_status_3(kinds):
+    layout: Layout[Any] = Layout("kind", primitives.discriminant(kinds))
+    members = {kind.value for kind in kinds}
+
+    for code in range(256):
+        if code in members:
+            assert layout.decode(bytes([code])) is kinds(code)
             continue
-        with pytest.raises(TruncatedField) as caught:
-            decode_reply(100, wire[:end])
-        assert caught.value.offset + caught.value.have == end
+        with pytest.raises(UnknownDiscriminant, match=f"{code} is no {kinds.__name__}") as caught:
+            layout.decode(bytes([code]))
+        assert (caught.value.offset, caught.value.status) == (0, 3)
+
+
+@pytest.mark.parametrize("kinds", KINDS)
+def test_discriminant_when_no_member_is_written_then_local_error(kinds):
+    layout: Layout[Any] = Layout("kind", primitives.discriminant(kinds))
+
+    with pytest.raises(LocalProtocolError, match=f"200 is no {kinds.__name__}"):
+        layout.encode(200)
+
+
+@pytest.mark.parametrize("partition_id", [-1, 2**32])
+def test_partition_when_it_does_not_fit_32_bits_then_local_error(partition_id):
+    with pytest.raises(LocalProtocolError, match="outside the range"):
+        Partitioning.partition(partition_id)

@@ -375,6 +375,11 @@ def test_of_when_no_kind_holds_the_integer_then_refuses(number):
         HeaderValue.of(number)
 
 
+def test_of_when_utf8_cannot_write_the_text_then_refuses():
+    with pytest.raises(LocalProtocolError, match="not writable as UTF-8"):
+        HeaderValue.of("\ud800")
+
+
 def test_of_when_the_type_has_no_kind_then_refuses():
     with pytest.raises(LocalProtocolError, match="list"):
         HeaderValue.of([1])  # type: ignore[arg-type]

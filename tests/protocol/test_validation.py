@@ -28,6 +28,8 @@ GOOD = [
     CreatePartitions("s", "t", 1),
     CreatePartitions("s", "t", 1000),
     DeletePartitions("s", "t", 2**32 - 1),
+    # Not for validation to refuse: no encoder writes it.
+    LoginUser("a\ud800", "abc"),
 ]
 
 BAD = [

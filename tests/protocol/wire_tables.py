@@ -31,7 +31,13 @@ from iggy_protocol.fields import (
     TailOrNothing,
     ToTheEnd,
 )
-from iggy_protocol.registry import COMMANDS, EMPTY, CommandSpec
+from iggy_protocol.registry import (
+    COMMANDS,
+    EMPTY,
+    CommandSpec,
+    OptionalRecordCodec,
+    RecordCodec,
+)
 
 if TYPE_CHECKING:
     from enum import IntEnum
@@ -119,14 +125,15 @@ def record_of(block: Any) -> Record | None:
 
 def reply_line(spec: CommandSpec) -> str:
     """Say what the reply is."""
-    reply: Any = spec.reply
+    reply = spec.reply
     if reply is EMPTY:
         return "Reply: empty."
     if isinstance(reply, SnapshotCodec):
         return "Reply: the bytes of a zip archive."
     if isinstance(reply, messages.PolledMessagesCodec):
         return "Reply: PolledMessages, a head and then messages to the end."
-    empty = " or empty" if type(reply).__name__ == "_Maybe" else ""
+    assert isinstance(reply, RecordCodec)
+    empty = " or empty" if isinstance(reply, OptionalRecordCodec) else ""
     return f"Reply: {describe(reply.layout.construct)}{empty}."
 
 
@@ -137,7 +144,8 @@ def command_lines(spec: CommandSpec) -> list[str]:
     if isinstance(spec.request, messages.SendMessagesCodec):
         lines += ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
     else:
-        record = record_of(spec.request.layout.construct)  # type: ignore[attr-defined] # _Whole
+        assert isinstance(spec.request, RecordCodec)
+        record = record_of(spec.request.layout.construct)
         assert record is not None
         lines += [*table(record), ""] if record.fields else ["Request: empty.", ""]
     return [*lines, reply_line(spec), ""]
