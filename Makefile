@@ -67,9 +67,10 @@ bench: setup ## measure; every benchmark prints its own table
 	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file"; done
 
 .PHONY: fuzz
-fuzz: setup ## throw bytes at the protocol for SECONDS=180, then long property tests
+fuzz: setup ## throw bytes at the protocol for SECONDS=180, then property tests in proportion
 	$(BIN)/python tests/protocol/fuzz_connection.py --seconds $(SECONDS)
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -q --timeout 0 tests/protocol
+	HYPOTHESIS_PROFILE=fuzz HYPOTHESIS_EXAMPLES=$$((4 * $(SECONDS))) \
+		$(BIN)/python -m pytest -q --timeout 0 tests/protocol
 
 .PHONY: sanitize
 sanitize: setup ## run the C extension under the compiler's sanitizers
