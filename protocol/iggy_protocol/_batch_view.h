@@ -47,7 +47,7 @@ static int owner_getbuffer(PyObject *self, Py_buffer *view, int flags)
 }
 
 /*
- * A memoryview is not visited: the collector of CPython crashes when it clears one that is exported.
+ * A memoryview is not visited: CPython's collector crashes when it clears one that is exported.
  * Unvisited, it counts as used from outside and is freed after us.
  */
 static int owner_traverse(PyObject *self, visitproc visit, void *arg)
