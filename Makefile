@@ -11,13 +11,14 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 # The extras of pyproject.toml that the gate installs, separated by commas.
-EXTRAS ?= dev
+EXTRAS ?= dev,server
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 
 VENV := .venv
+BUILT := protocol/iggy_protocol/*.so iggy_ref_server/*.so
 BIN := $(VENV)/bin
-C_SOURCES := $(sort $(wildcard protocol/iggy_protocol/*.c protocol/iggy_protocol/*.h))
+C_SOURCES := $(sort $(wildcard $(foreach kind,c h,protocol/iggy_protocol/*.$(kind) iggy_ref_server/*.$(kind))))
 # The stamp's name is a checksum of all that the environment depends on, its own place included,
 # because an environment cannot be moved.
 FINGERPRINT := $(shell { cat pyproject.toml $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)'; } | cksum | cut -d ' ' -f 1)
@@ -38,7 +39,7 @@ lint: setup ## the quick half of the gate: format, lint, imports, types
 	$(BIN)/mypy
 
 .PHONY: check
-check: setup ## all tests but the slow ones, with the C extension if it could be built
+check: setup ## all tests but the slow ones, with the C extensions if they could be built
 	$(BIN)/python -m pytest
 
 .PHONY: format
@@ -73,8 +74,9 @@ fuzz: setup ## throw bytes at the protocol for SECONDS=180, then property tests 
 		$(BIN)/python -m pytest -q --timeout 0 tests/protocol
 
 .PHONY: sanitize
-sanitize: setup ## run the C extension under the compiler's sanitizers
+sanitize: setup ## run the C extensions under the compiler's sanitizers
 	bash tests/protocol/sanitize.sh $(BIN)/python
+	bash tests/server/sanitize_uring.sh $(BIN)/python
 
 .PHONY: slow
 slow: setup ## the tests too slow for the gate
@@ -94,7 +96,7 @@ $(STAMP):
 		echo 'Python 3.11 or newer is needed, and none was found on the PATH.' >&2; exit 1; \
 	fi; \
 	if [ ! -f $(VENV)/.place ] || [ "$$(cat $(VENV)/.place)" != '$(CURDIR)' ]; then rm -rf $(VENV); fi; \
-	rm -f $(VENV)/.stamp-* protocol/iggy_protocol/*.so; \
+	rm -f $(VENV)/.stamp-* $(BUILT); \
 	echo "Setting up $(VENV) with $$python; the first time takes about a minute."; \
 	if command -v uv > /dev/null; then \
 		[ -d $(VENV) ] || uv venv --quiet --seed --python "$$python" $(VENV); \
@@ -110,5 +112,5 @@ $(STAMP):
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf *.egg-info protocol/*.egg-info protocol/iggy_protocol/*.so
+	rm -rf .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,39 +1,49 @@
-"""The ``iggy-server`` command: today its version, its help, and an honest refusal to start.
+"""The ``iggy-server`` command: start a server, or look at what one left behind.
 
-It owns the command line and nothing else. It must start fast, so it imports no library before it
-knows that one is needed.
+Owns the way from the command line to the rooms. It imports nothing heavy before it knows that it is
+needed, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from iggy_ref_server.cli import Check, Defaults, Repair, Serve, parse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NO_SERVER_YET = "This release contains the wire protocol only; the server does not exist yet."
-EXIT_UNAVAILABLE = 2
+__all__ = ["main"]
+
+EXIT_FAILED = 1
+EXIT_MISUSED = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Answer ``--version`` and ``--help``; otherwise say that there is no server to start.
+    """Do what the command line says.
 
     Args:
         arguments: the command line without the program's name; the process's own by default.
 
     Returns:
-        The exit status.
+        The exit status: 0, 1 when something failed, 2 when something was asked for wrongly.
     """
-    parser = argparse.ArgumentParser(
-        prog="iggy-server", description="A server for Apache Iggy clients.", epilog=NO_SERVER_YET
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('iggy-python')}")
-    parser.parse_args(arguments)
-    print(NO_SERVER_YET, file=sys.stderr)
-    return EXIT_UNAVAILABLE
+    command = parse_arguments(arguments)
+    if isinstance(command, Serve):
+        from iggy_ref_server.start import start
+
+        return start(command.flags)
+    if isinstance(command, Defaults):
+        from iggy_ref_server.config import DEFAULT_TOML
+
+        print(DEFAULT_TOML, end="")
+        return 0
+    assert isinstance(command, Check | Repair)
+    from iggy_ref_server.doctor import check, repair
+
+    examine = check if isinstance(command, Check) else repair
+    return examine(command.directory, print)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.fix_server"]
+
 # Machines that run the gate are busy ones, so no single example has a deadline; pytest-timeout
 # guards each test as a whole.
 settings.register_profile("ci", deadline=None, max_examples=40, print_blob=True)

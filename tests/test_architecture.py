@@ -49,6 +49,7 @@ STRAYS = (
     ("protocol/iggy_protocol/errors.py", "from iggy_protocol import connection"),
     ("iggy_sdk/__init__.py", "import trio"),
     ("iggy_ref_server/__init__.py", "import iggy_sdk"),
+    ("iggy_ref_server/clock.py", "from iggy_ref_server import shard"),
     ("spark_jobs/__init__.py", "from iggy_protocol import errors"),
 )
 

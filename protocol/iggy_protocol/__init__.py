@@ -19,9 +19,11 @@ from iggy_protocol.batch import (
     BatchShape,
     MessageBatch,
     MessageView,
+    SendRun,
     allocate,
     checksum,
     encode_messages,
+    gather_sends,
     index_entries,
     inspect_send,
     stamp,
@@ -49,6 +51,8 @@ from iggy_protocol.commands.messages import (
     FlushUnsavedBuffer,
     PollMessages,
     SendMessages,
+    SendMetadata,
+    decode_send_metadata,
     encode_polled,
 )
 from iggy_protocol.commands.offsets import (
@@ -104,14 +108,11 @@ from iggy_protocol.commands.users import (
     UpdatePermissions,
     UpdateUser,
 )
-from iggy_protocol.connection import (
-    ClientConnection,
-    ConnectionStatistics,
-    ServerConnection,
-)
+from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.encryption import (
     PayloadCipher,
 )
+from iggy_protocol.endpoint import ConnectionStatistics
 from iggy_protocol.errors import (
     DecryptionFailed,
     FrameTooLarge,
@@ -364,6 +365,8 @@ __all__ = [
     "ResponseReceived",
     "RuleViolation",
     "SendMessages",
+    "SendMetadata",
+    "SendRun",
     "ServerConnection",
     "ServerEvent",
     "Snapshot",
@@ -398,12 +401,14 @@ __all__ = [
     "consumer_id",
     "decode_reply",
     "decode_request",
+    "decode_send_metadata",
     "decode_user_headers",
     "encode_messages",
     "encode_polled",
     "encode_reply",
     "encode_request",
     "encode_user_headers",
+    "gather_sends",
     "index_entries",
     "inspect_send",
     "pack_namespace",

@@ -8,6 +8,7 @@
  *   _xxh3.h           its checksum
  *   _batch_encode.h   from payloads to a request body
  *   _batch_inspect.h  from a received body to its parts, or to the reason to refuse it
+ *   _batch_gather.h   from many small requests to one batch
  *   _batch_store.h    stamping, and index entries
  *   _batch_view.h     messages read in place
  *   this file         the functions as Python sees them, and the module
@@ -16,6 +17,7 @@
 #include <Python.h>
 
 #include "_batch_encode.h"
+#include "_batch_gather.h"
 #include "_batch_inspect.h"
 #include "_batch_layout.h"
 #include "_batch_store.h"
@@ -59,6 +61,31 @@ static PyObject *batch_inspect(PyObject *Py_UNUSED(module), PyObject *argument)
     return Py_BuildValue("(iinnnnnn)", 0, 0, (Py_ssize_t)shape.count, (Py_ssize_t)shape.topic_at,
                          (Py_ssize_t)shape.partitioning_at, (Py_ssize_t)shape.indexes_at,
                          (Py_ssize_t)shape.messages_at, (Py_ssize_t)shape.missing_ids);
+}
+
+static PyObject *batch_gather(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                              Py_ssize_t given)
+{
+    Py_buffer frames, metadata;
+    if (check_arguments("gather", given, 3) < 0)
+        return NULL;
+    size_t frames_max = PyLong_AsSize_t(arguments[2]);
+    if (frames_max == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+    if (PyObject_GetBuffer(arguments[1], &metadata, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &frames, PyBUF_WRITABLE) < 0) {
+        PyBuffer_Release(&metadata);
+        return NULL;
+    }
+    struct run run = {0};
+    gather_run(frames.buf, (size_t)frames.len, metadata.buf, (size_t)metadata.len, frames_max,
+               &run);
+    PyBuffer_Release(&frames);
+    PyBuffer_Release(&metadata);
+    return Py_BuildValue("(nnnnn)", (Py_ssize_t)run.frames, (Py_ssize_t)run.consumed,
+                         (Py_ssize_t)run.count, (Py_ssize_t)run.missing_ids,
+                         (Py_ssize_t)run.message_bytes);
 }
 
 static PyObject *stamp_outcome(enum stamp_result result, size_t count)
@@ -313,6 +340,9 @@ static PyMethodDef batch_methods[] = {
                "Build a request body: headroom, metadata, index entries, messages.")},
     {"inspect", batch_inspect, METH_O,
      PyDoc_STR("inspect($module, body, /)\n--\n\nCheck a SendMessages body and find its parts.")},
+    {"gather", FAST(batch_gather), METH_FASTCALL,
+     PyDoc_STR("gather($module, frames, metadata, frames_max, /)\n--\n\n"
+               "Move the messages of a run of SendMessages frames together.")},
     {"stamp", FAST(batch_stamp), METH_FASTCALL,
      PyDoc_STR("stamp($module, messages, base_offset, timestamp_us, random, /)\n--\n\n"
                "Write offsets, timestamp, missing ids and checksums in place.")},

@@ -11,7 +11,6 @@ environment.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from iggy_protocol import batch_python
@@ -31,9 +30,11 @@ __all__ = [
     "BatchShape",
     "MessageBatch",
     "MessageView",
+    "SendRun",
     "allocate",
     "checksum",
     "encode_messages",
+    "gather_sends",
     "index_entries",
     "inspect_send",
     "stamp",
@@ -103,15 +104,6 @@ _BYTE_IS_TO_BLAME = frozenset(
 )
 
 
-@contextmanager
-def _local_errors() -> Iterator[None]:
-    """Turn the refusals of a twin into our own error; wrong types stay TypeErrors."""
-    try:
-        yield
-    except (OverflowError, ValueError) as error:
-        raise LocalProtocolError(str(error)) from error
-
-
 def inspect_send(body: Buffer) -> BatchShape:
     """Check a whole SendMessages body as a server does, and find its parts.
 
@@ -133,6 +125,43 @@ def inspect_send(body: Buffer) -> BatchShape:
     raise InvalidBatch(reason, status=status, message_index=where)
 
 
+class SendRun(NamedTuple):
+    """SendMessages frames of one client that were taken as one batch.
+
+    Attributes:
+        frames_count: how many requests there were; each is owed an answer.
+        size_bytes: how many bytes they occupied.
+        messages_count: how many messages they brought.
+        missing_ids: how many of those ask for an id.
+        messages_bytes: how many bytes the messages have; they lie where the frames began.
+    """
+
+    frames_count: int
+    size_bytes: int
+    messages_count: int
+    missing_ids: int
+    messages_bytes: int
+
+    @property
+    def shape(self) -> BatchShape:
+        """The run as the shape of a body that consists of its messages alone."""
+        return BatchShape(self.messages_count, 0, 0, 0, 0, self.missing_ids)
+
+
+def gather_sends(frames: bytearray | memoryview, metadata: Buffer, *, frames_max: int) -> SendRun:
+    """Move the messages of small SendMessages frames together, so that they are one batch.
+
+    Args:
+        frames: received frames of the classic framing, one after another.
+        metadata: what the frames must say, from the stream up to the count of messages.
+        frames_max: how many to take at most.
+
+    Returns:
+        What was taken from the front; no frames at all if the first does not fit.
+    """
+    return SendRun._make(_twin.gather(frames, metadata, frames_max))
+
+
 def encode_messages(
     metadata: bytes,
     messages: Sequence[Buffer | NewMessage],
@@ -152,8 +181,10 @@ def encode_messages(
         LocalProtocolError: a number does not fit its field, or a size is above its limit.
         TypeError: an item is neither bytes-like nor a ``NewMessage``.
     """
-    with _local_errors():
+    try:
         return _twin.encode(metadata, messages, origin_timestamp_us, headroom)
+    except (OverflowError, ValueError) as error:
+        raise LocalProtocolError(str(error)) from error
 
 
 def stamp(
@@ -173,8 +204,10 @@ def stamp(
     Raises:
         LocalProtocolError: a message is cut, the random bytes are too few, or the offsets end.
     """
-    with _local_errors():
+    try:
         return _twin.stamp(messages, base_offset, timestamp_us, random)
+    except (OverflowError, ValueError) as error:
+        raise LocalProtocolError(str(error)) from error
 
 
 def index_entries(messages: Buffer, *, relative_offset: int, position: int) -> bytearray:
@@ -188,8 +221,10 @@ def index_entries(messages: Buffer, *, relative_offset: int, position: int) -> b
     Raises:
         LocalProtocolError: a message is cut, or the segment leaves the range of 32 bits.
     """
-    with _local_errors():
+    try:
         return _twin.index_entries(messages, relative_offset, position)
+    except (OverflowError, ValueError) as error:
+        raise LocalProtocolError(str(error)) from error
 
 
 def checksum(data: Buffer) -> int:

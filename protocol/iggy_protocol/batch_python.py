@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from iggy_protocol.codes import StatusCode
+from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.fixed_layout import derive_struct
 from iggy_protocol.message_layout import INDEX_ENTRY
 from iggy_protocol.message_view import (
@@ -41,6 +41,7 @@ __all__ = [
     "allocate",
     "checksum",
     "encode",
+    "gather",
     "index_entries",
     "inspect",
     "measure",
@@ -51,6 +52,9 @@ __all__ = [
 ]
 
 _ENTRY, _ = derive_struct(INDEX_ENTRY)
+_FRAME = struct.Struct("<II")
+_SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
+_GATHERED_BYTES_MAX = 1 << 14  # moving a larger frame costs more than it saves
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 
@@ -203,6 +207,54 @@ def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]:
     except _Refused as refused:
         return refused.answer
     return 0, 0, *metadata, missing_ids
+
+
+def gather(
+    frames: bytearray | memoryview, metadata: Buffer, frames_max: int, /
+) -> tuple[int, int, int, int, int]:
+    """Move the messages of SendMessages frames together that say the same but for their messages.
+
+    Frames are taken from the front as long as they are complete, small, sound and begin with these
+    metadata; their messages end up at the front, over the heads between them.
+
+    Returns:
+        How many frames were taken, their bytes, their messages, how many of those have no id, and
+        the bytes of the messages.
+    """
+    memory, wanted = flat(frames), bytes(metadata)
+    if memory.readonly:
+        raise BufferError("the frames cannot be moved")
+    taken = consumed = messages_count = missing = end = 0
+    while taken < frames_max:
+        body = _next_send(memory[consumed:])
+        if body is None or not _begins_with(body, wanted):
+            break
+        status, _, count, _, _, _, messages_at, without_id = inspect(body)
+        if status:
+            break
+        messages = bytes(body[messages_at:])
+        memory[end : end + len(messages)] = messages
+        taken, consumed, end = taken + 1, consumed + _FRAME.size + len(body), end + len(messages)
+        messages_count, missing = messages_count + count, missing + without_id
+    return taken, consumed, messages_count, missing, end
+
+
+def _next_send(memory: memoryview) -> memoryview | None:
+    """Return the body of the frame at the front if it is a complete, small SendMessages."""
+    if len(memory) < _FRAME.size:
+        return None
+    length, code = _FRAME.unpack_from(memory)
+    size = length + 4  # the length counts the code, but not itself
+    if code != _SEND_MESSAGES or not _FRAME.size <= size <= min(len(memory), _GATHERED_BYTES_MAX):
+        return None
+    return memory[_FRAME.size : size]
+
+
+def _begins_with(body: memoryview, metadata: bytes) -> bool:
+    """Tell whether a body begins with these metadata, up to the count of messages."""
+    size = len(metadata)
+    announced = int.from_bytes(body[:4], "little")
+    return len(body) >= size + 8 and announced == size + 4 and body[4 : 4 + size] == metadata
 
 
 def _inspect_metadata(memory: memoryview) -> _Metadata:

@@ -18,23 +18,21 @@ registry's affair.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import registry
+from iggy_protocol.batch import gather_sends
 from iggy_protocol.codes import CommandCode
+from iggy_protocol.endpoint import Endpoint, too_large
 from iggy_protocol.errors import (
-    FrameTooLarge,
     LocalProtocolError,
     MalformedFrame,
     RemoteProtocolError,
     UnknownCommand,
 )
 from iggy_protocol.events import (
-    NEED_DATA,
     PAUSED,
-    ConnectionClosed,
     ErrorReceived,
     RequestReceived,
     RequestRefused,
@@ -42,203 +40,23 @@ from iggy_protocol.events import (
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer, join_small, size_of
 from iggy_protocol.limits import DEFAULT_LIMITS, Limits
-from iggy_protocol.receive_buffer import ReceiveBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Literal
 
-    from iggy_protocol.events import ClientEvent, ServerEvent, Signal
+    from iggy_protocol.batch import SendRun
+    from iggy_protocol.events import ClientEvent, ServerEvent
     from iggy_protocol.framing import Framing
     from iggy_protocol.layout import Buffer
     from iggy_protocol.registry import Command
 
-__all__ = ["ClientConnection", "ConnectionStatistics", "ServerConnection"]
+__all__ = ["ClientConnection", "ServerConnection"]
 
 SUCCESS = 0
 STATUS_MAX = 2**32 - 1
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionStatistics:
-    """What a connection has done so far.
-
-    Attributes:
-        frames_in: frames received, refused ones included.
-        frames_out: frames handed out for sending.
-        bytes_in: bytes received.
-        bytes_out: bytes handed out for sending.
-        outstanding: requests without an answer.
-        buffered_bytes: bytes received and not yet understood.
-        reserved_bytes: memory that is kept for receiving at present.
-        chunk_allocations: how often memory was allocated for receiving.
-        copied_bytes: how many of the received bytes were copied or moved.
-    """
-
-    frames_in: int
-    frames_out: int
-    bytes_in: int
-    bytes_out: int
-    outstanding: int
-    buffered_bytes: int
-    reserved_bytes: int
-    chunk_allocations: int
-    copied_bytes: int
-
-
-def _too_large(size: int, limit: int) -> FrameTooLarge:
-    message = f"a payload of {size} bytes, where {limit} are allowed"
-    return FrameTooLarge(message, field="length", need=size, have=limit)
-
-
-class _Connection(Generic[T]):
-    """What both ends have in common: the way in, the end, the queue and the counters.
-
-    Args:
-        dialect: the framing of this connection.
-        limits: the bounds of this connection.
-    """
-
-    def __init__(self, *, dialect: Framing, limits: Limits) -> None:
-        self._dialect = dialect
-        self._limits = limits
-        self._buffer = ReceiveBuffer(
-            unread_bytes_max=limits.unread_bytes_max,
-            retained_bytes_max=limits.retained_bytes_max,
-        )
-        self._outstanding: deque[T] = deque()
-        self._error: RemoteProtocolError | None = None
-        self._is_ended = False
-        self._discarding_bytes = 0
-        self._frames_in = 0
-        self._frames_out = 0
-        self._bytes_in = 0
-        self._bytes_out = 0
-
-    @property
-    def limits(self) -> Limits:
-        """The bounds in force; new ones count for every frame that is not complete yet."""
-        return self._limits
-
-    @limits.setter
-    def limits(self, limits: Limits) -> None:
-        self._limits = limits
-        self._buffer.unread_bytes_max = limits.unread_bytes_max
-        self._buffer.retained_bytes_max = limits.retained_bytes_max
-
-    @property
-    def outstanding(self) -> int:
-        """The number of requests without an answer."""
-        return len(self._outstanding)
-
-    def statistics(self) -> ConnectionStatistics:
-        """Return what the connection has done so far."""
-        return ConnectionStatistics(
-            frames_in=self._frames_in,
-            frames_out=self._frames_out,
-            bytes_in=self._bytes_in,
-            bytes_out=self._bytes_out,
-            outstanding=len(self._outstanding),
-            buffered_bytes=len(self._buffer),
-            reserved_bytes=self._buffer.reserved_bytes,
-            chunk_allocations=self._buffer.chunk_allocations,
-            copied_bytes=self._buffer.copied_bytes,
-        )
-
-    # Bytes in
-
-    def receive_data(self, data: Buffer) -> None:
-        """Take what came from the peer.
-
-        Args:
-            data: any bytes; ``bytes`` are not copied, so do not build them from something else.
-                No bytes at all mean that the peer has closed, as with ``socket.recv``.
-
-        Raises:
-            LocalProtocolError: too much is unread, or the peer has closed before.
-        """
-        if not len(data):
-            self.receive_eof()
-            return
-        self._check_not_ended()
-        if self._error is None:
-            self._buffer.receive_data(data)
-        self._bytes_in += size_of([data])
-
-    def get_buffer(self, hint: int = -1) -> memoryview:
-        """Return space for the peer's next bytes, as ``asyncio.BufferedProtocol`` wants it.
-
-        Args:
-            hint: a wish for at least so many bytes.
-
-        Raises:
-            LocalProtocolError: too much is unread, or the peer has closed.
-        """
-        self._check_not_ended()
-        return self._buffer.get_buffer(hint)
-
-    def buffer_updated(self, size: int) -> None:
-        """Take ``size`` bytes that were read into the space of ``get_buffer``; 0 is the end.
-
-        Raises:
-            LocalProtocolError: no space of that size was offered.
-        """
-        self._buffer.buffer_updated(size)
-        self._bytes_in += size
-        if self._error is not None:
-            self._buffer.skip(size)
-        if size == 0:
-            self.receive_eof()
-
-    def receive_eof(self) -> None:
-        """Note that the peer sends nothing more; may be said twice."""
-        self._is_ended = True
-
-    def _check_not_ended(self) -> None:
-        if self._is_ended:
-            raise LocalProtocolError("the peer has closed and cannot send more")
-
-    # Events out
-
-    def _starved(self) -> ConnectionClosed | Literal[Signal.NEED_DATA]:
-        """Return what there is to say when the bytes at hand make no event."""
-        if not self._is_ended:
-            return NEED_DATA
-        return ConnectionClosed(mid_frame=bool(self._discarding_bytes or len(self._buffer)))
-
-    def _discard(self, size: int) -> None:
-        """Drop the next ``size`` bytes, those included that are still to come."""
-        self._discarding_bytes = size - self._buffer.skip(size)
-
-    def _is_stuck(self) -> bool:
-        """Say whether bytes must be dropped that did not come yet; raise the final error if any."""
-        if self._error is not None:
-            # The same object again, without the traceback of the time before.
-            raise self._error.with_traceback(None)
-        if self._discarding_bytes:
-            self._discard(self._discarding_bytes)
-        return self._discarding_bytes > 0
-
-    def _fail(self, error: RemoteProtocolError) -> NoReturn:
-        """Enter the state that nothing leads out of."""
-        self._error = error
-        self._buffer.skip(len(self._buffer))
-        raise error
-
-    # Frames out
-
-    def _check_payload(self, size: int) -> None:
-        if not 0 <= size <= self._dialect.payload_bytes_max:
-            raise LocalProtocolError(f"no frame can hold a payload of {size} bytes")
-
-    def _count_out(self, size: int) -> None:
-        self._frames_out += 1
-        self._bytes_out += size
-
-
-class ServerConnection(_Connection[int]):
+class ServerConnection(Endpoint[int]):
     """The server's end: requests come in, answers go out in the same order."""
 
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -285,13 +103,44 @@ class ServerConnection(_Connection[int]):
         self._accept(code)
         if size < 0:
             self._discard(self._head_bytes)
-            error = MalformedFrame("a frame's length counts at least the code", field="length")
-            return RequestRefused(code, error)
-        too_large = _too_large(size, self._limits.request_bytes_max(code))
+            malformed = MalformedFrame("a frame's length counts at least the code", field="length")
+            return RequestRefused(code, malformed)
+        error = too_large(size, self._limits.request_bytes_max(code))
         if code != CommandCode.SEND_MESSAGES:
-            self._fail(too_large)
+            self._fail(error)
         self._discard(self._head_bytes + size)
-        return RequestRefused(code, too_large)
+        return RequestRefused(code, error)
+
+    def more_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
+        """Take the complete SendMessages that follow and go where the last one went.
+
+        Each of them is one outstanding request; their messages lie together and can be stored as
+        one batch. A server calls this after a SendMessages, to be spared an event for each
+        message of a client that sends them one by one without waiting.
+
+        Args:
+            metadata: those of the last one, from the stream up to the count of messages.
+
+        Returns:
+            The run and its messages, or None if there is none.
+        """
+        buffer = self._buffer
+        if buffer.start == buffer.end or self._error or self._discarding_bytes:
+            return None
+        if self._dialect is not CLASSIC:
+            return None
+        start = buffer.start
+        room = self._limits.pipelined_max - len(self._outstanding)
+        if room < 1 or buffer.view.readonly:
+            return None
+        run = gather_sends(buffer.view[start : buffer.end], metadata, frames_max=room)
+        if not run.frames_count:
+            return None
+        messages = buffer.view[start : start + run.messages_bytes]
+        buffer.skip(run.size_bytes)
+        self._frames_in += run.frames_count
+        self._outstanding.extend(repeat(int(CommandCode.SEND_MESSAGES), run.frames_count))
+        return run, messages
 
     def send(self, reply: object) -> list[Buffer]:
         """Answer the oldest outstanding request with success.
@@ -344,6 +193,25 @@ class ServerConnection(_Connection[int]):
         self._count_out(len(head) + payload_bytes)
         return head
 
+    def send_empty(self, count: int = 1) -> bytes:
+        """Answer the oldest ``count`` outstanding requests with success and no payload.
+
+        One call for a whole run of acknowledgements, as a server owes them that groups its writes.
+
+        Raises:
+            LocalProtocolError: fewer requests are outstanding.
+        """
+        if not 0 < count <= len(self._outstanding):
+            raise LocalProtocolError(
+                f"{len(self._outstanding)} requests are waiting for an answer, not {count}"
+            )
+        for _ in range(count):
+            self._outstanding.popleft()
+        frames = self._dialect.response_head(SUCCESS, 0) * count
+        self._frames_out += count
+        self._bytes_out += len(frames)
+        return frames
+
     def send_error(self, status: int) -> list[Buffer]:
         """Answer the oldest outstanding request with an error.
 
@@ -375,7 +243,7 @@ class ServerConnection(_Connection[int]):
         return self._outstanding[0]
 
 
-class ClientConnection(_Connection["Command[Any]"]):
+class ClientConnection(Endpoint["Command[Any]"]):
     """The client's end: commands go out, replies come in, in the same order."""
 
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -443,7 +311,7 @@ class ClientConnection(_Connection["Command[Any]"]):
             return self._starved()
         status, size = self._dialect.read_response_head(buffer.view, buffer.start)
         if size > self._limits.response_bytes_max:
-            self._fail(_too_large(size, self._limits.response_bytes_max))
+            self._fail(too_large(size, self._limits.response_bytes_max))
         if status != SUCCESS:
             return self._hear_error(status, size)
         if not self._outstanding:

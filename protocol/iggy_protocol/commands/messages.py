@@ -44,7 +44,14 @@ from iggy_protocol.primitives import (
 )
 from iggy_protocol.registry import EMPTY, Command, command
 
-__all__ = ["FlushUnsavedBuffer", "PollMessages", "SendMessages", "encode_polled"]
+__all__ = [
+    "FlushUnsavedBuffer",
+    "PollMessages",
+    "SendMessages",
+    "SendMetadata",
+    "decode_send_metadata",
+    "encode_polled",
+]
 
 
 class SendMetadata(NamedTuple):
@@ -116,6 +123,17 @@ def _to_blame(body: memoryview) -> tuple[str, int, int, int]:
     return "indexes", indexes_at, _INDEX_ENTRY.size * head.messages_count, size - indexes_at
 
 
+def decode_send_metadata(body: Buffer) -> SendMetadata:
+    """Read where the messages of a SendMessages body shall go, and leave the messages alone.
+
+    Args:
+        body: a body that ``inspect_send`` has accepted.
+    """
+    view = memoryview(body)
+    indexes_at = METADATA_AT + int.from_bytes(view[:METADATA_AT], "little")
+    return SEND_METADATA.decode(view[METADATA_AT:indexes_at])
+
+
 class SendMessagesCodec:
     """u32 metadata length, metadata, one index entry per message, messages."""
 
@@ -134,8 +152,7 @@ class SendMessagesCodec:
                 raise
             # The frames of its traceback would hold the body, and the fault itself in a cycle.
             fault = error.with_traceback(None)
-        indexes_at = METADATA_AT + int.from_bytes(body[:METADATA_AT], "little")
-        head = SEND_METADATA.decode(body[METADATA_AT:indexes_at])
+        head = decode_send_metadata(body)
         return SendMessages(head.stream, head.topic, head.partitioning, messages, fault=fault)
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:

@@ -1,0 +1,160 @@
+"""TLS for the doors: certificate files, or a certificate for development.
+
+    cert_file exists                   it is used, with key_file
+    it does not, self_signed = true    a certificate for localhost is made in the runtime directory
+    it does not, self_signed = false   refused
+
+The certificate for development is made once per runtime directory, so that all shards show the
+same one. Owns files and contexts. Opens no socket.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from iggy_ref_server.config import write_private
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    from iggy_ref_server.config import Tls
+
+__all__ = ["CertificateError", "CertificateFiles", "find_certificate", "tls_context"]
+
+DEVELOPMENT_CERTIFICATE: Final = "development_cert.pem"
+DEVELOPMENT_KEY: Final = "development_key.pem"
+LIFETIME: Final = timedelta(days=365)
+# Clocks of clients differ, and a certificate should not run out while the server runs.
+SLACK: Final = timedelta(days=1)
+
+
+class CertificateError(Exception):
+    """There is no certificate that could be used; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """A certificate chain and its key, as PEM files.
+
+    Attributes:
+        certificate: the chain.
+        key: the private key.
+        is_development: whether it was made here, so that no client trusts it yet.
+    """
+
+    certificate: Path
+    key: Path
+    is_development: bool
+
+
+def find_certificate(
+    tls: Tls, *, working_directory: Path, runtime_directory: Path, now_us: int
+) -> CertificateFiles:
+    """Find the certificate of a door, or make one for development.
+
+    Args:
+        tls: the door's section of the configuration.
+        working_directory: where relative paths start.
+        runtime_directory: where a certificate for development is kept; it exists.
+        now_us: the time of day in microseconds since 1970.
+
+    Raises:
+        CertificateError: there is none, and none shall be made.
+        OSError: it could not be written.
+    """
+    certificate, key = working_directory / tls.cert_file, working_directory / tls.key_file
+    if certificate.exists():
+        if not key.exists():
+            raise CertificateError(f"{certificate} has no key: {key} does not exist")
+        return CertificateFiles(certificate, key, is_development=False)
+    if not tls.self_signed:
+        raise CertificateError(f"{certificate} does not exist; name a file, or allow self_signed")
+    made = CertificateFiles(
+        runtime_directory / DEVELOPMENT_CERTIFICATE,
+        runtime_directory / DEVELOPMENT_KEY,
+        is_development=True,
+    )
+    now = datetime.fromtimestamp(now_us / 1_000_000, tz=UTC)
+    if not _is_usable(made, now):
+        _make_development_certificate(made, now)
+    return made
+
+
+def tls_context(files: CertificateFiles) -> ssl.SSLContext:
+    """Make the server's side of TLS, version 1.2 or newer.
+
+    Args:
+        files: the certificate to show.
+
+    Raises:
+        CertificateError: the files hold no certificate and key that belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        # An encrypted key must not ask for its password on the terminal.
+        context.load_cert_chain(files.certificate, files.key, password="")
+    except (OSError, ValueError) as refusal:
+        pair = f"{files.certificate} and {files.key}"
+        raise CertificateError(f"{pair} are no certificate and key: {refusal}") from None
+    return context
+
+
+def _is_usable(files: CertificateFiles, now: datetime) -> bool:
+    """Tell whether a certificate that was made earlier is whole and still counts."""
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        tls_context(files)
+    except (OSError, ValueError, CertificateError):
+        return False
+    return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - SLACK
+
+
+def _make_development_certificate(files: CertificateFiles, now: datetime) -> None:
+    # Imported here: a server without TLS should not wait for this library.
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = _sign_for_localhost(key, now)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_private(files.key, private.decode())
+    public = certificate.public_bytes(serialization.Encoding.PEM)
+    write_private(files.certificate, public.decode())
+
+
+def _sign_for_localhost(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    names += [x509.IPAddress(ip_address(ip)) for ip in ("127.0.0.1", "::1")]
+    # No certificate authority: clients that trust the file itself refuse one as a server.
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SLACK)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )

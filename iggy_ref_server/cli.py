@@ -1,0 +1,168 @@
+"""The command line of ``iggy-server``.
+
+    iggy-server                start
+    iggy-server check DIR      say what is wrong with a data directory
+    iggy-server repair DIR     mend what can be mended
+    iggy-server defaults       print the default configuration
+
+Owns the words and the flags, which are those of the original and three commands more. Starts
+nothing, and imports nothing heavy: help and version must come at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from iggy_ref_server.start_flags import StartFlags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Check", "Command", "Defaults", "Repair", "Serve", "package_version", "parse_arguments"]
+
+USAGE: Final = """\
+iggy-server [-f] [--with-default-root-credentials] [--follower]
+       iggy-server check DIR
+       iggy-server repair DIR
+       iggy-server defaults"""
+
+DESCRIPTION: Final = "A server for Apache Iggy 0.8 clients, in Python."
+
+EPILOG: Final = """\
+configuration:
+  A TOML file, whose path is in IGGY_CONFIG_PATH; every key can also be set by the environment:
+  system.segment.size is IGGY_SYSTEM_SEGMENT_SIZE. Both may come from a file named .env.
+  RUST_LOG says what is logged, such as "info,iggy=debug".
+
+examples:
+  iggy-server                                          start with what the configuration says
+  iggy-server --fresh --with-default-root-credentials  a new server to play with
+  IGGY_TCP_ADDRESS=0.0.0.0:8090 iggy-server            listen on every interface
+  IGGY_SYSTEM_PATH=data iggy-server                    keep the data in ./data
+  iggy-server defaults > server.toml                   a file to start from
+  IGGY_CONFIG_PATH=server.toml iggy-server             start with it
+  iggy-server check local_data                         what is wrong with this directory?
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Start the server."""
+
+    flags: StartFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Say what is wrong with a data directory."""
+
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Mend a data directory."""
+
+    directory: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Print the default configuration."""
+
+
+Command: TypeAlias = Serve | Check | Repair | Defaults
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> Command:
+    """Read the command line.
+
+    Args:
+        arguments: without the program's name; the process's own by default.
+
+    Raises:
+        SystemExit: help or version was printed (0), or the arguments are wrong (2).
+    """
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    flags = StartFlags(
+        fresh=options.fresh,
+        with_default_root_credentials=options.with_default_root_credentials,
+        follower=options.follower,
+    )
+    if options.command is None:
+        return Serve(flags)
+    if flags != StartFlags():
+        parser.error(f"flags of a start have no meaning for {options.command}")
+    if options.command == "defaults":
+        return Defaults()
+    return (Check if options.command == "check" else Repair)(options.directory)
+
+
+def package_version() -> str:
+    """Tell the version of this server; the look-up is slow, so it is done when asked for."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("iggy-python")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class _VersionAction(argparse.Action):
+    """Prints the version and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        sys.stdout.write(f"{parser.prog} {package_version()}\n")
+        parser.exit()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="iggy-server",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("-V", "--version", nargs=0, action=_VersionAction, help="print the version")
+    _add_start_flags(parser)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog="iggy-server"
+    )
+    check = commands.add_parser("check", help="say what is wrong with a data directory")
+    repair = commands.add_parser("repair", help="mend a data directory while no server uses it")
+    for command in (check, repair):
+        command.add_argument("directory", metavar="DIR", type=Path, help="such as local_data")
+    commands.add_parser("defaults", help="print the default configuration as TOML")
+    return parser
+
+
+def _add_start_flags(parser: argparse.ArgumentParser) -> None:
+    flags = parser.add_argument_group("start")
+    flags.add_argument(
+        "-c",
+        "--config-provider",
+        choices=("file",),
+        default="file",
+        help="where the configuration comes from; there is only one place",
+    )
+    flags.add_argument(
+        "-f", "--fresh", action="store_true", help="DELETE the data directory, then start"
+    )
+    flags.add_argument(
+        "--with-default-root-credentials",
+        action="store_true",
+        help="let the root user of a new data directory be iggy with the password iggy; "
+        "for development only",
+    )
+    flags.add_argument(
+        "--follower",
+        action="store_true",
+        help="tell clients that this node is a follower, to test how they find the leader",
+    )

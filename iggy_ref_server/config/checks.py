@@ -1,0 +1,248 @@
+"""Rules that a configuration must keep, beyond each value being well-formed.
+
+Every rule is a generator of ``(path, message)`` over the whole tree; all of them are asked, so that
+a person sees every problem at once. A message says what is wrong and what to do.
+
+Owns the rules that hold on any machine. Opens no file and asks no operating system.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+from typing import Final, TypeAlias
+
+from iggy_ref_server.config.addresses import parse_address
+from iggy_ref_server.config.log_filter import parse_log_filter
+from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.config.units import SERVER_DEFAULT, format_size
+
+__all__ = ["broken_rules"]
+
+Complaints: TypeAlias = Iterator[tuple[str, str]]
+Rule: TypeAlias = Callable[[ServerConfig], Complaints]
+
+SECOND_US: Final = 1_000_000
+SEGMENT_BYTES_MAX: Final = 2**30
+SEGMENT_BYTES_STEP: Final = 512
+ENCRYPTION_KEY_SIZE: Final = 32
+POOL_BYTES_MIN: Final = 512 * 2**20
+POOL_BYTES_STEP: Final = 4096
+POOL_BUCKETS_MIN: Final = 128
+# The name of a congestion control has at most 15 characters in Linux.
+CONGESTION_CONTROL: Final = re.compile(r"[a-z0-9_-]{0,15}")
+JWT_ALGORITHMS: Final = ("HS256", "HS384", "HS512", "RS256", "RS384", "RS512")
+HTTP_METHODS: Final = frozenset(
+    "CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".split()  # noqa: SIM905  reads better
+)
+
+
+def broken_rules(config: ServerConfig) -> Complaints:
+    """Name every rule that a configuration breaks: path and message."""
+    for rule in RULES:
+        yield from rule(config)
+
+
+def _segments(config: ServerConfig) -> Complaints:
+    size_bytes = config.system.segment.size_bytes
+    if not 0 < size_bytes <= SEGMENT_BYTES_MAX:
+        yield "system.segment.size", f"is above 0 and at most {format_size(SEGMENT_BYTES_MAX)}"
+    elif size_bytes % SEGMENT_BYTES_STEP:
+        nearest = max(SEGMENT_BYTES_STEP, size_bytes - size_bytes % SEGMENT_BYTES_STEP)
+        message = f"is a multiple of {SEGMENT_BYTES_STEP} bytes; write {nearest}"
+        yield "system.segment.size", message
+
+
+def _topics(config: ServerConfig) -> Complaints:
+    topic, segment = config.system.topic, config.system.segment
+    if topic.max_size_bytes == SERVER_DEFAULT:
+        yield (
+            "system.topic.max_size",
+            'is the server\'s default itself; write "unlimited" or a size',
+        )
+    elif topic.max_size_bytes < segment.size_bytes:
+        least = format_size(segment.size_bytes)
+        yield "system.topic.max_size", f"is at least one segment, system.segment.size = {least}"
+    if topic.message_expiry_us == SERVER_DEFAULT:
+        message = 'is the server\'s default itself; write "none" or a duration'
+        yield "system.topic.message_expiry", message
+    if config.http.jwt.access_token_expiry_us == SERVER_DEFAULT:
+        yield "http.jwt.access_token_expiry", 'has no default; write "none" or a duration'
+
+
+def _memory_pool(config: ServerConfig) -> Complaints:
+    pool = config.system.memory_pool
+    if not pool.enabled:
+        return
+    if pool.size_bytes < POOL_BYTES_MIN or pool.size_bytes % POOL_BYTES_STEP:
+        least = format_size(POOL_BYTES_MIN)
+        yield "system.memory_pool.size", f"is at least {least} and a multiple of {POOL_BYTES_STEP}"
+    if pool.bucket_capacity < POOL_BUCKETS_MIN or pool.bucket_capacity.bit_count() != 1:
+        message = f"is a power of two and at least {POOL_BUCKETS_MIN}"
+        yield "system.memory_pool.bucket_capacity", message
+
+
+def _intervals(config: ServerConfig) -> Complaints:
+    cleaner, messages = config.personal_access_token.cleaner, config.data_maintenance.messages
+    groups, saver = config.consumer_group, config.message_saver
+    needed = (
+        ("consumer_group.rebalancing_timeout", True, groups.rebalancing_timeout_us),
+        ("consumer_group.rebalancing_check_interval", True, groups.rebalancing_check_interval_us),
+        ("data_maintenance.messages.interval", messages.cleaner_enabled, messages.interval_us),
+        ("message_saver.interval", saver.enabled, saver.interval_us),
+        ("personal_access_token.cleaner.interval", cleaner.enabled, cleaner.interval_us),
+        ("heartbeat.interval", config.heartbeat.enabled, config.heartbeat.interval_us),
+    )
+    for path, is_needed, interval_us in needed:
+        if is_needed and interval_us == 0:
+            yield path, 'must not be zero; write a duration such as "5 s", or switch the task off'
+
+
+def _logging(config: ServerConfig) -> Complaints:
+    logging = config.system.logging
+    try:
+        parse_log_filter(logging.level)
+    except ValueError as refusal:
+        yield "system.logging.level", f"= {refusal}"
+    if logging.retention_us < SECOND_US:
+        yield "system.logging.retention", "is at least one second"
+    if logging.rotation_check_interval_us < SECOND_US:
+        yield "system.logging.rotation_check_interval", "is at least one second"
+    if 0 < logging.max_total_size_bytes < logging.max_file_size_bytes:
+        message = "is at least as much as system.logging.max_file_size, or 0 for no bound"
+        yield "system.logging.max_total_size", message
+
+
+def _paths(config: ServerConfig) -> Complaints:
+    """Keep directories inside the data directory and apart: one is emptied at each start."""
+    system = config.system
+    if not system.path:
+        yield "system.path", "names the data directory, so it is not empty"
+    directories = {
+        "system.stream.path": system.stream.path,
+        "system.topic.path": system.topic.path,
+        "system.partition.path": system.partition.path,
+        "system.runtime.path": system.runtime.path,
+    }
+    for path, directory in directories.items():
+        parts = PurePosixPath(directory).parts
+        if not parts or directory.startswith("/") or ".." in parts:
+            yield path, "names a directory inside the data directory, such as a single word"
+    taken = {
+        "state": "the metadata",
+        _first_part(system.stream.path): "system.stream.path",
+        _first_part(system.logging.path): "system.logging.path",
+    }
+    if _first_part(system.runtime.path) in taken:
+        other = taken[_first_part(system.runtime.path)]
+        yield "system.runtime.path", f"is emptied at every start, so it cannot share with {other}"
+    if _first_part(system.stream.path) == "state":
+        yield "system.stream.path", 'cannot be "state", where the metadata is'
+
+
+def _first_part(directory: str) -> str:
+    parts = PurePosixPath(directory).parts
+    return parts[0] if parts else ""
+
+
+def _encryption(config: ServerConfig) -> Complaints:
+    encryption = config.system.encryption
+    try:
+        key_size = len(base64.b64decode(encryption.key, validate=True))
+    except (binascii.Error, ValueError):
+        key_size = 0
+    if encryption.enabled and key_size != ENCRYPTION_KEY_SIZE:
+        message = "is base64 of 32 bytes when encryption is on: head -c 32 /dev/urandom | base64"
+        yield "system.encryption.key", message
+
+
+def _doors(config: ServerConfig) -> Complaints:
+    addresses = {
+        "tcp": config.tcp.address,
+        "http": config.http.address,
+        "quic": config.quic.address,
+        "websocket": config.websocket.address,
+    }
+    for name, text in addresses.items():
+        try:
+            address = parse_address(text)
+        except ValueError as refusal:
+            yield f"{name}.address", f"= {refusal}"
+            continue
+        if name == "tcp" and config.tcp.ipv6 and address.version == 4:
+            message = f"asks for IPv6, but tcp.address = {text} is IPv4; change one of them"
+            yield "tcp.ipv6", message
+    if not CONGESTION_CONTROL.fullmatch(config.tcp.congestion_control):
+        yield "tcp.congestion_control", 'is a name such as "cubic", or "" to leave it alone'
+
+
+def _http(config: ServerConfig) -> Complaints:
+    if config.http.jwt.algorithm not in JWT_ALGORITHMS:
+        yield "http.jwt.algorithm", f"is one of {', '.join(JWT_ALGORITHMS)}"
+    unknown = {method.upper() for method in config.http.cors.allowed_methods} - HTTP_METHODS
+    if unknown:
+        yield "http.cors.allowed_methods", f"has no use for {', '.join(sorted(unknown))}"
+    if not config.http.metrics.endpoint.startswith("/"):
+        yield "http.metrics.endpoint", 'starts with "/"'
+
+
+def _cluster(config: ServerConfig) -> Complaints:
+    if not config.cluster.enabled:
+        return
+    if not config.cluster.name.strip():
+        yield "cluster.name", "must not be empty when the cluster is enabled"
+    current, others = config.cluster.node.current, config.cluster.node.others
+    nodes = {"cluster.node.current": (current.name, current.ip)}
+    for index, other in enumerate(others):
+        nodes[f"cluster.node.others[{index}]"] = (other.name, other.ip)
+    names = Counter(name for name, _ in nodes.values())
+    for path, (name, ip) in nodes.items():
+        if not name.strip():
+            yield f"{path}.name", "must not be empty"
+        elif names[name] > 1:
+            yield f"{path}.name", f"is used by more than one node: {name!r}"
+        if not ip.strip():
+            yield f"{path}.ip", "must not be empty"
+    yield from _cluster_ports(config)
+
+
+def _cluster_ports(config: ServerConfig) -> Complaints:
+    seen: set[tuple[str, str, int]] = set()
+    for index, node in enumerate(config.cluster.node.others):
+        for door in ("tcp", "quic", "http", "websocket"):
+            port: int | None = getattr(node.ports, door)
+            path = f"cluster.node.others[{index}].ports.{door}"
+            if port == 0:
+                yield path, "must not be 0; leave it out to use the port of this node"
+            elif port is not None and (node.ip, door, port) in seen:
+                yield path, f"is used twice: {node.ip} has another node on port {port}"
+            elif port is not None:
+                seen.add((node.ip, door, port))
+
+
+def _limits(config: ServerConfig) -> Complaints:
+    limits = config.limits
+    for key in ("max_send_bytes", "max_poll_bytes", "max_reply_backlog_bytes"):
+        if not 0 < getattr(limits, key) < 2**32:
+            yield f"limits.{key}", "is above 0 and below 4 GiB, which is what the wire can carry"
+    if limits.max_unauthenticated_connections > limits.max_connections:
+        yield "limits.max_unauthenticated_connections", "is at most limits.max_connections"
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _segments,
+    _topics,
+    _memory_pool,
+    _intervals,
+    _logging,
+    _paths,
+    _encryption,
+    _doors,
+    _http,
+    _cluster,
+    _limits,
+)

@@ -1,0 +1,193 @@
+"""Layers of settings, one above the other, and the configuration that they add up to.
+
+A layer is a tree like the TOML file, with each value remembering where it came from. Merging puts
+one tree over another: sections are merged key by key, anything else is replaced. Building turns
+the merged tree into ``ServerConfig`` and collects every value that does not fit.
+
+Owns merging and building. Knows neither files nor environments, and no rule across keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from iggy_ref_server.config.keys import (
+    Branch,
+    Leaf,
+    Path,
+    branches_of,
+    join_path,
+    known_paths,
+    look_alikes,
+)
+from iggy_ref_server.config.problems import Problem
+from iggy_ref_server.config.section import Section
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Layer", "Setting", "Tree", "build", "find_setting", "merge", "plant"]
+
+
+class Layer(IntEnum):
+    """Who said something; a higher one overrides a lower one."""
+
+    DEFAULT = 0
+    FILE = 1
+    ENVIRONMENT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value as somebody wrote it.
+
+    Attributes:
+        raw: a TOML value, or a text where the environment spoke.
+        layer: who wrote it.
+        origin: the file or the variable, for people.
+    """
+
+    raw: object
+    layer: Layer
+    origin: str = ""
+
+
+Tree: TypeAlias = "dict[str, Node]"
+Node: TypeAlias = "Setting | Tree | list[Node]"
+
+SectionT = TypeVar("SectionT", bound=Section)
+
+
+def plant(raw: Mapping[str, object], layer: Layer, origin: str = "") -> Tree:
+    """Turn what a TOML parser returns into a tree of settings."""
+    return {key: _plant(value, layer, origin) for key, value in raw.items()}
+
+
+def _plant(raw: object, layer: Layer, origin: str) -> Node:
+    if isinstance(raw, dict):
+        return plant(raw, layer, origin)
+    if isinstance(raw, list) and any(isinstance(element, dict) for element in raw):
+        return [_plant(element, layer, origin) for element in raw]
+    return Setting(raw, layer, origin)
+
+
+def merge(lower: Tree, upper: Tree) -> Tree:
+    """Put one tree over another."""
+    merged = dict(lower)
+    for key, node in upper.items():
+        below = merged.get(key)
+        if isinstance(below, dict) and isinstance(node, dict):
+            node = merge(below, node)
+        merged[key] = node
+    return merged
+
+
+def find_setting(tree: Tree, path: str) -> Setting | None:
+    """Find who spoke about a key; of an array, who spoke about its first element."""
+    node: Node = tree
+    for part in path.partition("[")[0].split("."):
+        if not isinstance(node, dict) or part not in node:
+            return None
+        node = node[part]
+    return _first_setting(node)
+
+
+def _first_setting(node: Node) -> Setting | None:
+    while isinstance(node, list | dict) and node:
+        node = node[0] if isinstance(node, list) else next(iter(node.values()))
+    return node if isinstance(node, Setting) else None
+
+
+def build(
+    section: type[SectionT], tree: Tree, problems: list[Problem], path: Path = ()
+) -> SectionT | None:
+    """Make a section of a tree.
+
+    Args:
+        section: which one.
+        tree: what was said about it.
+        problems: receives everything that does not fit.
+        path: where the section is.
+
+    Returns:
+        The section, or None if anything in it did not fit.
+    """
+    count = len(problems)
+    branches = branches_of(section)
+    problems.extend(
+        _unknown(section, (*path, key), node) for key, node in tree.items() if key not in branches
+    )
+    values = {
+        branch.attribute: _build_branch(branch, tree.get(branch.key), problems, (*path, branch.key))
+        for branch in branches.values()
+    }
+    return section(**values) if len(problems) == count else None
+
+
+def _build_branch(branch: Branch, node: Node | None, problems: list[Problem], path: Path) -> object:
+    if node is None:
+        if branch.is_required:
+            problems.append(Problem(join_path(path), "is missing"))
+        return branch.default
+    if isinstance(branch.below, Leaf):
+        return _read(branch.below, node, problems, path)
+    if branch.is_array:
+        return _build_array(branch.below, node, problems, path)
+    if isinstance(node, dict):
+        return build(branch.below, node, problems, path)
+    message = f"is a section: write [{join_path(path)}] and its keys below"
+    problems.append(Problem(join_path(path), message, _origin(node)))
+    return None
+
+
+def _build_array(
+    section: type[Section], node: Node, problems: list[Problem], path: Path
+) -> tuple[object, ...]:
+    if isinstance(node, Setting) and node.raw == []:
+        return ()
+    tables = [table for table in node if isinstance(table, dict)] if isinstance(node, list) else []
+    if not isinstance(node, list) or len(tables) < len(node):
+        message = f"is a list of sections: write [[{join_path(path)}]] for each"
+        problems.append(Problem(join_path(path), message, _origin(node)))
+    return tuple(
+        build(section, table, problems, (*path, index)) for index, table in enumerate(tables)
+    )
+
+
+def _read(leaf: Leaf, node: Node, problems: list[Problem], path: Path) -> object:
+    if not isinstance(node, Setting):
+        problems.append(Problem(join_path(path), "is a value, not a section", _origin(node)))
+        return None
+    try:
+        if node.layer is Layer.ENVIRONMENT:
+            assert isinstance(node.raw, str)
+            return leaf.kind.read_text(node.raw)
+        return leaf.kind.read(node.raw)
+    except ValueError as refusal:
+        message = str(refusal)
+        if message.startswith(("'", '"')):
+            message = f"= {message}"
+        problems.append(Problem(join_path(path), message, node.origin))
+        return None
+
+
+def _unknown(section: type[Section], path: Path, node: Node) -> Problem:
+    """Name the nearest key: the only one of that name, a neighbour, or any that looks like it."""
+    here, key = join_path(path), str(path[-1])
+    neighbours = [join_path((*path[:-1], neighbour)) for neighbour in branches_of(section)]
+    namesakes = sorted(known for known in known_paths() if known.endswith(f".{key}"))
+    nearest = (
+        (namesakes if len(namesakes) == 1 else [])
+        or look_alikes(here, neighbours, count_max=1)
+        or namesakes
+        or look_alikes(here, known_paths(), count_max=1)
+    )
+    advice = f"did you mean {nearest[0]}?" if nearest else "iggy-server defaults lists all keys"
+    return Problem(here, f"is no key of the configuration; {advice}", _origin(node))
+
+
+def _origin(node: Node) -> str:
+    setting = _first_setting(node)
+    return setting.origin if setting else ""

@@ -1,0 +1,79 @@
+"""Who the first user of a new data directory is.
+
+    both IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD     they are taken
+    none of them                                       iggy, with a password made up and shown once
+    one of them                                        refused
+
+Later starts do not ask: the stored user stays as it is. Owns the rules; stores and prints nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import string
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from iggy_ref_server.config.problems import ConfigError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["RootCredentials", "choose_root_credentials"]
+
+USERNAME_VARIABLE: Final = "IGGY_ROOT_USERNAME"
+PASSWORD_VARIABLE: Final = "IGGY_ROOT_PASSWORD"
+USERNAME_DEFAULT: Final = "iggy"
+USERNAME_BYTES: Final = range(3, 51)
+PASSWORD_BYTES: Final = range(3, 101)
+GENERATED_LENGTH: Final = 32
+ALPHABET: Final = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class RootCredentials:
+    """A name and a password.
+
+    Attributes:
+        username: who.
+        password: never logged.
+        is_generated: whether the password was made up, so that somebody must be told.
+    """
+
+    username: str
+    password: str = field(repr=False)
+    is_generated: bool = False
+
+
+def choose_root_credentials(
+    environment: Mapping[str, str], choose: Callable[[str], str]
+) -> RootCredentials:
+    """Find the root user's name and password.
+
+    Args:
+        environment: may hold both.
+        choose: picks a character at random, such as ``secrets.choice``.
+
+    Raises:
+        ConfigError: only one is given, or one is too short or too long.
+    """
+    username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
+    if username is None and password is None:
+        generated = "".join(choose(ALPHABET) for _ in range(GENERATED_LENGTH))
+        return RootCredentials(USERNAME_DEFAULT, generated, is_generated=True)
+    if username is None or password is None:
+        missing = USERNAME_VARIABLE if username is None else PASSWORD_VARIABLE
+        message = "is missing: set both the name and the password of the root user, or none"
+        raise ConfigError([Problem(missing, message)])
+    given = (
+        (USERNAME_VARIABLE, len(os.fsencode(username)), USERNAME_BYTES),
+        (PASSWORD_VARIABLE, len(os.fsencode(password)), PASSWORD_BYTES),
+    )
+    problems = [
+        Problem(name, f"has from {sizes.start} to {sizes.stop - 1} bytes, not {size}")
+        for name, size, sizes in given
+        if size not in sizes
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return RootCredentials(username, password)

@@ -1,0 +1,165 @@
+"""The section ``[system]``: where data lies, and how it is kept.
+
+Owns the section and the names of the directories in it, relative to ``system.path``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from iggy_ref_server.config.kinds import Choice
+from iggy_ref_server.config.section import (
+    U32,
+    U64,
+    Cores,
+    Duration,
+    Expiry,
+    PositiveU32,
+    Secret,
+    Section,
+    Size,
+    TopicSize,
+)
+
+__all__ = ["Logging", "Partition", "System"]
+
+
+class Directory(Section, frozen=True):
+    """A directory of the data directory."""
+
+    path: str
+
+
+class Backup(Section, frozen=True):
+    """What converters of old formats once used."""
+
+    path: str
+    compatibility: Directory
+
+
+class State(Section, frozen=True):
+    """The log of metadata."""
+
+    enforce_fsync: bool
+    max_file_operation_retries: U32
+    retry_delay_us: Duration
+
+
+class Logging(Section, frozen=True):
+    """What is told to people who read logs."""
+
+    path: str
+    level: str
+    file_enabled: bool
+    max_file_size_bytes: Size
+    max_total_size_bytes: Size
+    rotation_check_interval_us: Duration
+    retention_us: Duration
+    sysinfo_print_interval_us: Duration
+
+
+class Encryption(Section, frozen=True):
+    """Encryption of what lies on the disk; ``key`` is base64 of 32 bytes."""
+
+    enabled: bool
+    key: Secret
+
+
+class Compression(Section, frozen=True):
+    """Compression by the server, which no server does."""
+
+    allow_override: bool
+    default_algorithm: Literal["none", "gzip"]
+
+
+class Topic(Section, frozen=True):
+    """What topics get that leave it to the server."""
+
+    path: str
+    max_size_bytes: TopicSize
+    message_expiry_us: Expiry
+
+
+class Partition(Section, frozen=True):
+    """When messages are written, and when they are acknowledged.
+
+    ``ack`` is what counts; ``enforce_fsync`` has already been taken into account.
+    """
+
+    path: str
+    ack: Literal["memory", "written", "fsync"]
+    enforce_fsync: bool
+    validate_checksum: bool
+    messages_required_to_save: PositiveU32
+    size_of_messages_required_to_save_bytes: Size
+
+
+class Segment(Section, frozen=True):
+    """The files that messages lie in."""
+
+    size_bytes: Size
+    archive_expired: bool
+    cache_indexes: Annotated[
+        Literal["all", "open_segment", "none"],
+        Choice("all", "open_segment", "none", aliases={"true": "all", "false": "none"}),
+    ]
+
+
+class MessageDeduplication(Section, frozen=True):
+    """Messages whose id was seen lately are dropped; a bound of 0 is none."""
+
+    enabled: bool
+    max_entries: U64
+    expiry_us: Duration
+
+
+class Recovery(Section, frozen=True):
+    """What to do about lost files."""
+
+    recreate_missing_state: bool
+
+
+class MemoryPool(Section, frozen=True):
+    """The buffer pool of the original."""
+
+    enabled: bool
+    size_bytes: Size
+    bucket_capacity: U32
+
+
+class Sharding(Section, frozen=True):
+    """How many shards there are, and on which cores."""
+
+    cpu_allocation: Cores
+
+
+class StorageEngine(Section, frozen=True):
+    """What serves the files."""
+
+    engine: Literal["auto", "io_uring", "threads"]
+
+
+class System(Section, frozen=True):
+    """Where data lies, and how it is kept."""
+
+    path: str
+    backup: Backup
+    state: State
+    runtime: Directory
+    logging: Logging
+    encryption: Encryption
+    compression: Compression
+    stream: Directory
+    topic: Topic
+    partition: Partition
+    segment: Segment
+    message_deduplication: MessageDeduplication
+    recovery: Recovery
+    memory_pool: MemoryPool
+    sharding: Sharding
+    storage: StorageEngine
+
+    def partition_path(self, stream_id: int, topic_id: int, partition_id: int) -> str:
+        """Name the directory of a partition, relative to the data directory."""
+        topic = f"{self.stream.path}/{stream_id}/{self.topic.path}/{topic_id}"
+        return f"{topic}/{self.partition.path}/{partition_id}"

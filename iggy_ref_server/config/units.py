@@ -1,0 +1,229 @@
+"""Durations and sizes as people write them, and back.
+
+    "5ms"  "1 m"  "7 days"  "2 days 4 hours"      durations: numbers with a unit, added up
+    "1 GiB"  "100 KB"  "1.5 MiB"  "512"           sizes: decimal or binary units, or plain bytes
+    "none"  "unlimited"                           no bound at all
+
+Durations are whole microseconds and sizes are whole bytes, so nothing is lost on the way. Owns the
+two grammars. Knows no keys: what a value is for is said elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final
+
+__all__ = [
+    "NEVER_US",
+    "SERVER_DEFAULT",
+    "UNLIMITED_BYTES",
+    "format_duration",
+    "format_expiry",
+    "format_size",
+    "format_topic_size",
+    "parse_duration",
+    "parse_expiry",
+    "parse_size",
+    "parse_topic_size",
+]
+
+U64_MAX: Final = 2**64 - 1
+
+NEVER_US: Final = U64_MAX
+"""An expiry that never comes, as the wire writes it."""
+
+UNLIMITED_BYTES: Final = U64_MAX
+"""A topic size without a bound, as the wire writes it."""
+
+SERVER_DEFAULT: Final = 0
+"""An expiry or a topic size that is left to the server, as the wire writes it."""
+
+EXPIRY_US_MAX: Final = (2**32 - 1) * 1_000_000
+"""The longest expiry that a real server takes from its configuration: 2^32 - 1 seconds."""
+
+_SECOND: Final = 1_000_000
+_DAY: Final = 86_400 * _SECOND
+
+# A month is a twelfth of a year, and a year has 365.25 days.
+_DURATION_UNITS: Final[dict[str, Fraction]] = {
+    name: Fraction(microseconds)
+    for names, microseconds in (
+        ("ns nsec nanos", Fraction(1, 1000)),
+        ("us usec µs micros", 1),
+        ("ms msec millis", 1000),
+        ("s sec secs second seconds", _SECOND),
+        ("m min mins minute minutes", 60 * _SECOND),
+        ("h hr hrs hour hours", 3600 * _SECOND),
+        ("d day days", _DAY),
+        ("w wk wks week weeks", 7 * _DAY),
+        ("mon month months", 2_630_016 * _SECOND),
+        ("y yr yrs year years", 31_557_600 * _SECOND),
+    )
+    for name in names.split()
+}
+_DURATION_PART: Final = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zµ]+)")
+_NO_DURATION: Final = frozenset({"0", "unlimited", "disabled", "none"})
+
+_WRITTEN_DURATION_UNITS: Final = (
+    ("days", _DAY),
+    ("h", 3600 * _SECOND),
+    ("m", 60 * _SECOND),
+    ("s", _SECOND),
+    ("ms", 1000),
+    ("us", 1),
+)
+
+# From the largest to the smallest; of one rank the binary unit is larger, so it comes first.
+_SIZE_UNITS: Final[dict[str, int]] = {
+    f"{prefix}{suffix}": base**rank
+    for rank, prefix in ((6, "E"), (5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "K"))
+    for suffix, base in (("iB", 1024), ("B", 1000))
+}
+_SIZE: Final = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(?P<unit>[A-Za-z]*)")
+_NO_SIZE: Final = frozenset({"unlimited", "none"})
+
+
+def parse_duration(text: str) -> int:
+    """Read a duration; no duration at all, such as ``"none"``, is 0.
+
+    Args:
+        text: such as ``"5ms"``, ``"1 m"`` or ``"2 days 4 hours"``, in any case.
+
+    Returns:
+        Microseconds.
+
+    Raises:
+        ValueError: the text is no duration; the message says what was expected.
+    """
+    lowered = text.strip().lower()
+    if lowered in _NO_DURATION:
+        return 0
+    total, position = Fraction(0), 0
+    while position < len(lowered):
+        match = _DURATION_PART.match(lowered, position)
+        if match is None or match[2] not in _DURATION_UNITS:
+            break
+        total += Fraction(match[1]) * _DURATION_UNITS[match[2]]
+        position = match.end()
+    if position == 0 or position < len(lowered):
+        raise ValueError(f'{text!r} is no duration; write a number and a unit, such as "30 s"')
+    if total.denominator != 1 or total > U64_MAX:
+        raise ValueError(f"{text!r} is no whole number of microseconds in 64 bits")
+    return int(total)
+
+
+def format_duration(duration_us: int) -> str:
+    """Write a duration exactly, as ``parse_duration`` reads it.
+
+    Args:
+        duration_us: microseconds, from 0 to 2^64 - 1.
+    """
+    parts = []
+    for name, unit_us in _WRITTEN_DURATION_UNITS:
+        count, duration_us = divmod(duration_us, unit_us)
+        if count:
+            parts.append(f"{count}{name}")
+    return " ".join(parts) or "0s"
+
+
+def parse_size(text: str) -> int:
+    """Read a size; no bound at all, such as ``"unlimited"``, is 0.
+
+    Args:
+        text: such as ``"1 GiB"``, ``"100.00 KB"`` or ``"512"``.
+
+    Returns:
+        Bytes.
+
+    Raises:
+        ValueError: the text is no size; the message says what was expected.
+    """
+    stripped = text.strip()
+    if stripped.lower() in _NO_SIZE:
+        return 0
+    match = _SIZE.fullmatch(stripped)
+    factor = _size_factor(match["unit"]) if match else None
+    if match is None or factor is None:
+        raise ValueError(f'{text!r} is no size; write a number and a unit, such as "100 KB"')
+    size_bytes = Fraction(match["number"]) * factor
+    if size_bytes.denominator != 1 or size_bytes > U64_MAX:
+        raise ValueError(f"{text!r} is no whole number of bytes in 64 bits")
+    return int(size_bytes)
+
+
+def _size_factor(unit: str) -> int | None:
+    """Find a unit; the ``B`` may be left out, but a small ``b`` would mean bits."""
+    if unit in {"", "B"}:
+        return 1
+    written = unit[:1].upper() + unit[1:]
+    return _SIZE_UNITS.get(written if written.endswith("B") else f"{written}B")
+
+
+def format_size(size_bytes: int) -> str:
+    """Write a size exactly, in the largest unit of which it is a whole multiple.
+
+    Args:
+        size_bytes: from 0 to 2^64 - 1.
+    """
+    for unit, factor in _SIZE_UNITS.items():
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor} {unit}"
+    return f"{size_bytes} B"
+
+
+def parse_expiry(text: str) -> int:
+    """Read when messages or tokens expire.
+
+    Args:
+        text: a duration, or ``"none"``, ``"unlimited"``, ``"never_expire"``, ``"server_default"``.
+
+    Returns:
+        Microseconds, ``NEVER_US`` or ``SERVER_DEFAULT``.
+
+    Raises:
+        ValueError: the text is none of these, or the duration is zero or too long.
+    """
+    lowered = text.strip().lower()
+    if lowered in {"none", "unlimited", "never_expire"}:
+        return NEVER_US
+    if lowered in {"default", "server_default"}:
+        return SERVER_DEFAULT
+    expiry_us = parse_duration(text)
+    if expiry_us == 0:
+        raise ValueError(f'{text!r} would expire everything at once; write "none" to keep all')
+    if expiry_us > EXPIRY_US_MAX:
+        raise ValueError(f"{text!r} is longer than {format_duration(EXPIRY_US_MAX)}")
+    return expiry_us
+
+
+def format_expiry(expiry_us: int) -> str:
+    """Write an expiry as ``parse_expiry`` reads it."""
+    if expiry_us == NEVER_US:
+        return "never_expire"
+    return "server_default" if expiry_us == SERVER_DEFAULT else format_duration(expiry_us)
+
+
+def parse_topic_size(text: str) -> int:
+    """Read how large a topic may become.
+
+    Args:
+        text: a size, ``"unlimited"``, or ``"0"`` or ``"server_default"``.
+
+    Returns:
+        Bytes, ``UNLIMITED_BYTES`` or ``SERVER_DEFAULT``.
+
+    Raises:
+        ValueError: the text is none of these.
+    """
+    lowered = text.strip().lower()
+    if lowered == "unlimited":
+        return UNLIMITED_BYTES
+    return SERVER_DEFAULT if lowered == "server_default" else parse_size(text)
+
+
+def format_topic_size(size_bytes: int) -> str:
+    """Write a topic size as ``parse_topic_size`` reads it."""
+    if size_bytes == UNLIMITED_BYTES:
+        return "unlimited"
+    return "server_default" if size_bytes == SERVER_DEFAULT else format_size(size_bytes)

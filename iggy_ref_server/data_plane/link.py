@@ -1,0 +1,116 @@
+"""One connection as the data plane sees it.
+
+Owns the parts that belong together: the protocol's state machine, the session, what is owed and
+what is on its way. A link is handled by one thing at a time: while ``is_busy`` a task works on a
+request of it, and nothing more is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from iggy_protocol import Limits, ServerConnection
+from iggy_ref_server.data_plane.answers import AnswerQueue
+from iggy_ref_server.data_plane.outbox import Outbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_ref_server.session import Session
+
+__all__ = ["Link", "Wire"]
+
+# Sends of one client that wait for their commit; the one that passes the mark is still taken.
+STAGED_BYTES_MAX = 32 << 20
+
+
+class Wire(Protocol):
+    """How the bytes of a link reach the peer."""
+
+    def wake(self, link: Link) -> None:
+        """Note that the link has something to send, can read again, or shall be closed."""
+
+
+class Link:
+    """A connection, from accept to close.
+
+    Attributes:
+        connection: the protocol.
+        session: the client.
+        outbox: what is on its way.
+        answers: what is owed.
+        is_busy: whether a task works on one of its requests.
+        is_hearing: False once nothing more shall be read from the peer.
+        is_paused: whether as many requests are unanswered as may be.
+        when_idle: called when the task is done that works on a request of a client that is gone.
+        farewell: a status to be sent at the very end, or 0.
+        is_ending: whether to close when all that is owed has been sent.
+    """
+
+    __slots__ = (
+        "answers",
+        "connection",
+        "farewell",
+        "is_busy",
+        "is_ending",
+        "is_hearing",
+        "is_paused",
+        "outbox",
+        "outbox_bytes_max",
+        "session",
+        "when_idle",
+        "wire",
+    )
+
+    def __init__(
+        self, session: Session, wire: Wire, limits: Limits, *, outbox_bytes_max: int
+    ) -> None:
+        self.connection = ServerConnection(limits=limits)
+        self.session = session
+        self.wire = wire
+        self.outbox = Outbox()
+        self.answers = AnswerQueue(self.connection, self.outbox)
+        self.is_busy = False
+        self.is_hearing = True
+        self.is_paused = False
+        self.is_ending = False
+        self.farewell = 0
+        self.when_idle: Callable[[], None] | None = None
+        self.outbox_bytes_max = outbox_bytes_max
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether another request of this client may be looked at now."""
+        return (
+            not self.is_busy
+            and self.is_hearing
+            and self.outbox.size_bytes < self.outbox_bytes_max
+            and self.answers.staged_bytes < STAGED_BYTES_MAX
+        )
+
+    def end(self) -> None:
+        """Hear nothing more, and close when what is owed has been sent."""
+        self.is_hearing = False
+        self.is_ending = True
+        self.wire.wake(self)
+
+    def part_with(self, status: int) -> None:
+        """Hear nothing more, answer what is owed, say a last word nobody asked for, and close."""
+        self.is_hearing = False
+        self.farewell = status
+        self.end()
+
+    def settle(self) -> None:
+        """Turn what is known into frames."""
+        if self.answers.settle():
+            self.is_hearing = False
+            self.is_ending = True
+        elif self.farewell and not self.is_busy and not self.answers:
+            self.outbox.extend(self.connection.push_error(self.farewell))
+            self.farewell = 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the connection can be closed without breaking a promise."""
+        owes = self.is_busy or self.outbox or self.answers or self.farewell
+        return self.is_ending and not owes

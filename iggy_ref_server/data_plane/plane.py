@@ -1,0 +1,212 @@
+"""The middle of the data plane: requests of all links, in the order in which they came.
+
+Per wake it is told which links have received something. It takes every complete request out of
+them, stages appends without waiting, answers at once what can be answered at once, and hands the
+rest to tasks. Then it commits what was staged: one write per partition, however many clients sent.
+
+    serve(link)      take what the link has received
+    finish()         commit, and turn what is known into frames
+
+The order of effects of one client is kept: while a task works on a request, nothing more of that
+client is looked at; and what is not a send waits for the client's own sends.
+
+Owns the scheduling of requests. Knows no sockets, and reaches partitions and handlers only through
+the ``Appends`` and ``Desk`` it is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from iggy_protocol import (
+    PAUSED,
+    BatchShape,
+    CommandCode,
+    ConnectionClosed,
+    FrameTooLarge,
+    RemoteProtocolError,
+    RequestReceived,
+    RequestRefused,
+)
+from iggy_ref_server.data_plane.answers import Answer
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.pending import Pending
+
+if TYPE_CHECKING:
+    import trio
+
+    from iggy_ref_server.data_plane.answers import Owed
+    from iggy_ref_server.data_plane.link import Link
+    from iggy_ref_server.session import Session
+
+__all__ = ["Appends", "DataPlane", "Desk", "Staged"]
+
+SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
+ACKNOWLEDGED = Answer()
+
+
+class Staged(NamedTuple):
+    """A send that is on its way to its partition.
+
+    Attributes:
+        pending: the outcome.
+        metadata: what the send said about where it goes.
+        follow: stages more messages to the same place; None where the next send may go elsewhere.
+    """
+
+    pending: Pending
+    metadata: bytes = b""
+    follow: Callable[[memoryview, BatchShape], Pending] | None = None
+
+
+class Appends(Protocol):
+    """Where batches go."""
+
+    def stage(self, session: Session, body: memoryview) -> Staged:
+        """Take a batch; the outcome is known when it is committed.
+
+        Raises:
+            ServerFault: the batch is refused.
+            RemoteProtocolError: the body must not be stored.
+        """
+
+    def commit(self) -> None:
+        """Have everything written that was staged; never waits."""
+
+
+class Desk(Protocol):
+    """Where all other requests go."""
+
+    def answer_now(self, session: Session, request: RequestReceived) -> Answer | None:
+        """Answer without waiting, or return None if that is not possible."""
+
+    async def answer(self, session: Session, request: RequestReceived) -> Answer:
+        """Answer, however long it takes; raises nothing."""
+
+    def refused(self, error: Exception) -> Answer:
+        """Return the answer for what a room raised."""
+
+
+class DataPlane:
+    """Serves the requests of all links of a shard.
+
+    Args:
+        appends: where batches go.
+        desk: where all other requests go.
+        nursery: for tasks that work on requests which must wait.
+    """
+
+    def __init__(self, appends: Appends, desk: Desk, nursery: trio.Nursery) -> None:
+        self._appends = appends
+        self._desk = desk
+        self._nursery = nursery
+        self._touched: set[Link] = set()
+        self._is_finishing = False
+
+    # Requests in
+
+    def serve(self, link: Link) -> None:
+        """Take every request that the link has received completely."""
+        self._touched.add(link)
+        link.is_paused = False
+        while link.is_ready:
+            try:
+                event = link.connection.next_event()
+            except RemoteProtocolError as error:
+                self._break_off(link, error)
+                return
+            if isinstance(event, RequestReceived):
+                if event.code == SEND_MESSAGES:
+                    self._send(link, event.payload)
+                else:
+                    self._ask(link, event)
+            elif isinstance(event, RequestRefused):
+                link.answers.owe().answer = Answer(event.error.status)
+            elif isinstance(event, ConnectionClosed):
+                link.end()
+            else:
+                link.is_paused = event is PAUSED
+                return
+
+    def _break_off(self, link: Link, error: RemoteProtocolError) -> None:
+        """Answer the request after which nothing can be understood, and hang up."""
+        if isinstance(error, FrameTooLarge):
+            link.answers.owe().answer = Answer(error.status, close=True)
+        link.end()
+
+    def _send(self, link: Link, body: memoryview) -> None:
+        try:
+            staged = self._appends.stage(link.session, body)
+        except (ServerFault, RemoteProtocolError) as error:
+            link.answers.owe().answer = self._desk.refused(error)
+            return
+        self._owe(link, staged.pending, 1, len(body))
+        if staged.follow is not None:
+            self._send_more(link, staged)
+
+    def _send_more(self, link: Link, staged: Staged) -> None:
+        """Take the sends behind a send that go to the same place as one batch."""
+        assert staged.follow is not None
+        more = link.connection.more_sends(staged.metadata)
+        if more is None:
+            return
+        run, messages = more
+        try:
+            pending = staged.follow(messages, run.shape)
+        except ServerFault as fault:
+            for _ in range(run.frames_count):
+                link.answers.owe().answer = self._desk.refused(fault)
+            return
+        self._owe(link, pending, run.frames_count, len(messages))
+
+    def _owe(self, link: Link, pending: Pending, count: int, size_bytes: int) -> None:
+        """Keep places for the acknowledgements of sends."""
+        owed = link.answers.acknowledge_with(pending, count, size_bytes)
+        if owed is not None:
+            pending.add_done_callback(lambda done: self._acknowledge(link, owed, done))
+
+    def _acknowledge(self, link: Link, owed: Owed, pending: Pending) -> None:
+        owed.answer = ACKNOWLEDGED if pending.fault is None else self._desk.refused(pending.fault)
+        self._touched.add(link)
+        if not self._is_finishing:
+            link.wire.wake(link)
+
+    def _ask(self, link: Link, request: RequestReceived) -> None:
+        if link.answers.unsettled() is not None:
+            self._appends.commit()
+        owed = link.answers.owe()
+        if link.answers.unsettled() is None:
+            owed.answer = self._desk.answer_now(link.session, request)
+            link.settle()
+        if owed.answer is None:
+            link.is_busy = True
+            self._nursery.start_soon(self._work, link, request, owed)
+
+    async def _work(self, link: Link, request: RequestReceived, owed: Owed) -> None:
+        """Answer one request that has to wait for something."""
+        earlier = link.answers.unsettled()
+        if earlier is not None:
+            await earlier.settled()
+        owed.answer = await self._desk.answer(link.session, request)
+        del request
+        link.is_busy = False
+        if link.when_idle is not None:
+            link.when_idle()
+        link.wire.wake(link)
+
+    # Answers out
+
+    def finish(self) -> None:
+        """Commit what was staged, and turn into frames what is known by now."""
+        while self._touched:
+            self._is_finishing = True
+            self._appends.commit()
+            self._is_finishing = False
+            touched, self._touched = self._touched, set()
+            for link in touched:
+                link.settle()
+                if link.outbox or link.is_ending:
+                    link.wire.wake(link)
+                if link.is_paused and link.is_ready:
+                    self.serve(link)

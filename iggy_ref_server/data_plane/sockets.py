@@ -1,0 +1,291 @@
+"""The sockets of a shard: one task, one epoll of its own, all that is ready in one wake.
+
+A task per connection would cost a switch per small request. Here trio wakes a single task when
+any socket of the shard is ready; it receives from each, lets the data plane serve them all, and
+sends what is owed. Sockets are read once per round, so that nobody is served twice while another
+waits; what is left makes the epoll ready again.
+
+Owns descriptors and readiness. What bytes mean is the data plane's affair.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import Limits
+from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from iggy_ref_server.data_plane.plane import DataPlane
+    from iggy_ref_server.session import Session
+    from iggy_ref_server.storage.interface import FileSlice
+
+__all__ = ["SocketLimits", "SocketRoom"]
+
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+GONE = select.EPOLLERR | select.EPOLLHUP
+EVENTS_PER_ROUND = 256
+# A large answer goes out in pieces, so that the others are served in between.
+SENDFILE_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketLimits:
+    """The bounds of every connection of the room.
+
+    Attributes:
+        connection: the bounds of the protocol.
+        outbox_bytes_max: unsent answers of one client, beyond which it is not read any more.
+        stalled_s: how long a client may leave its answers unread.
+        idle_s: how long a client may say nothing; 0 is for ever.
+    """
+
+    connection: Limits
+    outbox_bytes_max: int
+    stalled_s: float
+    idle_s: float
+
+
+class _Seat:
+    """A socket and what is known of its readiness."""
+
+    __slots__ = ("interest", "is_loading", "last_heard", "link", "socket", "stalled_since")
+
+    def __init__(self, connected: socket.socket, link: Link, now: float) -> None:
+        self.socket = connected
+        self.link = link
+        self.interest = READ
+        self.is_loading = False
+        self.last_heard = now
+        self.stalled_since: float | None = None
+
+
+class SocketRoom:
+    """All plain TCP connections of a shard.
+
+    Args:
+        plane: serves the requests.
+        limits: the bounds of each connection.
+        nursery: for reads of file pages that are not in memory.
+        gone: told the session of each connection that has ended.
+    """
+
+    def __init__(
+        self,
+        plane: DataPlane,
+        limits: SocketLimits,
+        nursery: trio.Nursery,
+        gone: Callable[[Session], None],
+    ) -> None:
+        self._plane = plane
+        self._limits = limits
+        self._nursery = nursery
+        self._gone = gone
+        self._seats: dict[int, _Seat] = {}
+        self._by_link: dict[Link, _Seat] = {}
+        self._woken: set[Link] = set()
+        self._in_round = False
+        self._leavers = trio.lowlevel.ParkingLot()
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_rung = False
+        self._epoll.register(self._bell, READ)
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def admit(self, connected: socket.socket, session: Session) -> Link:
+        """Take over a connected socket."""
+        connected.setblocking(False)
+        bytes_max = self._limits.outbox_bytes_max
+        link = Link(session, self, self._limits.connection, outbox_bytes_max=bytes_max)
+        seat = _Seat(connected, link, trio.current_time())
+        self._seats[connected.fileno()] = seat
+        self._by_link[link] = seat
+        self._epoll.register(connected.fileno(), READ)
+        return link
+
+    def wake(self, link: Link) -> None:
+        """Have the link looked at in this round or in the next."""
+        self._woken.add(link)
+        if not self._in_round and not self._is_rung:
+            self._is_rung = True
+            os.eventfd_write(self._bell, 1)
+
+    async def run(self) -> None:
+        """Serve until cancelled, then close everything."""
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                self._round()
+        finally:
+            for seat in list(self._seats.values()):
+                self._drop(seat)
+            self._epoll.close()
+            os.close(self._bell)
+
+    def _round(self) -> None:
+        self._in_round = True
+        for descriptor, mask in self._epoll.poll(0, EVENTS_PER_ROUND):
+            seat = self._seats.get(descriptor)
+            if seat is not None:
+                self._ready(seat, mask)
+            elif descriptor == self._bell:
+                os.eventfd_read(self._bell)
+                self._is_rung = False
+        woken, self._woken = self._woken, set()
+        for link in woken:
+            self._plane.serve(link)
+        self._plane.finish()
+        woken |= self._woken
+        self._woken = set()
+        for link in woken:
+            woken_seat = self._by_link.get(link)
+            if woken_seat is not None:
+                self._tend(woken_seat)
+        self._in_round = False
+        if self._woken:
+            self.wake(self._woken.pop())
+
+    # One socket
+
+    def _ready(self, seat: _Seat, mask: int) -> None:
+        link = seat.link
+        if mask & GONE:
+            self._drop(seat)
+            return
+        if mask & READ:
+            if link.is_ready and not link.is_paused:
+                self._receive(seat)
+            else:
+                self._watch(seat, seat.interest & ~READ)
+        if mask & WRITE:
+            self._woken.add(link)
+
+    def _receive(self, seat: _Seat) -> None:
+        connection = seat.link.connection
+        try:
+            size = seat.socket.recv_into(connection.get_buffer())
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(seat)
+            return
+        connection.buffer_updated(size)
+        seat.last_heard = trio.current_time()
+        if size == 0:
+            self._watch(seat, seat.interest & ~READ)
+        self._plane.serve(seat.link)
+
+    def _tend(self, seat: _Seat) -> None:
+        """Send what can be sent, and see what to wait for next."""
+        link = seat.link
+        if link.outbox and not seat.is_loading and not self._send(seat):
+            return
+        if link.is_finished:
+            self._drop(seat)
+            return
+        wants = WRITE if link.outbox and not seat.is_loading else 0
+        if link.is_ready and not link.is_paused:
+            wants |= READ
+        elif not link.is_hearing:
+            seat.interest &= ~READ
+        self._watch(seat, wants | (seat.interest & READ))
+
+    def _send(self, seat: _Seat) -> bool:
+        """Write until the socket is full; False when the connection is gone."""
+        outbox, was_clogged = seat.link.outbox, not seat.link.is_ready
+        unsent_bytes = outbox.size_bytes
+        try:
+            while outbox:
+                piece = outbox.head_slice()
+                if piece is None:
+                    size = seat.socket.sendmsg(outbox.head_buffers())
+                elif piece.file.descriptor is None or not piece.file.is_cached(
+                    piece.size, piece.position
+                ):
+                    seat.is_loading = True
+                    self._nursery.start_soon(self._load, seat, piece)
+                    return True
+                else:
+                    size = _send_file(seat.socket, piece)
+                outbox.sent(size)
+            seat.stalled_since = None
+        except BlockingIOError:
+            if seat.stalled_since is None or outbox.size_bytes < unsent_bytes:
+                seat.stalled_since = trio.current_time()
+        except OSError:
+            self._drop(seat)
+            return False
+        if was_clogged and seat.link.is_ready:
+            self._woken.add(seat.link)
+        return True
+
+    async def _load(self, seat: _Seat, piece: FileSlice) -> None:
+        """Read what is not in memory, while the others are served."""
+        try:
+            content = await piece.file.read(piece.size, piece.position)
+            seat.link.outbox.load_head(content)
+        except (StorageError, AssertionError):
+            # The head of the reply is out already: the only honest thing left is to hang up.
+            self._drop(seat)
+        seat.is_loading = False
+        self.wake(seat.link)
+
+    def _watch(self, seat: _Seat, interest: int) -> None:
+        if interest != seat.interest and seat.link in self._by_link:
+            seat.interest = interest
+            self._epoll.modify(seat.socket.fileno(), interest)
+
+    def _drop(self, seat: _Seat) -> None:
+        if self._by_link.pop(seat.link, None) is None:
+            return
+        descriptor = seat.socket.fileno()
+        del self._seats[descriptor]
+        self._epoll.unregister(descriptor)
+        seat.socket.close()
+        seat.link.is_hearing = False
+        seat.link.outbox.clear()
+        self._leavers.unpark_all()
+        if seat.link.is_busy:
+            seat.link.when_idle = lambda: self._gone(seat.link.session)
+        else:
+            self._gone(seat.link.session)
+
+    # Manners
+
+    def hang_up_on_the_silent(self) -> None:
+        """Close what has said nothing, or read nothing, for too long; call this now and then."""
+        now, limits = trio.current_time(), self._limits
+        for seat in list(self._seats.values()):
+            stalled = seat.stalled_since
+            is_stalled = stalled is not None and now - stalled > limits.stalled_s
+            is_idle = limits.idle_s and now - seat.last_heard > limits.idle_s
+            if is_stalled or (is_idle and not seat.link.is_busy):
+                self._drop(seat)
+
+    async def drain(self, farewell: int) -> None:
+        """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        for seat in list(self._seats.values()):
+            seat.link.part_with(farewell)
+        while self._seats:
+            await self._leavers.park()
+
+
+def _send_file(connected: socket.socket, piece: FileSlice) -> int:
+    descriptor = piece.file.descriptor
+    assert descriptor is not None
+    size = min(piece.size, SENDFILE_BYTES_MAX)
+    sent = os.sendfile(connected.fileno(), descriptor, piece.position, size)
+    if sent == 0:
+        raise OSError("the segment is shorter than its index says")
+    return sent

@@ -1,0 +1,95 @@
+"""What the doctor works with: a data directory, the settings that explain it, and a voice.
+
+Owns the context of an examination, and how progress is told. Examines nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.clock import Clock
+from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.shard.settings import cipher_of, metadata_settings
+from iggy_ref_server.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from iggy_protocol import PayloadCipher
+    from iggy_ref_server.metadata.plan_context import MetadataSettings
+
+__all__ = ["Case", "Progress", "size_text"]
+
+# A line every so often, while a long file is read.
+PROGRESS_STEP_BYTES = 256 << 20
+KIBI = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A data directory under examination.
+
+    Attributes:
+        storage: the data directory.
+        clock: tells the time of what a repair writes.
+        config: names the directories, and has the key where things are encrypted.
+        say: tells the person one line.
+    """
+
+    storage: Storage
+    clock: Clock
+    config: ServerConfig
+    say: Callable[[str], None] = field(repr=False)
+
+    @property
+    def cipher(self) -> PayloadCipher | None:
+        """The key of the metadata."""
+        return cipher_of(self.config)
+
+    @property
+    def metadata_settings(self) -> MetadataSettings:
+        """What topics of a real server get that were left to its defaults."""
+        return metadata_settings(self.config)
+
+
+class Progress:
+    """Tells how far the reading of messages has come.
+
+    Args:
+        say: tells the person one line.
+        partitions_count: how many there are to read.
+    """
+
+    def __init__(self, say: Callable[[str], None], partitions_count: int) -> None:
+        self._say = say
+        self._partitions_count = partitions_count
+        self._number = 0
+        self._size_bytes = self._read_bytes = self._told_bytes = 0
+
+    def begin(self, path: str, segments_count: int, size_bytes: int) -> None:
+        """Go on to the next partition."""
+        self._number += 1
+        self._size_bytes, self._read_bytes, self._told_bytes = size_bytes, 0, 0
+        segments = "1 segment" if segments_count == 1 else f"{segments_count} segments"
+        self._say(
+            f"[{self._number}/{self._partitions_count}] {path}: {segments}, {size_text(size_bytes)}"
+        )
+
+    def advance(self, read_bytes: int) -> None:
+        """Note that more of the partition was read."""
+        self._read_bytes += read_bytes
+        if self._read_bytes - self._told_bytes >= PROGRESS_STEP_BYTES:
+            self._told_bytes = self._read_bytes
+            self._say(f"    read {size_text(self._read_bytes)} of {size_text(self._size_bytes)}")
+
+
+def size_text(size_bytes: int) -> str:
+    """Write a size for people, rounded."""
+    if size_bytes < KIBI:
+        return f"{size_bytes} B"
+    size = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= KIBI
+        if size < KIBI:
+            return f"{size:.1f} {unit}"
+    return f"{size / KIBI:.1f} TiB"

@@ -1,0 +1,127 @@
+"""Read a whole log: which stretches of it hold intact messages, and what lies between them.
+
+A server looks at the end of a log only. Here every message is held to its checksum, and behind
+damage the search goes on: one bad message must not hide a million good ones.
+
+Owns the search. Changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_ref_server.segments.walk import HEADER_BYTES, MESSAGE_BYTES_MAX, LogWalk
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from iggy_ref_server.segments.walk import Stretch
+    from iggy_ref_server.storage.interface import File
+
+__all__ = ["Run", "find_runs"]
+
+OFFSET = Struct("<Q")
+AT_OFFSET = 24
+# Offset, timestamp, the producer's timestamp, length of user headers and payload, reserved.
+HEADER = Struct("<QQQIIQ")
+OFFSET_MAX = 2**64 - 1
+PIECE_BYTES = 1 << 20
+
+
+class Run(NamedTuple):
+    """Intact messages back to back, with offsets that follow one another.
+
+    Attributes:
+        start: byte of the log at which the first one begins.
+        end: byte behind the last one.
+        first_offset: offset of the first one.
+        next_offset: offset behind the last one.
+    """
+
+    start: int
+    end: int
+    first_offset: int
+    next_offset: int
+
+
+async def find_runs(
+    log: File, start_offset: int, end: int, visit: Callable[[Stretch], Awaitable[None]]
+) -> list[Run]:
+    """Find all runs of a log.
+
+    Args:
+        log: the open log.
+        start_offset: what its first message should have.
+        end: how long it is.
+        visit: is shown every stretch of intact messages.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    runs: list[Run] = []
+    place: tuple[int, int] | None = (0, start_offset)
+    while place is not None:
+        position, offset = place
+        walk = LogWalk(log, position, offset, end)
+        while (stretch := await walk.next()) is not None:
+            await visit(stretch)
+        if walk.position > position:
+            runs.append(Run(position, walk.position, offset, walk.next_offset))
+        place = await _find_next(log, walk.position, walk.next_offset, end)
+    return runs
+
+
+async def _find_next(
+    log: File, position: int, next_offset: int, end: int
+) -> tuple[int, int] | None:
+    """Find the next intact message behind damage: where it is, and its offset."""
+    behind = await _behind(log, position, next_offset)
+    if behind is not None and await _is_intact(log, *behind, end):
+        return behind
+    while position + HEADER_BYTES <= end:
+        piece = await log.read(PIECE_BYTES, position)
+        highest = next_offset + (end - position) // HEADER_BYTES
+        for at, offset in _candidates(piece, next_offset, highest):
+            if await _is_intact(log, position + at, offset, end):
+                return position + at, offset
+        # The next piece begins with what could be a header that this one cut.
+        position += max(len(piece) - HEADER_BYTES + 1, 1)
+    return None
+
+
+async def _behind(log: File, position: int, offset: int) -> tuple[int, int] | None:
+    """Step over one message whose header can be believed although its checksum cannot."""
+    head = await log.read(HEADER_BYTES, position)
+    if len(head) < HEADER_BYTES:
+        return None
+    found, _, _, user_headers_length, payload_length, reserved = HEADER.unpack_from(head, AT_OFFSET)
+    size = HEADER_BYTES + user_headers_length + payload_length
+    if found != offset or reserved or size > MESSAGE_BYTES_MAX:
+        return None
+    return position + size, offset + 1
+
+
+async def _is_intact(log: File, position: int, offset: int, end: int) -> bool:
+    return await LogWalk(log, position, offset, end).next() is not None
+
+
+def _candidates(piece: bytes, lowest: int, highest: int) -> Iterator[tuple[int, int]]:
+    """Find what could be headers with an offset in a range: where, and the offset."""
+    for match in _pattern(lowest, min(highest, OFFSET_MAX)).finditer(piece):
+        at = match.start() - AT_OFFSET
+        offset = OFFSET.unpack_from(piece, match.start())[0]
+        if at >= 0 and lowest <= offset <= highest:
+            yield at, offset
+
+
+def _pattern(lowest: int, highest: int) -> re.Pattern[bytes]:
+    """Describe the header of a message from its offset on.
+
+    The upper bytes of all offsets in question are the same, the time is not zero, the reserved
+    bytes are. So long stretches of zeros, and of most other things, are passed over quickly.
+    """
+    varying_bytes = ((lowest ^ highest).bit_length() + 7) // 8
+    same = re.escape(OFFSET.pack(highest)[varying_bytes:])
+    return re.compile(b"(?s)(?=.{%d}%b(?!\\0{8}).{8}.{16}\\0{8})" % (varying_bytes, same))

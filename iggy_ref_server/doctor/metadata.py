@@ -1,0 +1,97 @@
+"""Examine the metadata: our own, or what a real server left and nobody has taken over yet.
+
+Owns the judgement which damage can be mended. Reading and saving are the metadata room's affair.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.doctor.finding import Finding
+from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataError
+from iggy_ref_server.metadata.frame import HEAD_SIZE, Seal, check_head
+from iggy_ref_server.metadata.importer import import_state
+from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
+from iggy_ref_server.metadata.repair import (
+    DAMAGED_SUFFIX,
+    check_metadata,
+    repair_metadata,
+    salvage,
+)
+from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, decode_snapshot
+from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.upstream_log import UPSTREAM_LOG_PATH
+
+if TYPE_CHECKING:
+    from iggy_ref_server.doctor.case import Case
+    from iggy_ref_server.doctor.quarantine import Quarantine
+
+__all__ = ["examine_metadata"]
+
+
+async def examine_metadata(case: Case) -> tuple[Metadata | None, list[Finding]]:
+    """Read the metadata.
+
+    Returns:
+        What exists, as far as it can be read, None where nothing is known; and what is wrong.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    try:
+        metadata, findings = await _own(case)
+        if metadata.version:
+            return metadata, findings
+        return await _upstream(case, findings)
+    except MetadataError as error:
+        problem = f"at byte {error.position}: {error.reason}"
+        return None, [Finding(error.path, problem, _advice(error), is_fatal=True)]
+
+
+def _advice(error: MetadataError) -> str:
+    if isinstance(error, MetadataDamaged):
+        return "restore the directory `state` from a backup, or use the server that wrote it"
+    return error.advice.removeprefix("nothing was changed. ")
+
+
+async def _own(case: Case) -> tuple[Metadata, list[Finding]]:
+    seal = None if case.cipher is None else Seal(case.cipher)
+    snapshot = await case.storage.read_file(SNAPSHOT_PATH)
+    metadata = Metadata.EMPTY if snapshot is None else decode_snapshot(snapshot, seal)
+    log = await case.storage.read_file(LOG_PATH) or b""
+    has_head = log.startswith(LOG_MAGIC) and len(log) >= HEAD_SIZE
+    if has_head:
+        check_head(log, LOG_MAGIC, LOG_PATH)  # what a newer server wrote is not for us to mend
+    metadata, lost = salvage(metadata, log, seal)
+    problems = await check_metadata(case.storage, encryptor=case.cipher)
+    if not problems:
+        return metadata, []
+    remedy = (
+        "repair moves a copy to quarantine and drops them; a server does so when it starts"
+        if has_head and not lost
+        else "a server does not start on it. repair moves a copy to quarantine and saves every"
+        " change that can be read; a backup may hold more"
+    )
+    problem = "; ".join([*(text.partition("; nothing was changed")[0] for text in problems), *lost])
+    return metadata, [Finding(LOG_PATH, problem, remedy, partial(_mend, case))]
+
+
+async def _mend(case: Case, quarantine: Quarantine) -> None:
+    await repair_metadata(case.storage, case.clock, encryptor=case.cipher)
+    await quarantine.take(LOG_PATH + DAMAGED_SUFFIX)
+
+
+async def _upstream(case: Case, findings: list[Finding]) -> tuple[Metadata, list[Finding]]:
+    """Try how it would go to take over the state of a real server."""
+    data = await case.storage.read_file(UPSTREAM_LOG_PATH)
+    if not data:
+        return Metadata.EMPTY, findings
+    imported = import_state(data, case.metadata_settings, case.cipher)
+    note = Finding(
+        UPSTREAM_LOG_PATH,
+        f"it is the state of a real server, with {len(imported.changes)} changes, not yet taken"
+        " over",
+        "the server does that when it starts, and leaves the file as it is",
+    )
+    return imported.metadata, [*findings, note]

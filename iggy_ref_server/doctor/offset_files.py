@@ -1,0 +1,97 @@
+"""Examine the stored offsets of a partition: one small file for each consumer and group.
+
+Owns what makes such a file believable. A server passes over files that are not, one by one.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from iggy_protocol import ConsumerKind
+from iggy_ref_server.doctor.finding import Finding
+from iggy_ref_server.partitions.offsets import FOLDERS, ID_MAX, OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from iggy_ref_server.doctor.quarantine import Quarantine
+    from iggy_ref_server.storage.interface import Entry, Storage
+
+__all__ = ["examine_offsets"]
+
+MOVED_AWAY = "repair moves it to quarantine; until then a server passes over it"
+
+
+async def examine_offsets(
+    storage: Storage, directory: str, last_offset: int | None, group_ids: Container[int]
+) -> list[Finding]:
+    """Read all stored offsets of a partition.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        last_offset: its highest offset; None where there never was a message.
+        group_ids: the consumer groups of the topic.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    findings: list[Finding] = []
+    for kind, folder in FOLDERS.items():
+        path = f"{directory}/offsets/{folder}"
+        for entry in await storage.entries(path):
+            known = group_ids if kind is ConsumerKind.GROUP else None
+            finding = await _examine(storage, path, entry, last_offset, known)
+            if finding is not None:
+                findings.append(finding)
+    return findings
+
+
+async def _examine(
+    storage: Storage,
+    folder: str,
+    entry: Entry,
+    last_offset: int | None,
+    group_ids: Container[int] | None,
+) -> Finding | None:
+    path = f"{folder}/{entry.name}"
+    problem = shape_problem(entry)
+    if not problem and group_ids is not None and int(entry.name) not in group_ids:
+        problem = "it is the offset of a consumer group that does not exist"
+    if problem:
+        return Finding(path, problem, MOVED_AWAY, partial(_move_away, path))
+    content = await storage.read_file(path) or bytes(OFFSET.size)
+    stored = OFFSET.unpack(content)[0]
+    if last_offset is None:
+        problem = f"it says {stored}, but there never was a message"
+        return Finding(path, problem, MOVED_AWAY, partial(_move_away, path))
+    if stored > last_offset:
+        return Finding(
+            path,
+            f"it says {stored}, but the last message has the offset {last_offset}",
+            "repair lowers it to the last message, so that the next one is not missed",
+            partial(_lower, path, last_offset),
+        )
+    return None
+
+
+def shape_problem(entry: Entry) -> str:
+    """Tell what is wrong with the name or the size; empty when nothing is."""
+    is_number = entry.name.isascii() and entry.name.isdigit()
+    if entry.is_directory or not is_number or str(int(entry.name)) != entry.name:
+        return "its name is not the id of a consumer"
+    if int(entry.name) > ID_MAX:
+        return "no consumer has such a high id"
+    if entry.size_bytes != OFFSET.size:
+        return f"it has {entry.size_bytes} bytes instead of {OFFSET.size}"
+    return ""
+
+
+async def _move_away(path: str, quarantine: Quarantine) -> None:
+    await quarantine.take(path)
+
+
+async def _lower(path: str, offset: int, quarantine: Quarantine) -> None:
+    await quarantine.take_copy(path)
+    await quarantine.storage.replace(path, OFFSET.pack(offset))

@@ -1,0 +1,111 @@
+"""Where things go that have to leave their place: a directory in which nothing is ever deleted.
+
+    quarantine/0001/streams/0/topics/0/partitions/0/<what was moved, under its old name>
+    quarantine/0001/<...>/00000000000000000000.log.bytes-4096-4133
+
+Each repair has a number of its own. Owns the names below ``quarantine/``. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.storage.paths import parent
+
+if TYPE_CHECKING:
+    from iggy_ref_server.storage.interface import File, Storage
+
+__all__ = ["QUARANTINE_PATH", "Quarantine", "copy_bytes"]
+
+QUARANTINE_PATH = "quarantine"
+PIECE_BYTES = 1 << 20
+
+
+class Quarantine:
+    """What one repair puts aside.
+
+    Args:
+        storage: the data directory.
+        path: the directory of this repair, which is made when it is needed.
+
+    Attributes:
+        kept: what was put there, in the order in which it was.
+    """
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self.storage = storage
+        self.path = path
+        self.kept: list[str] = []
+
+    @classmethod
+    async def begin(cls, storage: Storage) -> Quarantine:
+        """Take the next number.
+
+        Raises:
+            StorageError: the directory cannot be read.
+        """
+        names = [entry.name for entry in await storage.entries(QUARANTINE_PATH)]
+        number = max((int(name) for name in names if name.isdecimal()), default=0) + 1
+        return cls(storage, f"{QUARANTINE_PATH}/{number:04}")
+
+    async def take(self, path: str) -> None:
+        """Move a file or a directory away from its place.
+
+        Raises:
+            StorageError: it is still where it was.
+        """
+        await self.storage.rename(path, await self._place(path))
+
+    async def take_copy(self, path: str) -> None:
+        """Keep a copy of a small file that is about to be written over.
+
+        Raises:
+            StorageError: there is no copy.
+        """
+        content = await self.storage.read_file(path)
+        if content is not None:
+            await self.storage.replace(await self._place(path), content)
+
+    async def take_bytes(self, file: File, start: int, end: int) -> None:
+        """Keep a copy of a stretch of a file that is about to be cut out.
+
+        Raises:
+            StorageError: there is no copy, or not all of it.
+        """
+        target = await self._place(f"{file.path}.bytes-{start}-{end}")
+        await copy_bytes(file, start, end, await self.storage.open(target, create=True))
+        await self.storage.sync_directory(parent(target))
+
+    async def workbench(self, path: str) -> str:
+        """Name a file in which something can be prepared, to be moved to a place of its own."""
+        target = f"{self.path}/unfinished/{path}"
+        await self.storage.make_directories(parent(target))
+        await self.storage.remove(target)
+        return target
+
+    async def _place(self, path: str) -> str:
+        directory, name = parent(f"{self.path}/{path}"), path.rpartition("/")[2]
+        await self.storage.make_directories(directory)
+        taken = {entry.name for entry in await self.storage.entries(directory)}
+        number, free = 1, name
+        while free in taken:
+            number += 1
+            free = f"{name}.{number}"
+        self.kept.append(f"{directory}/{free}")
+        return self.kept[-1]
+
+
+async def copy_bytes(source: File, start: int, end: int, target: File) -> None:
+    """Copy a stretch of a file to the beginning of another, and bring it to the disk.
+
+    Raises:
+        StorageError: any part of it was copied.
+    """
+    position = start
+    while position < end:
+        piece = await source.read(min(PIECE_BYTES, end - position), position)
+        if not piece:
+            break
+        await target.write([piece], position - start)
+        position += len(piece)
+    await target.sync()

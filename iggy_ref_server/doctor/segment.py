@@ -1,0 +1,161 @@
+"""Examine one segment: the whole log, and every entry of its index.
+
+Owns the description of what the two files of a segment hold, in numbers and in words. Changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.doctor.index_file import IndexComparison
+from iggy_ref_server.doctor.log_file import Run, find_runs
+from iggy_ref_server.segments.names import SegmentFiles, index_path, log_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_ref_server.segments.walk import Stretch
+    from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["ExaminedSegment", "examine_segment", "offsets_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedSegment:
+    """What the files of a segment hold.
+
+    Attributes:
+        directory: the partition's directory.
+        files: what the listing says.
+        next_start: where the next segment starts, None for the last one.
+        runs: the intact messages that belong here.
+        index_problem: what is wrong with the index; empty where nothing is.
+        is_index_right: whether the index is right as far as it goes.
+    """
+
+    directory: str
+    files: SegmentFiles
+    next_start: int | None
+    runs: tuple[Run, ...]
+    index_problem: str
+    is_index_right: bool
+
+    @property
+    def start_offset(self) -> int:
+        """What the name says."""
+        return self.files.start_offset
+
+    @property
+    def log_path(self) -> str:
+        """Name of the log."""
+        return log_path(self.directory, self.start_offset)
+
+    @property
+    def index_path(self) -> str:
+        """Name of the index."""
+        return index_path(self.directory, self.start_offset)
+
+    @property
+    def in_place(self) -> Run | None:
+        """The messages at the beginning, if they are those that the name promises."""
+        for run in self.runs[:1]:
+            if (run.start, run.first_offset) == (0, self.start_offset):
+                return run
+        return None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the log is all as it should be."""
+        end = 0 if self.in_place is None else self.in_place.end
+        return len(self.runs) <= 1 and end == self.files.log_bytes
+
+    @property
+    def is_torn_only(self) -> bool:
+        """Whether all that is wrong with the log is its very end."""
+        return not self.runs or (len(self.runs) == 1 and self.in_place is not None)
+
+    @property
+    def damage(self) -> tuple[tuple[int, int], ...]:
+        """The stretches of the log that are no messages, or messages of the next segment."""
+        edges = [0, *(edge for run in self.runs for edge in (run.start, run.end))]
+        pairs = zip(edges[::2], [*edges[1::2], self.files.log_bytes], strict=True)
+        return tuple((start, end) for start, end in pairs if start < end)
+
+    @property
+    def rows(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that are there, as half-open ranges; an empty one for an empty segment."""
+        if self.runs:
+            return tuple((run.first_offset, run.next_offset) for run in self.runs)
+        is_kept = self.next_start is None or not self.files.log_bytes
+        return ((self.start_offset, self.start_offset),) if is_kept else ()
+
+    @property
+    def lost(self) -> tuple[tuple[int, int], ...]:
+        """The offsets that the log should hold and does not, as far as that is known."""
+        edges = [self.start_offset, *(edge for pair in self.rows for edge in pair)]
+        last = edges[-1] if self.next_start is None else self.next_start
+        pairs = zip(edges[::2], [*edges[1::2], last], strict=True)
+        return tuple((start, end) for start, end in pairs if start < end)
+
+    def describe_damage(self) -> str:
+        """Tell what is wrong with the log."""
+        size_bytes = sum(end - start for start, end in self.damage)
+        if self.is_torn_only:
+            text = f"its last {size_bytes} bytes are no whole message"
+        else:
+            places = ", ".join(f"{start} to {end}" for start, end in self.damage)
+            text = f"{size_bytes} bytes are no messages ({places})" if places else "offsets jump"
+        if self.lost:
+            text += f"; the messages {offsets_text(self.lost)} are lost"
+        return text
+
+
+def offsets_text(ranges: tuple[tuple[int, int], ...]) -> str:
+    """Write half-open ranges of offsets for people."""
+    return ", ".join(
+        f"{start}" if end == start + 1 else f"{start} to {end - 1}" for start, end in ranges
+    )
+
+
+async def examine_segment(
+    storage: Storage,
+    directory: str,
+    files: SegmentFiles,
+    next_start: int | None,
+    advance: Callable[[int], None],
+) -> ExaminedSegment:
+    """Read both files of a segment.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        files: what the listing says.
+        next_start: where the next segment starts, None for the last one.
+        advance: is told how many bytes were read.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    log = await storage.open(log_path(directory, files.start_offset))
+    index = None
+    if files.index_bytes is not None:
+        index = await storage.open(index_path(directory, files.start_offset))
+    comparison = IndexComparison(index, files.index_bytes or 0)
+
+    async def visit(stretch: Stretch) -> None:
+        await comparison.see(stretch)
+        advance(len(stretch.messages))
+
+    found = await find_runs(log, files.start_offset, files.log_bytes, visit)
+    # What the next segment holds as well is left over from a repair that was interrupted.
+    runs = tuple(run for run in found if next_start is None or run.first_offset < next_start)
+    return ExaminedSegment(
+        directory,
+        files,
+        next_start,
+        runs,
+        comparison.verdict(),
+        is_index_right=comparison.is_right,
+    )

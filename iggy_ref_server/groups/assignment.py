@@ -1,0 +1,229 @@
+"""Which member owns which partition of a topic, and which hand-overs are pending.
+
+Every partition has one owner as long as there are members. Two ways lead to an even spread:
+
+    ``welcome``  for a newcomer: partitions are promised to it until it has its share. A promise
+                 is kept at once where nobody waits for a commit, else when the commit comes or
+                 the deadline passes. Until then the old owner owns the partition.
+    ``settle``   after a leave or a change of partitions: who has too much gives up the surplus,
+                 and all that has no owner is dealt out at once. Promises are void.
+
+Both move as little as possible. The marks of what was polled belong to the ownership: they begin
+and end with it. An ownership has an epoch, a number that is never used twice, so that what was
+resolved under one can be told from what is true under the next.
+
+Owns partitions, marks, promises and the ``partitions`` and ``share`` of members. Knows no clients,
+no clock and no files.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from iggy_ref_server.groups.members import Member
+
+__all__ = ["Assignment"]
+
+
+class _Ownership:
+    """One partition: who owns it, and how far its messages were handed out and committed."""
+
+    __slots__ = ("committed_offset", "epoch", "owner", "polled_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.owner: Member | None = None
+        self.epoch = epoch
+        self.polled_offset: int | None = None
+        self.committed_offset: int | None = None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that the owner was given is committed."""
+        if self.polled_offset is None:
+            return True
+        return self.committed_offset is not None and self.committed_offset >= self.polled_offset
+
+
+class _Promise:
+    """A partition that will change hands."""
+
+    __slots__ = ("deadline_us", "heir")
+
+    def __init__(self, heir: Member, deadline_us: int) -> None:
+        self.heir = heir
+        self.deadline_us = deadline_us
+
+
+class Assignment:
+    """The partitions of a topic, as one group shares them.
+
+    Args:
+        epochs: where the numbers of ownerships come from; it never repeats one.
+    """
+
+    def __init__(self, epochs: Iterator[int]) -> None:
+        self._epochs = epochs
+        self._ownerships: list[_Ownership] = []
+        self._promises: dict[int, _Promise] = {}
+
+    @property
+    def partitions_count(self) -> int:
+        """How many partitions there are; they are numbered from 0."""
+        return len(self._ownerships)
+
+    def owner(self, partition: int) -> Member | None:
+        """Return who owns a partition; None where there is no such partition."""
+        if 0 <= partition < len(self._ownerships):
+            return self._ownerships[partition].owner
+        return None
+
+    def epoch(self, partition: int) -> int | None:
+        """Return the number of the present ownership; None where there is no such partition."""
+        if 0 <= partition < len(self._ownerships):
+            return self._ownerships[partition].epoch
+        return None
+
+    def readable(self, member: Member) -> Sequence[int]:
+        """List what a member reads in turn: all it owns except what is promised to others."""
+        if not self._promises:
+            return member.partitions
+        return [partition for partition in member.partitions if partition not in self._promises]
+
+    # --- what was polled and committed ---
+
+    def note_polled(self, partition: int, offset: int) -> None:
+        """Remember the highest offset that the owner was given."""
+        ownership = self._ownerships[partition]
+        if ownership.polled_offset is None or ownership.polled_offset < offset:
+            ownership.polled_offset = offset
+
+    def note_committed(self, partition: int, offset: int | None) -> None:
+        """Remember the group's offset, or that it was removed, and keep a promise it allows."""
+        if 0 <= partition < len(self._ownerships):
+            ownership = self._ownerships[partition]
+            ownership.committed_offset = offset
+            if partition in self._promises and ownership.is_clean:
+                self._keep_promises([partition])
+
+    def reset_progress(self) -> None:
+        """Forget all offsets, because the partitions begin anew; so nobody waits for a commit."""
+        for ownership in self._ownerships:
+            ownership.polled_offset = None
+            ownership.committed_offset = None
+        self._keep_promises(tuple(self._promises))
+
+    # --- sharing ---
+
+    def resize(self, partitions_count: int) -> None:
+        """Add partitions without an owner at the end, or drop the last ones; ``settle`` follows."""
+        losers = {ownership.owner for ownership in self._ownerships[partitions_count:]}
+        for loser in losers:
+            if loser is not None:
+                loser.partitions = [kept for kept in loser.partitions if kept < partitions_count]
+        del self._ownerships[partitions_count:]
+        while len(self._ownerships) < partitions_count:
+            self._ownerships.append(_Ownership(next(self._epochs)))
+
+    def release(self, member: Member) -> None:
+        """Leave the partitions of a member without an owner; ``settle`` follows."""
+        self._move(tuple(member.partitions), member, None)
+
+    def settle(self, members: Sequence[Member]) -> None:
+        """Share everything out evenly, at once."""
+        self._promises.clear()
+        if not members:
+            return
+        quotient, remainder = divmod(len(self._ownerships), len(members))
+        by_wealth = sorted(members, key=lambda member: len(member.partitions), reverse=True)
+        for place, member in enumerate(by_wealth):
+            surplus = len(member.partitions) - quotient - (place < remainder)
+            self._move(self._spares(member, surplus), member, None)
+        self._deal_out(members)
+        for member in members:
+            member.partitions.sort()
+            member.share = len(member.partitions)
+
+    def welcome(self, newcomer: Member, members: Sequence[Member], deadline_us: int) -> None:
+        """Promise partitions to a newcomer until no member has two more than it."""
+        gifts: Counter[Member] = Counter()
+        while True:
+            richest = max(members, key=lambda member: member.share)
+            if richest.share - newcomer.share <= 1:
+                break
+            gifts[richest] += 1
+            richest.share -= 1
+            newcomer.share += 1
+        for giver, count in gifts.items():
+            self._pass_on(count, giver, newcomer, deadline_us)
+
+    # --- promises ---
+
+    def next_deadline_us(self) -> int | None:
+        """Return when the first promise has to be kept."""
+        return min((promise.deadline_us for promise in self._promises.values()), default=None)
+
+    def keep_overdue(self, now_us: int) -> list[int]:
+        """Hand over what should have been by now, committed or not."""
+        overdue = [
+            partition
+            for partition, promise in self._promises.items()
+            if promise.deadline_us <= now_us
+        ]
+        self._keep_promises(overdue)
+        return overdue
+
+    def _pass_on(self, count: int, giver: Member, heir: Member, deadline_us: int) -> None:
+        """Pass some of a share on: first what is clean, then what the giver is waiting for."""
+        spares = self._spares(giver, count)
+        clean = [partition for partition in spares if self._ownerships[partition].is_clean]
+        self._move(sorted(clean), giver, heir)
+        expected = [promise for promise in self._promises.values() if promise.heir is giver]
+        passed_on = expected[: count - len(clean)]
+        for promise in passed_on:
+            promise.heir = heir
+        for partition in spares[len(clean) : count - len(passed_on)]:
+            self._promises[partition] = _Promise(heir, deadline_us)
+
+    def _spares(self, member: Member, count: int) -> list[int]:
+        """Choose what a member can miss best: from the end of its list, but clean ones first."""
+        candidates = reversed(self.readable(member))
+        ranked = sorted(candidates, key=lambda partition: not self._ownerships[partition].is_clean)
+        return ranked[: max(count, 0)]
+
+    def _keep_promises(self, partitions: Iterable[int]) -> None:
+        moves: defaultdict[tuple[Member | None, Member], list[int]] = defaultdict(list)
+        for partition in partitions:
+            heir = self._promises.pop(partition).heir
+            moves[self._ownerships[partition].owner, heir].append(partition)
+        for (giver, heir), moved in moves.items():
+            self._move(moved, giver, heir)
+
+    # --- ownership ---
+
+    def _move(self, partitions: Iterable[int], giver: Member | None, heir: Member | None) -> None:
+        """End ownerships and begin the next; the group's committed offsets stay."""
+        moved = dict.fromkeys(partitions)
+        if giver is not None and moved:
+            giver.partitions = [kept for kept in giver.partitions if kept not in moved]
+        if heir is not None:
+            heir.partitions.extend(moved)
+        for partition in moved:
+            ownership = self._ownerships[partition]
+            ownership.owner = heir
+            ownership.epoch = next(self._epochs)
+            ownership.polled_offset = None
+
+    def _deal_out(self, members: Sequence[Member]) -> None:
+        """Give each partition without an owner to whom has the least, the first slot first."""
+        queue = [(len(member.partitions), member.slot, member) for member in members]
+        heapq.heapify(queue)
+        for partition, ownership in enumerate(self._ownerships):
+            if ownership.owner is None:
+                count, slot, member = queue[0]
+                self._move((partition,), None, member)
+                heapq.heapreplace(queue, (count + 1, slot, member))

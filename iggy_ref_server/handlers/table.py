@@ -1,0 +1,68 @@
+"""The table from a command's code to what is done about it.
+
+Owns the table. A handler takes the office it works in, the session that asks and the command, and
+returns the reply; what it cannot do it raises as a ServerFault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from iggy_protocol import Command
+    from iggy_ref_server.handlers.office import Office
+    from iggy_ref_server.session import Session
+
+    Serve = Callable[[Office, Session, Any], Awaitable[object]]
+
+__all__ = ["HANDLERS", "Handler", "Place", "handles"]
+
+
+class Place(Enum):
+    """Which shard serves a command."""
+
+    HERE = "the shard of the connection"
+    METADATA = "shard 0, which alone writes metadata and knows the members of groups"
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How a command is served.
+
+    Attributes:
+        serve: does the work.
+        place: which shard does it.
+        is_public: whether it needs no login.
+        right_first: whether the right to it does not depend on what it names, and is checked
+            before anything else.
+    """
+
+    serve: Serve
+    place: Place
+    is_public: bool
+    right_first: bool
+
+
+_handlers: dict[int, Handler] = {}
+HANDLERS: Mapping[int, Handler] = _handlers
+
+
+def handles(
+    command: type[Command[Any]],
+    *,
+    place: Place = Place.HERE,
+    is_public: bool = False,
+    right_first: bool = False,
+) -> Callable[[Serve], Serve]:
+    """Enter a handler into the table."""
+
+    def register(serve: Serve) -> Serve:
+        assert command.CODE not in _handlers, f"{command.__name__} is handled twice"
+        _handlers[command.CODE] = Handler(serve, place, is_public, right_first)
+        return serve
+
+    return register

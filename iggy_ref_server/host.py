@@ -1,0 +1,187 @@
+"""The machine and the process, as the statistics show them.
+
+Reads ``/proc``, which never waits for a disk. On systems without it the figures are 0.
+
+Owns the reading of figures. Knows no files of the data directory.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import HostResources, Stats
+from iggy_ref_server.clock import Clock
+from iggy_ref_server.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from iggy_ref_server.metadata.views import Totals
+
+__all__ = ["SERVER_VERSION", "Host", "Ports", "semver_number"]
+
+# What clients are told: the version of the server whose behaviour this one has.
+SERVER_VERSION = "0.8.0"
+PROC = Path("/proc")
+PAGE_BYTES = resource.getpagesize()
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def semver_number(version: str) -> int:
+    """Return a version as one number, as in 8000 for 0.8.0."""
+    major, minor, patch = (int(part) for part in version.split("."))
+    return major * 1_000_000 + minor * 1_000 + patch
+
+
+class Ports(NamedTuple):
+    """Where the doors of a server are; a door that is not served keeps its configured port."""
+
+    tcp: int = 8090
+    quic: int = 8080
+    http: int = 3000
+    websocket: int = 8092
+
+
+class _Usage(NamedTuple):
+    """What the processes of the server have used."""
+
+    cpu_ticks: int
+    resident_bytes: int
+    read_bytes: int
+    written_bytes: int
+    threads: int
+
+
+@dataclass(slots=True)
+class Host:
+    """Figures of the machine and of all processes of the server.
+
+    Attributes:
+        clock: the time of day.
+        storage: knows how much space is left.
+        ports: where the doors are.
+        ip: the address of the TCP door.
+        is_follower: whether to tell clients to go elsewhere.
+        started_at_us: when the server started.
+    """
+
+    clock: Clock
+    storage: Storage
+    ports: Ports
+    ip: str
+    is_follower: bool
+    started_at_us: int
+    _last: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    async def stats(
+        self,
+        totals: Totals,
+        *,
+        clients_count: int,
+    ) -> Stats:
+        """Put together what a client is told who asks for statistics."""
+        free_bytes, disk_bytes = await self.storage.free_bytes()
+        usage = _usage(_processes())
+        own_share, total_share = self._cpu_shares(usage.cpu_ticks)
+        memory = _memory()
+        now_us = self.clock.now_us()
+        return Stats(
+            process_id=os.getppid() if len(_processes()) > 1 else os.getpid(),
+            cpu_usage=own_share,
+            total_cpu_usage=total_share,
+            memory_usage_bytes=usage.resident_bytes,
+            total_memory_bytes=memory.get("MemTotal", 0),
+            available_memory_bytes=memory.get("MemAvailable", 0),
+            run_time_us=max(0, now_us - self.started_at_us),
+            start_time_us=self.started_at_us,
+            read_bytes=usage.read_bytes,
+            written_bytes=usage.written_bytes,
+            messages_size_bytes=totals.messages_size_bytes,
+            streams_count=totals.streams_count,
+            topics_count=totals.topics_count,
+            partitions_count=totals.partitions_count,
+            segments_count=totals.segments_count,
+            messages_count=totals.messages_count,
+            clients_count=clients_count,
+            consumer_groups_count=totals.consumer_groups_count,
+            hostname=socket.gethostname(),
+            os_name=platform.system(),
+            os_version=platform.version(),
+            kernel_version=platform.release(),
+            server_version=SERVER_VERSION,
+            server_semver=semver_number(SERVER_VERSION),
+            host=HostResources(usage.threads, free_bytes, disk_bytes),
+        )
+
+    def _cpu_shares(self, cpu_ticks: int) -> tuple[float, float]:
+        """Return the share of one core that the server used since the last call, and all used."""
+        busy, total = _machine_ticks()
+        now_us = self.clock.now_us()
+        then_us, then_own, then_busy, then_total = self._last
+        self._last = (now_us, cpu_ticks, busy, total)
+        seconds = (now_us - then_us) / 1e6
+        if not then_us or seconds <= 0:
+            return 0.0, 0.0
+        own = (cpu_ticks - then_own) / TICKS_PER_SECOND / seconds * 100
+        return max(0.0, own), 100 * (busy - then_busy) / max(1, total - then_total)
+
+
+def _processes() -> list[int]:
+    """Return the ids of all shards: the children of whoever started this one, if it is a shard."""
+    parent = os.getppid()
+    try:
+        if (PROC / str(parent) / "comm").read_text() != (PROC / "self" / "comm").read_text():
+            return [os.getpid()]
+        children = (PROC / str(parent) / "task" / str(parent) / "children").read_text().split()
+    except OSError:
+        return [os.getpid()]
+    return [int(child) for child in children] or [os.getpid()]
+
+
+def _usage(processes: list[int]) -> _Usage:
+    figures = [0, 0, 0, 0, 0]
+    for process in processes:
+        for place, value in enumerate(_usage_of(PROC / str(process))):
+            figures[place] += value
+    return _Usage(*figures)
+
+
+def _usage_of(directory: Path) -> _Usage:
+    try:
+        stat = (directory / "stat").read_text().rpartition(")")[2].split()
+        resident = int((directory / "statm").read_text().split()[1]) * PAGE_BYTES
+        files = dict(
+            line.split(": ") for line in (directory / "io").read_text().splitlines() if ": " in line
+        )
+    except OSError:
+        return _Usage(0, 0, 0, 0, 0)
+    return _Usage(
+        cpu_ticks=int(stat[11]) + int(stat[12]),
+        resident_bytes=resident,
+        read_bytes=int(files.get("rchar", 0)),
+        written_bytes=int(files.get("wchar", 0)),
+        threads=int(stat[17]),
+    )
+
+
+def _memory() -> dict[str, int]:
+    try:
+        lines = (PROC / "meminfo").read_text().splitlines()
+    except OSError:
+        return {}
+    return {
+        name: int(rest.split()[0]) * 1024
+        for name, _, rest in (line.partition(":") for line in lines)
+    }
+
+
+def _machine_ticks() -> tuple[int, int]:
+    try:
+        ticks = [int(part) for part in (PROC / "stat").read_text().splitlines()[0].split()[1:9]]
+    except OSError:
+        return 0, 0
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

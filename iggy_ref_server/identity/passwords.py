@@ -1,0 +1,134 @@
+"""Passwords: hashed and verified with Argon2id, away from the loop, few at a time.
+
+One hash costs about 20 MB and some hundredths of a second, so at most ``workers`` of them run at
+once in threads, at most ``waiting_max`` requests wait for their turn, and the next one is refused.
+A flood of logins thus costs a fixed amount of memory and does not stall data.
+
+Hashes are texts in PHC format, as the real server writes them; one with other parameters is
+verified with its own. Knows no users.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import argon2
+import trio
+from argon2.exceptions import Argon2Error, InvalidHashError, VerifyMismatchError
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.faults import ServerFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT_COST", "HashCost", "Passwords"]
+
+logger = logging.getLogger(__name__)
+
+SALT_BYTES = 16
+HASH_BYTES = 32
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class HashCost:
+    """How much one hash costs whoever computes it."""
+
+    time_cost: int
+    memory_cost_kib: int
+    parallelism: int
+
+
+# The parameters of the real server.
+DEFAULT_COST = HashCost(time_cost=2, memory_cost_kib=19_456, parallelism=1)
+
+
+class Passwords:
+    """Hashes passwords and verifies them.
+
+    Args:
+        cost: of new hashes.
+        workers: how many hashes are computed at once, each in a thread; 0 computes in place,
+            for simulations whose time is virtual.
+        waiting_max: how many requests may wait beyond those.
+        random_bytes: where salts come from.
+    """
+
+    def __init__(
+        self,
+        cost: HashCost = DEFAULT_COST,
+        *,
+        workers: int = 2,
+        waiting_max: int = 64,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._hasher = argon2.PasswordHasher(
+            time_cost=cost.time_cost,
+            memory_cost=cost.memory_cost_kib,
+            parallelism=cost.parallelism,
+            hash_len=HASH_BYTES,
+            salt_len=SALT_BYTES,
+        )
+        self._limiter = trio.CapacityLimiter(workers) if workers else None
+        self._requests_max = workers + waiting_max
+        self._requests_count = 0
+        self._random_bytes = random_bytes
+        self._nobody = _impossible_hash(cost, random_bytes)
+
+    async def hash(self, password: str) -> str:
+        """Hash a new password.
+
+        Raises:
+            ServerFault: too many requests are waiting.
+        """
+        salt = self._random_bytes(SALT_BYTES)
+        return await self._run(lambda: self._hasher.hash(password, salt=salt))
+
+    async def verify(self, password_hash: str | None, password: str) -> bool:
+        """Tell whether a password is the one that was hashed.
+
+        Without a hash, because there is no such user, the answer is no after the same work, so
+        that the time it takes tells nothing.
+
+        Raises:
+            ServerFault: too many requests are waiting.
+        """
+        known = self._nobody if password_hash is None else password_hash
+        return await self._run(lambda: self._matches(known, password))
+
+    def _matches(self, password_hash: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(password_hash, password)
+        except VerifyMismatchError:
+            return False
+        except (Argon2Error, InvalidHashError) as error:
+            logger.error("a stored password hash cannot be used: %s", error)
+            return False
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        if self._requests_count >= self._requests_max and self._limiter is not None:
+            raise ServerFault(StatusCode.TASK_TIMEOUT, "too many passwords wait to be checked")
+        self._requests_count += 1
+        try:
+            if self._limiter is None:
+                await trio.lowlevel.checkpoint()
+                return work()
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._requests_count -= 1
+
+
+def _impossible_hash(cost: HashCost, random_bytes: Callable[[int], bytes]) -> str:
+    """Write a hash that no password has, at the price of none."""
+
+    def text(size: int) -> str:
+        return base64.b64encode(random_bytes(size)).decode("ascii").rstrip("=")
+
+    parameters = f"m={cost.memory_cost_kib},t={cost.time_cost},p={cost.parallelism}"
+    return f"$argon2id$v=19${parameters}${text(SALT_BYTES)}${text(HASH_BYTES)}"

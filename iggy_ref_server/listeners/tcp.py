@@ -1,0 +1,149 @@
+"""The TCP door, with or without TLS.
+
+Owns accepting, socket options and handshakes. Plain sockets go to the socket room of the data
+plane, TLS connections become streams with tasks of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+
+from iggy_protocol import Transport, client_id
+from iggy_ref_server.config import Tcp
+from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.data_plane.plane import DataPlane
+from iggy_ref_server.data_plane.sockets import SocketLimits, SocketRoom
+from iggy_ref_server.data_plane.streams import serve_stream
+from iggy_ref_server.session import Session
+
+__all__ = ["TcpDoor"]
+
+LOGGER = logging.getLogger(__name__)
+
+HANDSHAKE_S = 10.0
+HANDSHAKES_MAX = 64
+# When descriptors or memory run out, accepting more at once would only burn the core.
+PAUSE_S = 0.1
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(slots=True, kw_only=True)
+class TcpDoor:
+    """Accepts TCP connections of one shard.
+
+    Attributes:
+        config: the section ``[tcp]``.
+        tls: the certificate, or None for plain TCP.
+        room: serves plain sockets.
+        plane: serves streams.
+        limits: the bounds of each connection.
+        connections_max: how many connections this shard takes.
+        strangers_max: how many of them may not have logged in yet.
+        count_strangers: counts those.
+        connected: told of each new link.
+        gone: told of each session that has ended.
+    """
+
+    config: Tcp
+    tls: ssl.SSLContext | None
+    room: SocketRoom
+    plane: DataPlane
+    limits: SocketLimits
+    connections_max: int
+    strangers_max: int
+    count_strangers: Callable[[], int]
+    connected: Callable[[Link], None]
+    gone: Callable[[Session], None]
+    _streams: int = 0
+    _handshakes: int = 0
+
+    async def serve(self, listener: trio.socket.SocketType) -> None:
+        """Accept until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    accepted, address = await listener.accept()
+                except OSError as error:
+                    if error.errno in OUT_OF_RESOURCES:
+                        LOGGER.error("cannot accept connections: %s", error.strerror)
+                        await trio.sleep(PAUSE_S)
+                    continue
+                self._admit(accepted, address, nursery)
+
+    def _admit(
+        self, accepted: trio.socket.SocketType, address: tuple[str, int], nursery: trio.Nursery
+    ) -> None:
+        if not self._has_room():
+            LOGGER.warning("refused %s: %d connections are enough", address, len(self.room))
+            accepted.close()
+            return
+        peer = _write_address(address)
+        session = Session(client_id(peer), peer, Transport.TCP)
+        with contextlib.suppress(OSError):
+            self._set_options(accepted)
+        if self.tls is None:
+            family, kind = accepted.family, accepted.type
+            plain = socket.socket(family, kind, fileno=accepted.detach())
+            self.connected(self.room.admit(plain, session))
+        elif self._handshakes < HANDSHAKES_MAX:
+            nursery.start_soon(self._serve_tls, accepted, session)
+        else:
+            accepted.close()
+
+    def _has_room(self) -> bool:
+        connections = len(self.room) + self._streams
+        if connections >= self.connections_max:
+            return False
+        return connections < self.strangers_max or self.count_strangers() < self.strangers_max
+
+    def _set_options(self, accepted: trio.socket.SocketType) -> None:
+        # Replies are small: with Nagle's algorithm a client that pipelines waits 40 ms at a time.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self.config.congestion_control and hasattr(socket, "TCP_CONGESTION"):
+            accepted.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.config.congestion_control.encode()
+            )
+        options = self.config.socket
+        if not options.override_defaults:
+            return
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.recv_buffer_size_bytes)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_size_bytes)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.keepalive))
+
+    async def _serve_tls(self, accepted: trio.socket.SocketType, session: Session) -> None:
+        assert self.tls is not None
+        stream = trio.SSLStream(
+            trio.SocketStream(accepted), self.tls, server_side=True, https_compatible=True
+        )
+        self._handshakes += 1
+        try:
+            with trio.fail_after(HANDSHAKE_S):
+                await stream.do_handshake()
+        except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
+            LOGGER.info("no TLS with %s: %s", session.address, error)
+            await trio.aclose_forcefully(stream)
+            return
+        finally:
+            self._handshakes -= 1
+        self._streams += 1
+        try:
+            await serve_stream(stream, session, self.plane, self.limits, self.connected)
+        except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
+            LOGGER.info("lost %s: %s", session.address, error)
+        finally:
+            self._streams -= 1
+            self.gone(session)
+
+
+def _write_address(address: tuple[str, int]) -> str:
+    """Write an address as the original does, from whose text the client's number is computed."""
+    host, port = address[0], address[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

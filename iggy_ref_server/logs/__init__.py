@@ -1,0 +1,137 @@
+"""Logging of the whole process: readable lines on the terminal and in rolling files.
+
+    with start_logging(config.system.logging, directory, environment, process="shard-0"):
+        ...
+
+Rooms use ``logging.getLogger(__name__)`` and know nothing of this. ``RUST_LOG`` decides what is
+wanted, else ``system.logging.level``. Each process starts its own logging, also one that was forked
+from a process that logs already; the files are shared.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from iggy_ref_server.config.log_filter import LogFilter, parse_log_filter
+from iggy_ref_server.logs.lines import LineFormatter
+from iggy_ref_server.logs.retention import LogLimits
+from iggy_ref_server.logs.rolling import LOG_NAME, RollingFile
+from iggy_ref_server.logs.writer import Line, LogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import TextIO
+
+    from iggy_ref_server.config import Logging
+
+__all__ = ["LOG_NAME", "LogLimits", "LogWriter", "RollingFile", "start_logging"]
+
+FILTER_VARIABLE: Final = "RUST_LOG"
+MICROSECONDS: Final = 1_000_000
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def start_logging(
+    settings: Logging,
+    directory: Path,
+    environment: Mapping[str, str],
+    *,
+    process: str,
+    terminal: TextIO | None = None,
+) -> Iterator[LogWriter]:
+    """Log from this process until the block ends.
+
+    Args:
+        settings: ``config.system.logging``.
+        directory: the data directory, which ``settings.path`` is relative to.
+        environment: may hold ``RUST_LOG``.
+        process: the name of this process in every line.
+        terminal: standard output by default.
+    """
+    complaints: list[str] = []
+    file = _open_file(settings, directory, complaints)
+    writer = LogWriter(
+        sys.stdout if terminal is None else terminal,
+        file,
+        sweep_interval_s=settings.rotation_check_interval_us / MICROSECONDS,
+    )
+    handler = _LineHandler(writer, process)
+    levels = _set_levels(_choose_filter(settings, environment, complaints))
+    logging.getLogger().addHandler(handler)
+    writer.start()
+    atexit.register(writer.stop)
+    for complaint in complaints:
+        logger.warning(complaint)
+    try:
+        yield writer
+    finally:
+        logging.getLogger().removeHandler(handler)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        atexit.unregister(writer.stop)
+        writer.stop()
+
+
+class _LineHandler(logging.Handler):
+    """Turns records into lines and hands them to the writer."""
+
+    def __init__(self, writer: LogWriter, process: str) -> None:
+        super().__init__()
+        self.setFormatter(LineFormatter(process))
+        self._writer = writer
+        self._process_id = os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # A forked child inherits this handler, but not the thread that would write the line.
+        if os.getpid() != self._process_id:
+            return
+        try:
+            self._writer.put(Line(record.levelno, self.format(record)))
+        except Exception:
+            self.handleError(record)
+
+
+def _open_file(settings: Logging, directory: Path, complaints: list[str]) -> RollingFile | None:
+    """Open the log file; a server that cannot still logs to the terminal."""
+    if not settings.file_enabled:
+        return None
+    limits = LogLimits(
+        file_size_bytes_max=settings.max_file_size_bytes,
+        total_size_bytes_max=settings.max_total_size_bytes,
+        retention_s=settings.retention_us / MICROSECONDS,
+    )
+    try:
+        return RollingFile(directory / settings.path, limits)
+    except OSError as refusal:
+        complaints.append(f"logs go to the terminal only, because of {refusal}")
+        return None
+
+
+def _choose_filter(
+    settings: Logging, environment: Mapping[str, str], complaints: list[str]
+) -> LogFilter:
+    """Take what the environment wants, if that can be understood, else what the settings say."""
+    wanted = environment.get(FILTER_VARIABLE)
+    if wanted:
+        try:
+            return parse_log_filter(wanted)
+        except ValueError as refusal:
+            complaints.append(f"{FILTER_VARIABLE} is ignored: {refusal}")
+    return parse_log_filter(settings.level)
+
+
+def _set_levels(wanted: LogFilter) -> dict[str, int]:
+    """Set the levels of loggers, and return what they were; the root's name is empty."""
+    before = {}
+    for name, level in {"": wanted.level, **wanted.parts}.items():
+        before[name] = logging.getLogger(name).level
+        logging.getLogger(name).setLevel(level)
+    return before

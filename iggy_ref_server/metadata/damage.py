@@ -1,0 +1,41 @@
+"""What stops the server because its metadata cannot be read, and what to do about it.
+
+These are for the person who runs the server, not for clients.
+"""
+
+from __future__ import annotations
+
+__all__ = ["MetadataDamaged", "MetadataError", "MetadataLocked"]
+
+
+class MetadataError(Exception):
+    """The metadata cannot be used as it is; the text says why and what to do.
+
+    Attributes:
+        path: the file that is to blame, relative to the data directory.
+        position: where in it, in bytes.
+        reason: what is wrong there.
+    """
+
+    advice = "restore the file from a backup"
+
+    def __init__(self, path: str, position: int, reason: str) -> None:
+        super().__init__(f"{path} at byte {position}: {reason}; {self.advice}")
+        self.path = path
+        self.position = position
+        self.reason = reason
+
+
+class MetadataDamaged(MetadataError):
+    """Bytes in the middle of a file are wrong, so what comes after them cannot be trusted."""
+
+    advice = (
+        "nothing was changed. `iggy-server check` lists the damage, `iggy-server repair` keeps a"
+        " copy and saves what can still be read; a backup may hold more"
+    )
+
+
+class MetadataLocked(MetadataError):
+    """The file was sealed with another key, or with one at all."""
+
+    advice = "set `system.encryption.enabled` and `system.encryption.key` as when it was written"

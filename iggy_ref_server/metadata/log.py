@@ -1,0 +1,127 @@
+"""The file to which every change is written, and brought to the disk, before it takes effect.
+
+Owns ``state/metadata.log``: its head, appending, cutting off a torn tail, starting over behind a
+snapshot. Knows nothing of what a change does.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.frame import HEAD_SIZE, check_head, file_head
+from iggy_ref_server.metadata.scan import scan_log
+from iggy_ref_server.storage.interface import DiskFull, StorageError
+
+if TYPE_CHECKING:
+    from iggy_ref_server.metadata.frame import Frame
+    from iggy_ref_server.storage.interface import File, Storage
+
+__all__ = ["LOG_MAGIC", "LOG_PATH", "MetadataLog"]
+
+logger = logging.getLogger("iggy_ref_server.metadata")
+
+LOG_PATH = "state/metadata.log"
+LOG_MAGIC = b"iggymeta"
+
+
+def _status(error: StorageError) -> StatusCode:
+    if isinstance(error, DiskFull):
+        return StatusCode.CANNOT_WRITE_TO_FILE
+    if error.action == "sync":
+        return StatusCode.CANNOT_SYNC_FILE
+    return StatusCode.CANNOT_APPEND_TO_FILE
+
+
+class MetadataLog:
+    """An open log.
+
+    Attributes:
+        entries_count: how many changes it holds.
+        size_bytes: where the next one goes.
+    """
+
+    def __init__(self, file: File, size_bytes: int, entries_count: int) -> None:
+        self._file = file
+        self._distrust = ""
+        self.size_bytes = size_bytes
+        self.entries_count = entries_count
+
+    @classmethod
+    async def open(
+        cls, storage: Storage, *, known_version: int = 0
+    ) -> tuple[MetadataLog, tuple[Frame, ...]]:
+        """Open the log, making one where there is none, and read all changes in it.
+
+        A torn tail is cut off.
+
+        Args:
+            storage: the data directory.
+            known_version: the last change that a snapshot holds.
+
+        Raises:
+            MetadataDamaged: a change in the middle is damaged.
+        """
+        data = await storage.read_file(LOG_PATH)
+        head = file_head(LOG_MAGIC)
+        if data is None or (len(data) < HEAD_SIZE and head.startswith(data)):
+            await storage.replace(LOG_PATH, head)
+            data = head
+        check_head(data, LOG_MAGIC, LOG_PATH)
+        scan = scan_log(data, LOG_PATH, known_version)
+        file = await storage.open(LOG_PATH)
+        if scan.torn_size:
+            logger.warning(
+                "%s: dropped the last %d bytes, a change that was never completed nor answered",
+                LOG_PATH,
+                scan.torn_size,
+            )
+            await file.truncate(scan.end)
+        # A killed server may have left changes that are written but not on the disk. From now on
+        # everybody sees them, so they must not get lost any more.
+        await file.sync()
+        return cls(file, scan.end, len(scan.frames)), scan.frames
+
+    async def append(self, frame: bytes) -> None:
+        """Write a change and bring it to the disk.
+
+        Raises:
+            ServerFault: it is not there; the log is as it was, or takes no more changes.
+        """
+        if self._distrust:
+            raise ServerFault(StatusCode.CANNOT_APPEND_TO_FILE, self._distrust)
+        try:
+            await self._file.write([frame], self.size_bytes, sync=True)
+        except StorageError as error:
+            logger.error("%s: a change was not written: %s", LOG_PATH, error)
+            await self._take_back()
+            raise ServerFault(_status(error), f"the change could not be saved: {error}") from error
+        self.size_bytes += len(frame)
+        self.entries_count += 1
+
+    async def _take_back(self) -> None:
+        try:
+            await self._file.truncate(self.size_bytes)
+            await self._file.sync()
+        except StorageError as error:
+            self._distrust = (
+                f"no changes are taken until the server is started again: {LOG_PATH} could not be"
+                f" cleaned after a failed write: {error}"
+            )
+            logger.critical("%s", self._distrust)
+
+    async def clear(self) -> None:
+        """Start over, because a snapshot holds all that is in here.
+
+        Raises:
+            StorageError: some or all of it may still be there, which does no harm.
+        """
+        try:
+            await self._file.truncate(HEAD_SIZE)
+            await self._file.sync()
+        finally:
+            if self._file.size() == HEAD_SIZE:
+                self.size_bytes = HEAD_SIZE
+                self.entries_count = 0

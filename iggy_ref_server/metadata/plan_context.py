@@ -1,0 +1,50 @@
+"""What a plan needs besides the state and the command: the time, who asks, the server's settings.
+
+Owns the defaults and limits of metadata. Knows nothing of where settings come from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iggy_protocol import NEVER_EXPIRES, UNLIMITED
+from iggy_ref_server.metadata.records import ROOT_USER_ID
+
+__all__ = [
+    "PARTITIONS_PER_TOPIC_MAX",
+    "STREAMS_MAX",
+    "TOPICS_PER_STREAM_MAX",
+    "MetadataSettings",
+    "PlanContext",
+]
+
+# What fits the packed number by which a partition finds its shard.
+STREAMS_MAX = 4096
+TOPICS_PER_STREAM_MAX = 4096
+PARTITIONS_PER_TOPIC_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataSettings:
+    """The server's settings that become part of the metadata, or limit it.
+
+    Attributes:
+        message_expiry_us: what a topic gets that asks for the server's default.
+        max_topic_size_bytes: the same for its size.
+        segment_size_bytes: no topic may be limited to less than this.
+        tokens_per_user_max: how many personal access tokens a user may hold, expired ones included.
+    """
+
+    message_expiry_us: int = NEVER_EXPIRES
+    max_topic_size_bytes: int = UNLIMITED
+    segment_size_bytes: int = 1 << 30
+    tokens_per_user_max: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanContext:
+    """When a command is planned, for whom, and under which settings."""
+
+    now_us: int
+    user_id: int = ROOT_USER_ID
+    settings: MetadataSettings = MetadataSettings()

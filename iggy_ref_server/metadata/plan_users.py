@@ -1,0 +1,180 @@
+"""Plans for users: a command, the present state and hashes give a change, or a fault.
+
+Owns the guards around root: it cannot be deleted, deactivated, or given other permissions. Pure:
+passwords are hashed and verified elsewhere. Fields of commands have passed
+``iggy_protocol.validate`` and the asking user's permissions are checked elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from iggy_protocol import GlobalPermissions, Permissions, StatusCode, UserStatus
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.changes import (
+    PasswordChanged,
+    PermissionsChanged,
+    UserCreated,
+    UserDeleted,
+    UserUpdated,
+)
+from iggy_ref_server.metadata.records import ROOT_USER_ID
+
+if TYPE_CHECKING:
+    from iggy_protocol import (
+        ChangePassword,
+        CreateUser,
+        DeleteUser,
+        UpdatePermissions,
+        UpdateUser,
+    )
+    from iggy_ref_server.metadata.plan_context import PlanContext
+    from iggy_ref_server.metadata.state import Metadata
+
+__all__ = [
+    "ROOT_PERMISSIONS",
+    "normalize_permissions",
+    "plan_change_password",
+    "plan_create_root",
+    "plan_create_user",
+    "plan_delete_user",
+    "plan_update_permissions",
+    "plan_update_user",
+]
+
+ROOT_PERMISSIONS = Permissions(
+    GlobalPermissions(
+        manage_servers=True,
+        read_servers=True,
+        manage_users=True,
+        read_users=True,
+        manage_streams=True,
+        read_streams=True,
+        manage_topics=True,
+        read_topics=True,
+        poll_messages=True,
+        send_messages=True,
+    )
+)
+
+
+def _taken(username: str) -> ServerFault:
+    return ServerFault(
+        StatusCode.USER_ALREADY_EXISTS, f"there is a user named {username!r} already"
+    )
+
+
+def normalize_permissions(permissions: Permissions | None) -> Permissions | None:
+    """Sort the entries by id; where one stands twice, the later counts."""
+    if permissions is None:
+        return None
+    streams = {
+        entry.stream_id: replace(
+            entry,
+            topics=tuple(
+                grant
+                for _, grant in sorted({grant.topic_id: grant for grant in entry.topics}.items())
+            ),
+        )
+        for entry in permissions.streams
+    }
+    return replace(permissions, streams=tuple(entry for _, entry in sorted(streams.items())))
+
+
+def plan_create_root(
+    metadata: Metadata, username: str, password_hash: str, context: PlanContext
+) -> UserCreated | None:
+    """Plan the first user, or nothing where there is one."""
+    if metadata.users.find(ROOT_USER_ID) is not None:
+        return None
+    return UserCreated(
+        id=ROOT_USER_ID,
+        incarnation=metadata.version + 1,
+        username=username,
+        password_hash=password_hash,
+        status=UserStatus.ACTIVE,
+        created_at_us=context.now_us,
+        permissions=ROOT_PERMISSIONS,
+    )
+
+
+def plan_create_user(
+    metadata: Metadata, command: CreateUser, context: PlanContext, *, password_hash: str
+) -> UserCreated:
+    """Plan a new user under the next free id."""
+    if command.username in metadata.users.id_by_name:
+        raise _taken(command.username)
+    return UserCreated(
+        id=metadata.users.next_id,
+        incarnation=metadata.version + 1,
+        username=command.username,
+        password_hash=password_hash,
+        status=command.status,
+        created_at_us=context.now_us,
+        permissions=normalize_permissions(command.permissions),
+    )
+
+
+def plan_update_user(metadata: Metadata, command: UpdateUser, context: PlanContext) -> UserUpdated:
+    """Plan another name or status for a user; deactivating one ends its sessions."""
+    user = metadata.require_user(command.user)
+    name = command.username
+    if name is not None and metadata.users.id_by_name.get(name, user.id) != user.id:
+        raise _taken(name)
+    deactivated = command.status is UserStatus.INACTIVE
+    if deactivated and user.is_root:
+        raise ServerFault(
+            StatusCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated"
+        )
+    return UserUpdated(
+        id=user.id,
+        username=name,
+        status=command.status,
+        incarnation=metadata.version + 1 if deactivated else None,
+    )
+
+
+def plan_delete_user(metadata: Metadata, command: DeleteUser, context: PlanContext) -> UserDeleted:
+    """Plan the end of a user, its tokens and its sessions."""
+    user = metadata.require_user(command.user)
+    if user.is_root:
+        raise ServerFault(StatusCode.CANNOT_DELETE_USER, "the root user cannot be deleted")
+    return UserDeleted(id=user.id)
+
+
+def plan_update_permissions(
+    metadata: Metadata, command: UpdatePermissions, context: PlanContext
+) -> PermissionsChanged:
+    """Plan other permissions for a user."""
+    user = metadata.require_user(command.user)
+    if user.is_root:
+        raise ServerFault(
+            StatusCode.CANNOT_CHANGE_PERMISSIONS, "the permissions of the root user are fixed"
+        )
+    return PermissionsChanged(
+        user_id=user.id, permissions=normalize_permissions(command.permissions)
+    )
+
+
+def plan_change_password(
+    metadata: Metadata,
+    command: ChangePassword,
+    context: PlanContext,
+    *,
+    verified_hash: str,
+    password_hash: str,
+) -> PasswordChanged:
+    """Plan another password for a user.
+
+    Args:
+        verified_hash: the stored hash that the current password was found to match; when it is no
+            longer the stored one, somebody else was faster.
+        password_hash: the hash of the new password.
+    """
+    user = metadata.require_user(command.user)
+    if user.password_hash != verified_hash:
+        raise ServerFault(
+            StatusCode.INVALID_CREDENTIALS, f"the password of user {user.id} has just changed"
+        )
+    return PasswordChanged(user_id=user.id, password_hash=password_hash)

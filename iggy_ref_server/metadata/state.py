@@ -1,0 +1,91 @@
+"""Everything that exists on the server, as one immutable value.
+
+Owns the look-ups and the faults for what is missing. A number is an id and a text is a name, even
+one made of digits; names are compared byte by byte. Knows nothing of logs, commands or time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from iggy_protocol import Identifier, StatusCode
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.catalog import Catalog
+from iggy_ref_server.metadata.records import (
+    GroupRecord,
+    StreamRecord,
+    TokenRecord,
+    TopicRecord,
+    UserRecord,
+)
+from iggy_ref_server.metadata.token_shelf import TokenShelf
+
+__all__ = ["Metadata"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What exists after a number of changes.
+
+    Attributes:
+        version: how many changes led here; the next one has the number ``version + 1``.
+    """
+
+    EMPTY: ClassVar[Metadata]
+
+    version: int = 0
+    streams: Catalog[StreamRecord] = field(default_factory=Catalog)
+    users: Catalog[UserRecord] = field(default_factory=Catalog)
+    tokens: TokenShelf = field(default_factory=TokenShelf)
+
+    def find_stream(self, stream: Identifier) -> StreamRecord | None:
+        """Look up a stream."""
+        return self.streams.find(stream)
+
+    def require_stream(self, stream: Identifier) -> StreamRecord:
+        """Look up a stream, or raise the fault that a client is told."""
+        found = self.streams.find(stream)
+        if found is None:
+            raise ServerFault(StatusCode.STREAM_ID_NOT_FOUND, f"there is no stream {stream!r}")
+        return found
+
+    def find_topic(self, stream: Identifier, topic: Identifier) -> TopicRecord | None:
+        """Look up a topic; it knows the id of its stream."""
+        parent = self.streams.find(stream)
+        return None if parent is None else parent.topics.find(topic)
+
+    def require_topic(self, stream: Identifier, topic: Identifier) -> TopicRecord:
+        """Look up a topic, or raise the fault that a client is told."""
+        return self.require_stream(stream).require_topic(topic)
+
+    def find_group(
+        self, stream: Identifier, topic: Identifier, group: Identifier
+    ) -> GroupRecord | None:
+        """Look up a consumer group."""
+        parent = self.find_topic(stream, topic)
+        return None if parent is None else parent.groups.find(group)
+
+    def require_group(
+        self, stream: Identifier, topic: Identifier, group: Identifier
+    ) -> GroupRecord:
+        """Look up a consumer group, or raise the fault that a client is told."""
+        return self.require_topic(stream, topic).require_group(group)
+
+    def find_user(self, user: Identifier) -> UserRecord | None:
+        """Look up a user."""
+        return self.users.find(user)
+
+    def require_user(self, user: Identifier) -> UserRecord:
+        """Look up a user, or raise the fault that a client is told."""
+        found = self.users.find(user)
+        if found is None:
+            raise ServerFault(StatusCode.RESOURCE_NOT_FOUND, f"there is no user {user!r}")
+        return found
+
+    def find_token(self, token_hash: str) -> TokenRecord | None:
+        """Look up a personal access token by its hash, expired or not."""
+        return self.tokens.by_hash.get(token_hash)
+
+
+Metadata.EMPTY = Metadata()

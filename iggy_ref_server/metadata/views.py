@@ -1,0 +1,262 @@
+"""The metadata as clients see it: replies made of records, counters and memberships.
+
+Counters come from whoever holds the partitions, memberships from the groups; both are asked for
+through functions that are passed in. Everything is sorted by ascending id. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from iggy_protocol import (
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerGroupMember,
+    Partition,
+    PersonalAccessTokenInfo,
+    Stream,
+    StreamDetails,
+    Topic,
+    TopicDetails,
+    User,
+    UserDetails,
+)
+
+if TYPE_CHECKING:
+    from iggy_ref_server.metadata.records import (
+        GroupRecord,
+        PartitionRecord,
+        StreamRecord,
+        TopicRecord,
+        UserRecord,
+    )
+    from iggy_ref_server.metadata.state import Metadata
+
+__all__ = [
+    "Members",
+    "PartitionCounters",
+    "PartitionStatistics",
+    "Statistics",
+    "Totals",
+    "no_members",
+    "no_statistics",
+    "view_group",
+    "view_group_details",
+    "view_groups",
+    "view_stream",
+    "view_stream_details",
+    "view_streams",
+    "view_tokens",
+    "view_topic_details",
+    "view_topics",
+    "view_totals",
+    "view_user_details",
+    "view_users",
+]
+
+D = TypeVar("D")
+
+
+class PartitionStatistics(Protocol):
+    """What a partition says of itself."""
+
+    @property
+    def segments_count(self) -> int:
+        """How many files its messages are in."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How much its messages take."""
+
+    @property
+    def messages_count(self) -> int:
+        """How many messages it holds."""
+
+    @property
+    def current_offset(self) -> int:
+        """The offset of the last message, 0 where there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCounters:
+    """Counters as plain numbers."""
+
+    segments_count: int = 0
+    size_bytes: int = 0
+    messages_count: int = 0
+    current_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How much there is of everything on the server."""
+
+    streams_count: int
+    topics_count: int
+    partitions_count: int
+    segments_count: int
+    messages_count: int
+    messages_size_bytes: int
+    consumer_groups_count: int
+
+
+# Asked with the ids of a stream, a topic and a partition, or of a stream, a topic and a group.
+Statistics = Callable[[int, int, int], PartitionStatistics | None]
+Members = Callable[[int, int, int], Sequence[ConsumerGroupMember]]
+
+_UNKNOWN = PartitionCounters()
+
+
+def no_statistics(stream_id: int, topic_id: int, partition_id: int) -> None:
+    """Know nothing of any partition, as in the answer to a creation."""
+
+
+def no_members(stream_id: int, topic_id: int, group_id: int) -> tuple[ConsumerGroupMember, ...]:
+    """Know of no member, as in the answer to a creation."""
+    return ()
+
+
+def _with_details(details: type[D], summary: Any, **more: Any) -> D:
+    known = {entry.name: getattr(summary, entry.name) for entry in fields(summary)}
+    return details(**known, **more)
+
+
+def _partition(topic: TopicRecord, partition: PartitionRecord, statistics: Statistics) -> Partition:
+    counters = statistics(topic.stream_id, topic.id, partition.id) or _UNKNOWN
+    return Partition(
+        id=partition.id,
+        created_at_us=partition.created_at_us,
+        segments_count=counters.segments_count,
+        current_offset=counters.current_offset,
+        size_bytes=counters.size_bytes,
+        messages_count=counters.messages_count,
+    )
+
+
+def _partitions(topic: TopicRecord, statistics: Statistics) -> tuple[Partition, ...]:
+    return tuple(_partition(topic, partition, statistics) for partition in topic.partitions)
+
+
+def _topic(topic: TopicRecord, partitions: Sequence[Partition]) -> Topic:
+    return Topic(
+        id=topic.id,
+        created_at_us=topic.created_at_us,
+        partitions_count=len(partitions),
+        message_expiry_us=topic.message_expiry_us,
+        compression=topic.compression,
+        max_topic_size_bytes=topic.max_size_bytes,
+        replication_factor=topic.replication_factor,
+        size_bytes=sum(partition.size_bytes for partition in partitions),
+        messages_count=sum(partition.messages_count for partition in partitions),
+        name=topic.name,
+    )
+
+
+def view_topics(stream: StreamRecord, statistics: Statistics) -> tuple[Topic, ...]:
+    """Show the topics of a stream."""
+    return tuple(_topic(topic, _partitions(topic, statistics)) for topic in stream.topics)
+
+
+def view_topic_details(topic: TopicRecord, statistics: Statistics) -> TopicDetails:
+    """Show a topic with its partitions."""
+    partitions = _partitions(topic, statistics)
+    return _with_details(TopicDetails, _topic(topic, partitions), partitions=partitions)
+
+
+def _stream(stream: StreamRecord, topics: Sequence[Topic]) -> Stream:
+    return Stream(
+        id=stream.id,
+        created_at_us=stream.created_at_us,
+        topics_count=len(topics),
+        size_bytes=sum(topic.size_bytes for topic in topics),
+        messages_count=sum(topic.messages_count for topic in topics),
+        name=stream.name,
+    )
+
+
+def view_stream(stream: StreamRecord, statistics: Statistics) -> Stream:
+    """Show a stream."""
+    return _stream(stream, view_topics(stream, statistics))
+
+
+def view_streams(metadata: Metadata, statistics: Statistics) -> tuple[Stream, ...]:
+    """Show all streams."""
+    return tuple(view_stream(stream, statistics) for stream in metadata.streams)
+
+
+def view_stream_details(stream: StreamRecord, statistics: Statistics) -> StreamDetails:
+    """Show a stream with its topics."""
+    topics = view_topics(stream, statistics)
+    return _with_details(StreamDetails, _stream(stream, topics), topics=topics)
+
+
+def view_totals(metadata: Metadata, statistics: Statistics) -> Totals:
+    """Count everything."""
+    topics = [topic for stream in metadata.streams.by_id.values() for topic in stream.topics]
+    partitions = [entry for topic in topics for entry in _partitions(topic, statistics)]
+    return Totals(
+        streams_count=len(metadata.streams),
+        topics_count=len(topics),
+        partitions_count=len(partitions),
+        segments_count=sum(partition.segments_count for partition in partitions),
+        messages_count=sum(partition.messages_count for partition in partitions),
+        messages_size_bytes=sum(partition.size_bytes for partition in partitions),
+        consumer_groups_count=sum(len(topic.groups) for topic in topics),
+    )
+
+
+def _group(topic: TopicRecord, group: GroupRecord, members_count: int) -> ConsumerGroup:
+    return ConsumerGroup(
+        id=group.id,
+        partitions_count=len(topic.partitions),
+        members_count=members_count,
+        name=group.name,
+    )
+
+
+def view_group(topic: TopicRecord, group: GroupRecord, members: Members) -> ConsumerGroup:
+    """Show a consumer group of a topic."""
+    return _group(topic, group, len(members(topic.stream_id, topic.id, group.id)))
+
+
+def view_groups(topic: TopicRecord, members: Members) -> tuple[ConsumerGroup, ...]:
+    """Show the consumer groups of a topic."""
+    return tuple(view_group(topic, group, members) for group in topic.groups)
+
+
+def view_group_details(
+    topic: TopicRecord, group: GroupRecord, members: Members
+) -> ConsumerGroupDetails:
+    """Show a consumer group with its members, in the order in which they are given."""
+    present = tuple(members(topic.stream_id, topic.id, group.id))
+    summary = _group(topic, group, len(present))
+    return _with_details(ConsumerGroupDetails, summary, members=present)
+
+
+def _user(user: UserRecord) -> User:
+    return User(
+        id=user.id,
+        created_at_us=user.created_at_us,
+        status=user.status,
+        username=user.username,
+    )
+
+
+def view_users(metadata: Metadata) -> tuple[User, ...]:
+    """Show all users."""
+    return tuple(_user(user) for user in metadata.users)
+
+
+def view_user_details(user: UserRecord) -> UserDetails:
+    """Show a user with its permissions."""
+    return _with_details(UserDetails, _user(user), permissions=user.permissions)
+
+
+def view_tokens(metadata: Metadata, user_id: int) -> tuple[PersonalAccessTokenInfo, ...]:
+    """Show the tokens of a user, expired ones included, in the order in which they were made."""
+    return tuple(
+        PersonalAccessTokenInfo(token.name, token.expires_at_us)
+        for token in metadata.tokens.of_user(user_id).values()
+    )

@@ -1,0 +1,31 @@
+"""Partitions: where messages are appended, polled, committed to and expired."""
+
+from __future__ import annotations
+
+from iggy_ref_server.partitions.commit import CommitGroup
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.partition import Partition, PartitionStatistics
+from iggy_ref_server.partitions.polls import Polled, PollRequest
+from iggy_ref_server.partitions.settings import (
+    AckLevel,
+    DeduplicationSettings,
+    IndexCache,
+    PartitionSettings,
+)
+from iggy_ref_server.segments.damage import CorruptPartition
+
+__all__ = [
+    "AckLevel",
+    "CommitGroup",
+    "CorruptPartition",
+    "DeduplicationSettings",
+    "IndexCache",
+    "OffsetKey",
+    "Partition",
+    "PartitionHealth",
+    "PartitionSettings",
+    "PartitionStatistics",
+    "PollRequest",
+    "Polled",
+]

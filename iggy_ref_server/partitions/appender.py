@@ -1,0 +1,237 @@
+"""Staging: a batch is deduplicated, sealed, given its place, its offsets and its time.
+
+Everything that is decided here is decided in the order of the calls: which offsets a batch gets,
+which segment it goes to, and whether that segment is full afterwards. Nothing waits. What is
+staged becomes visible when it is written, or at once under acknowledgement from memory.
+
+When a write fails, all that was staged and is not visible fails with it, and the next batch starts
+again behind the last visible message; so offsets have no holes, and a message that was dropped as
+a duplicate of another is never acknowledged unless the other one is stored.
+
+Owns the cursor. Writes no files.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from iggy_protocol import StatusCode, index_entries, stamp
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions.at_rest import seal_messages
+from iggy_ref_server.partitions.commit import DONE
+from iggy_ref_server.partitions.deduplication import Deduplicator
+from iggy_ref_server.partitions.journal import Journal
+from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.segments.segment import POSITION_MAX, Segment
+
+if TYPE_CHECKING:
+    from iggy_protocol import BatchShape
+    from iggy_ref_server.clock import Clock
+    from iggy_ref_server.partitions.chain import SegmentChain
+    from iggy_ref_server.partitions.commit import CommitGroup
+    from iggy_ref_server.partitions.journal import PendingWrite
+    from iggy_ref_server.partitions.reservation import Reservation
+    from iggy_ref_server.partitions.settings import PartitionSettings
+
+__all__ = ["JOURNAL_BYTES_MAX", "Appender"]
+
+ID_BYTES = 16
+
+# More than this is not acknowledged from memory: a producer that is faster than the disk waits.
+JOURNAL_BYTES_MAX = 64 << 20
+
+
+class Appender:
+    """The end of a partition at which messages are added.
+
+    Args:
+        clock: tells the time of each batch.
+        settings: of the partition.
+        chain: the segments.
+        reservation: which offsets may be acknowledged from memory.
+
+    Attributes:
+        journal: what is staged and not yet written.
+        next_offset: what the next message gets.
+        deduplicator: the window of ids, None when duplicates are not looked for.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: PartitionSettings,
+        chain: SegmentChain,
+        reservation: Reservation,
+    ) -> None:
+        self.journal = Journal()
+        self.deduplicator: Deduplicator | None = None
+        if settings.deduplication is not None:
+            self.deduplicator = Deduplicator(settings.deduplication)
+        self._clock = clock
+        self._settings = settings
+        self._chain = chain
+        self._reservation = reservation
+        self._acks_from_memory = settings.ack is AckLevel.MEMORY
+        self._is_changing = self.deduplicator is not None or settings.encryptor is not None
+        self._last_timestamp_us = max(
+            [segment.last_timestamp_us for segment in chain.segments], default=0
+        )
+        self.restart()
+
+    def restart(self) -> None:
+        """Continue behind the last visible message."""
+        self._segment = self._chain.last
+        self._position = self._segment.size_bytes
+        self.next_offset = self._segment.next_offset
+
+    def begin_anew(self) -> None:
+        """Forget everything; the chain has begun anew, and nothing is staged."""
+        assert not len(self.journal)
+        self._reservation.reset()
+        if self.deduplicator is not None:
+            self.deduplicator.clear()
+        self.restart()
+
+    def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
+        """Put a batch in the queue of writes.
+
+        Args:
+            body: an inspected SendMessages body; its messages are stamped in place where possible.
+            shape: what the inspection found.
+
+        Returns:
+            The group that tells when the batch is stored.
+
+        Raises:
+            ServerFault: the batch cannot be stored in any segment.
+        """
+        now_us = self._clock.now_us()
+        messages, count = body[shape.messages_at :], shape.messages_count
+        ids: tuple[int, ...] = ()
+        if self._is_changing:
+            messages, count, ids = self._change(messages, shape, now_us)
+            if not count:
+                return self.journal.newest_group or DONE
+        size = len(messages)
+        is_published = self._acks_from_memory and self._may_publish(count, size)
+        write = self._open_write(size, is_published=is_published)
+        messages = write.copy_in(messages, size) if is_published else writable(messages)
+        timestamp_us = self._last_timestamp_us = max(now_us, self._last_timestamp_us)
+        stamp(
+            messages,
+            base_offset=self.next_offset,
+            timestamp_us=timestamp_us,
+            random=os.urandom(ID_BYTES * shape.missing_ids),
+        )
+        entries = index_entries(
+            messages,
+            relative_offset=self.next_offset - self._segment.start_offset,
+            position=self._position,
+        )
+        persisted_bytes = write.position if self._acks_from_memory else self._position
+        self.next_offset += count
+        self._position += size
+        self.journal.grow(write, count, size, timestamp_us)
+        if is_published:
+            self._chain.append(write.segment)
+            self._chain.publish(entries, count, size, timestamp_us)
+            self._remember(ids, timestamp_us)
+        else:
+            write.buffers.append(messages)
+            write.entries += entries
+            write.ids += ids
+        if persisted_bytes >= self._settings.segment_size_bytes:
+            self._roll_after(write)
+        elif self._acks_from_memory:
+            self._close_if_due(write)
+        return write.group or DONE
+
+    def publish(self, write: PendingWrite) -> None:
+        """Show the messages of a write that has reached its file."""
+        self._chain.append(write.segment)
+        self._chain.publish(
+            write.entries, write.messages_count, write.size_bytes, write.timestamp_us
+        )
+        self._remember(write.ids, write.timestamp_us)
+        if write.next_segment is not None:
+            self._chain.append(write.next_segment)
+
+    def withdraw(self, fault: ServerFault) -> None:
+        """Take back everything that is not visible, and tell those who wait for it."""
+        withdrawn = self.journal.take_unpublished()
+        if self.deduplicator is not None:
+            self.deduplicator.withdraw()
+        self.restart()
+        for write in withdrawn:
+            write.release()
+            assert write.group is not None
+            write.group.finish(fault)
+
+    def _change(
+        self, messages: memoryview, shape: BatchShape, now_us: int
+    ) -> tuple[memoryview, int, tuple[int, ...]]:
+        """Drop duplicates and seal the rest; return it, its count and the ids it came with."""
+        count = shape.messages_count
+        ids: tuple[int, ...] = ()
+        if self.deduplicator is not None and shape.missing_ids < count:
+            messages, count, ids = self.deduplicator.admit(messages, count, now_us)
+        if self._settings.encryptor is not None and count:
+            messages = memoryview(seal_messages(messages, self._settings.encryptor))
+        return messages, count, ids
+
+    def _may_publish(self, count: int, size: int) -> bool:
+        """Tell whether a batch may be acknowledged before it is written."""
+        last = self.journal.last
+        return (
+            (last is None or last.is_published)
+            and self.next_offset + count <= self._reservation.ceiling
+            and self.journal.size_bytes + size <= JOURNAL_BYTES_MAX
+        )
+
+    def _open_write(self, size: int, *, is_published: bool) -> PendingWrite:
+        """Find the write that a batch of this size joins."""
+        if self._position + size > POSITION_MAX:
+            self._roll_early(size)
+        last = self.journal.last
+        if last is None or last.is_closed or last.is_published is not is_published:
+            return self.journal.begin(self._segment, self._position, is_published=is_published)
+        return last
+
+    def _roll_early(self, size: int) -> None:
+        """Begin a new segment before a batch that the current one cannot hold."""
+        if size > POSITION_MAX:
+            raise ServerFault(
+                StatusCode.INVALID_MESSAGES_SIZE, f"{size} bytes do not fit into one segment"
+            )
+        self.journal.close_last()
+        self._begin_segment()
+
+    def _begin_segment(self) -> Segment:
+        self._segment = Segment(self._segment.directory, self.next_offset)
+        self._position = 0
+        return self._segment
+
+    def _roll_after(self, write: PendingWrite) -> None:
+        """Begin a new segment behind a batch that found the current one full."""
+        write.next_segment = self._begin_segment()
+        write.is_closed = True
+        if write.is_published:
+            self._chain.append(self._segment)
+
+    def _close_if_due(self, write: PendingWrite) -> None:
+        """Close a write that is large enough, or that somebody waits for."""
+        write.is_closed = (
+            not write.is_published
+            or write.messages_count >= self._settings.messages_required_to_save
+            or write.size_bytes >= self._settings.bytes_required_to_save
+        )
+
+    def _remember(self, ids: list[int] | tuple[int, ...], timestamp_us: int) -> None:
+        if self.deduplicator is not None and ids:
+            self.deduplicator.confirm(ids, timestamp_us)
+
+
+def writable(messages: memoryview) -> memoryview:
+    """Return the messages themselves if they can be stamped in place, else a copy."""
+    return memoryview(bytearray(messages)) if messages.readonly else messages

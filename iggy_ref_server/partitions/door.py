@@ -1,0 +1,112 @@
+"""The door of a partition, whichever shard it lives on.
+
+Handlers and the data plane ask a ``PartitionDoor``; behind it is either the partition itself, as
+here, or the way to the shard that has it.
+
+Owns what can be asked. Which partition a request means is decided before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_protocol import BatchShape
+    from iggy_ref_server.partitions.offsets import OffsetKey
+    from iggy_ref_server.partitions.partition import Partition
+    from iggy_ref_server.partitions.polls import Polled, PollRequest
+    from iggy_ref_server.pending import Pending
+
+__all__ = ["LocalDoor", "PartitionDoor", "Progress"]
+
+
+class Progress(NamedTuple):
+    """How far a partition goes, and how far a consumer has come in it."""
+
+    current_offset: int
+    stored_offset: int | None
+
+
+class PartitionDoor(Protocol):
+    """What can be asked of a partition."""
+
+    def stage(self, body: memoryview, shape: BatchShape) -> Pending:
+        """Take an inspected SendMessages body; nothing is promised before it is done.
+
+        Raises:
+            ServerFault: the partition takes no messages.
+        """
+
+    def poll_now(self, request: PollRequest, *, auto_commit: bool) -> Polled | None:
+        """Read without waiting; None if that is not possible."""
+
+    async def poll(self, request: PollRequest, *, auto_commit: bool) -> Polled:
+        """Read messages, and store the offset of the last one if asked."""
+
+    async def progress(self, key: OffsetKey) -> Progress:
+        """Return the stored offset of a consumer."""
+
+    async def store_offset(self, key: OffsetKey, offset: int) -> None:
+        """Store the offset of a consumer."""
+
+    async def delete_offset(self, key: OffsetKey) -> None:
+        """Forget the offset of a consumer."""
+
+    async def flush(self, *, fsync: bool) -> None:
+        """Write what is only in memory, and sync it if asked."""
+
+    async def delete_segments(self, count: int) -> None:
+        """Delete the oldest closed segments."""
+
+
+class LocalDoor:
+    """A partition of this shard.
+
+    Args:
+        partition: the partition.
+        touched: told that something was staged, so that it is committed soon.
+    """
+
+    __slots__ = ("_partition", "_touched")
+
+    def __init__(self, partition: Partition, touched: Callable[[Partition], None]) -> None:
+        self._partition = partition
+        self._touched = touched
+
+    def stage(self, body: memoryview, shape: BatchShape) -> Pending:
+        pending = self._partition.stage(body, shape)
+        self._touched(self._partition)
+        return pending
+
+    def poll_now(self, request: PollRequest, *, auto_commit: bool) -> Polled | None:
+        polled = self._partition.poll_now(request)
+        if polled is None or not auto_commit or polled.last_offset is None:
+            return polled
+        assert request.consumer is not None
+        stored = self._partition.store_offset_now(request.consumer, polled.last_offset)
+        return polled if stored else None
+
+    async def poll(self, request: PollRequest, *, auto_commit: bool) -> Polled:
+        polled = await self._partition.poll(request)
+        if auto_commit and polled.last_offset is not None:
+            assert request.consumer is not None
+            await self._partition.store_offset(request.consumer, polled.last_offset)
+        return polled
+
+    async def progress(self, key: OffsetKey) -> Progress:
+        current = self._partition.statistics().current_offset
+        return Progress(current, self._partition.stored_offset(key))
+
+    async def store_offset(self, key: OffsetKey, offset: int) -> None:
+        await self._partition.store_offset(key, offset)
+
+    async def delete_offset(self, key: OffsetKey) -> None:
+        await self._partition.delete_offset(key)
+
+    async def flush(self, *, fsync: bool) -> None:
+        await self._partition.flush(fsync=fsync)
+
+    async def delete_segments(self, count: int) -> None:
+        await self._partition.delete_segments(count)

@@ -1,0 +1,77 @@
+"""How a partition is, and why.
+
+Owns the state and the words in which it is refused. Changes no data.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.faults import ServerFault
+
+__all__ = ["Health", "PartitionHealth"]
+
+_logger = logging.getLogger(__name__)
+
+
+class PartitionHealth(Enum):
+    """What a partition can do."""
+
+    OK = "ok"
+    READ_ONLY = "read_only"
+    QUARANTINED = "quarantined"
+
+
+class Health:
+    """The health of one partition.
+
+    Args:
+        path: the partition's directory.
+
+    Attributes:
+        state: what it can do.
+        reason: why it cannot do more; empty when all is well.
+    """
+
+    __slots__ = ("_path", "reason", "state")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self.state = PartitionHealth.OK
+        self.reason = ""
+
+    def worsen(self, state: PartitionHealth, reason: str) -> None:
+        """Serve less from here on."""
+        if self.state is not PartitionHealth.QUARANTINED:
+            self.state, self.reason = state, reason
+            _logger.error("partition %s is %s: %s", self._path, state.value, reason)
+
+    def restore(self) -> None:
+        """Serve everything again."""
+        self.state, self.reason = PartitionHealth.OK, ""
+
+    def check_writable(self) -> None:
+        """Refuse a change.
+
+        Raises:
+            ServerFault: the partition takes none.
+        """
+        if self.state is not PartitionHealth.OK:
+            raise ServerFault(
+                StatusCode.CANNOT_APPEND_MESSAGE,
+                f"partition {self._path} is {self.state.value}: {self.reason}",
+            )
+
+    def check_readable(self) -> None:
+        """Refuse to read.
+
+        Raises:
+            ServerFault: what could be read is not to be trusted.
+        """
+        if self.state is PartitionHealth.QUARANTINED:
+            raise ServerFault(
+                StatusCode.CANNOT_READ_PARTITIONS,
+                f"partition {self._path} is quarantined: {self.reason}",
+            )

@@ -1,0 +1,228 @@
+"""Stored offsets: one small file for each consumer and each group that reads a partition.
+
+    offsets/consumers/<id>      8 bytes, the offset of the last message that was processed
+    offsets/groups/<id>
+
+A file is made whole and then changed in place, eight bytes at once. An offset never reaches its
+file before the message it speaks of: what refers to a message in memory is kept back until that is
+written. A file that makes no sense is passed over with a warning, and the others count.
+
+Owns the files and what they say. Knows nothing of messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+
+from iggy_protocol import ConsumerKind
+
+if TYPE_CHECKING:
+    from iggy_ref_server.storage.interface import Entry, File, Storage
+
+__all__ = ["OffsetKey", "OffsetTable"]
+
+_logger = logging.getLogger(__name__)
+
+OFFSET = Struct("<Q")
+ID_MAX = 2**32 - 1
+FOLDERS = {ConsumerKind.SINGLE: "consumers", ConsumerKind.GROUP: "groups"}
+
+# Consumers come and go; those that commit often stay among these.
+FILES_OPEN_MAX = 16
+
+
+class OffsetKey(NamedTuple):
+    """Whose offset it is: a consumer's or a group's."""
+
+    kind: ConsumerKind
+    id: int
+
+
+class OffsetTable:
+    """The stored offsets of one partition.
+
+    Args:
+        storage: where the files lie.
+        directory: the partition's directory.
+        syncs: whether a store is done only when the disk has it.
+
+    Attributes:
+        lock: held by whoever changes the files in a way that may wait.
+    """
+
+    def __init__(self, storage: Storage, directory: str, *, syncs: bool) -> None:
+        self._storage = storage
+        self._directory = f"{directory}/offsets"
+        self._syncs = syncs
+        self._offsets: dict[OffsetKey, int] = {}
+        self._present: set[OffsetKey] = set()
+        self._kept_back: set[OffsetKey] = set()
+        self._files: dict[OffsetKey, File] = {}  # least recently written first
+        self._life = 0
+        self.lock = trio.Lock()
+
+    async def make_directories(self) -> None:
+        """Make the folders.
+
+        Raises:
+            StorageError: they cannot be made.
+        """
+        for folder in FOLDERS.values():
+            await self._storage.make_directories(f"{self._directory}/{folder}")
+
+    async def load(self, last_offset: int | None) -> None:
+        """Read all files.
+
+        Args:
+            last_offset: the partition's highest offset; what lies beyond is taken as this one, and
+                as nothing where no message was ever stored.
+
+        Raises:
+            StorageError: a folder or file cannot be read.
+        """
+        for kind, folder in FOLDERS.items():
+            for entry in await self._storage.entries(f"{self._directory}/{folder}"):
+                offset = await self._read(f"{self._directory}/{folder}", entry)
+                if offset is not None and last_offset is not None:
+                    key = OffsetKey(kind, int(entry.name))
+                    self._offsets[key] = min(offset, last_offset)
+                    self._present.add(key)
+
+    async def _read(self, folder: str, entry: Entry) -> int | None:
+        path = f"{folder}/{entry.name}"
+        is_number = entry.name.isascii() and entry.name.isdigit()
+        if entry.is_directory or not is_number or str(int(entry.name)) != entry.name:
+            _logger.warning("passed over %s: its name is not the id of a consumer", path)
+            return None
+        if int(entry.name) > ID_MAX or entry.size_bytes != OFFSET.size:
+            _logger.warning("passed over %s: it is not the offset of a consumer", path)
+            return None
+        content = await self._storage.read_file(path)
+        return OFFSET.unpack(content)[0] if content is not None else None
+
+    def get(self, key: OffsetKey) -> int | None:
+        """Return a stored offset, None when there is none."""
+        return self._offsets.get(key)
+
+    def group_ids(self) -> list[int]:
+        """List the groups that have an offset."""
+        return [key.id for key in self._offsets if key.kind is ConsumerKind.GROUP]
+
+    def lowest(self) -> int | None:
+        """Return the smallest stored offset, None when there is none."""
+        return min(self._offsets.values(), default=None)
+
+    def store_now(self, key: OffsetKey, offset: int, *, is_written: bool) -> bool:
+        """Store an offset without waiting; False when ``store`` shall be awaited.
+
+        Args:
+            key: whose it is.
+            offset: what to store.
+            is_written: whether the message it speaks of is in its file.
+
+        Raises:
+            StorageError: the old one stays.
+        """
+        if self.lock.locked():
+            return False
+        if is_written:
+            file = self._files.get(key)
+            if file is None or self._syncs or not file.write_now([OFFSET.pack(offset)], 0):
+                return False
+        self._set(key, offset, is_written=is_written)
+        return True
+
+    async def store(self, key: OffsetKey, offset: int, *, is_written: bool) -> None:
+        """Store an offset.
+
+        Args:
+            key: whose it is.
+            offset: what to store.
+            is_written: whether the message it speaks of is in its file.
+
+        Raises:
+            StorageError: the old one stays.
+        """
+        life = self._life
+        async with self.lock:
+            if life != self._life:
+                return  # the message is gone, and with it all offsets of that time
+            if is_written:
+                await self._write(key, offset)
+            self._set(key, offset, is_written=is_written)
+
+    async def save_kept_back(self, next_written: int) -> None:
+        """Write the offsets that were kept back and whose messages are written by now.
+
+        Args:
+            next_written: the offset behind the last written message.
+
+        Raises:
+            StorageError: some of them are still kept back.
+        """
+        if not self._kept_back:
+            return
+        async with self.lock:
+            for key in sorted(self._kept_back):
+                offset = self._offsets[key]
+                if offset < next_written:
+                    await self._write(key, offset)
+                    self._set(key, offset, is_written=True)
+
+    async def delete(self, key: OffsetKey) -> bool:
+        """Delete a stored offset; tell whether there was one.
+
+        Raises:
+            StorageError: the offset stays.
+        """
+        async with self.lock:
+            if key not in self._offsets:
+                return False
+            if key in self._present:
+                with trio.CancelScope(shield=True):
+                    await self._storage.remove(self._path(key))
+                    await self._storage.sync_directory(f"{self._directory}/{FOLDERS[key.kind]}")
+            del self._offsets[key]
+            self._present.discard(key)
+            self._kept_back.discard(key)
+            self._files.pop(key, None)
+            return True
+
+    def clear(self) -> None:
+        """Forget all offsets; the lock is held, and the files are somebody else's to remove."""
+        self._life += 1
+        self._offsets.clear()
+        self._present.clear()
+        self._kept_back.clear()
+        self._files.clear()
+
+    async def _write(self, key: OffsetKey, offset: int) -> None:
+        """Write an offset to its file, which may have to be made."""
+        with trio.CancelScope(shield=True):
+            self._files[key] = await self._write_file(key, OFFSET.pack(offset))
+        while len(self._files) > FILES_OPEN_MAX:
+            del self._files[next(iter(self._files))]
+
+    async def _write_file(self, key: OffsetKey, content: bytes) -> File:
+        path = self._path(key)
+        if key not in self._present:
+            await self._storage.replace(path, content)
+            self._present.add(key)
+            return await self._storage.open(path)
+        file = self._files.pop(key, None) or await self._storage.open(path)
+        await file.write([content], 0, sync=self._syncs)
+        return file
+
+    def _set(self, key: OffsetKey, offset: int, *, is_written: bool) -> None:
+        self._offsets[key] = offset
+        if is_written:
+            self._kept_back.discard(key)
+        else:
+            self._kept_back.add(key)
+
+    def _path(self, key: OffsetKey) -> str:
+        return f"{self._directory}/{FOLDERS[key.kind]}/{key.id}"

@@ -1,0 +1,186 @@
+"""Find the segments of a partition after a start, and mend what the last one left undone.
+
+What is on disk decides: segments are put in order, checked against each other, and mended where a
+crash explains what is wrong (``segments.recovery``). Anything else is for a person to look at.
+
+Owns the order of these steps. Serves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING
+
+from iggy_protocol import MessageBatch
+from iggy_ref_server.partitions.chain import SegmentChain
+from iggy_ref_server.partitions.incarnation import read_incarnation, wipe, write_incarnation
+from iggy_ref_server.partitions.reservation import Reservation
+from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments.names import read_listing
+from iggy_ref_server.segments.recovery import mend_segment, verify_segment
+from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.segments.walk import LogWalk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iggy_ref_server.partitions.deduplication import Deduplicator
+    from iggy_ref_server.partitions.reader import Reader
+    from iggy_ref_server.segments.open_files import OpenFiles
+    from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["belongs_to", "find_segments", "make_empty", "remember_ids"]
+
+_logger = logging.getLogger(__name__)
+
+
+async def belongs_to(storage: Storage, directory: str, incarnation: int) -> bool:
+    """Tell whether the files in a directory are of this life of the partition.
+
+    Raises:
+        CorruptPartition: nobody can tell.
+        StorageError: a file cannot be read.
+    """
+    found = await read_incarnation(storage, directory)
+    if found is None:
+        raise CorruptPartition(directory, "the file `incarnation` does not hold a number")
+    return found == incarnation
+
+
+async def make_empty(
+    storage: Storage, directory: str, incarnation: int
+) -> tuple[SegmentChain, Reservation]:
+    """Begin a life of the partition: remove what is there and make one empty segment.
+
+    Raises:
+        StorageError: a file or directory cannot be changed.
+    """
+    await storage.make_directories(directory)
+    await wipe(storage, directory)
+    segment = Segment(directory, 0)
+    await segment.create(storage)
+    await write_incarnation(storage, directory, incarnation)
+    return SegmentChain([segment]), Reservation(storage, directory)
+
+
+async def find_segments(
+    storage: Storage, directory: str, *, is_imported: bool, validate_checksums: bool
+) -> tuple[SegmentChain, Reservation]:
+    """Find and mend the segments of a partition; the last one is open.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        is_imported: whether a real server wrote them, long ago.
+        validate_checksums: whether to check every message.
+
+    Raises:
+        CorruptPartition: messages are damaged or missing in the middle.
+        StorageError: a file cannot be read or changed.
+    """
+    listing = read_listing(await storage.entries(directory))
+    for name in listing.orphans:
+        _logger.warning("removed %s/%s: there is no log beside it", directory, name)
+        await storage.remove(f"{directory}/{name}")
+    reservation = await Reservation.load(storage, directory)
+    if is_imported and reservation.is_missing and listing.segments:
+        await reservation.note_synced(listing.segments[-1].start_offset)
+    segments = []
+    for files, following in zip_longest(listing.segments, listing.segments[1:]):
+        segment = await mend_segment(
+            storage,
+            directory,
+            files,
+            next_start=None if following is None else following.start_offset,
+            may_be_torn=following is None or not reservation.is_synced(files.start_offset),
+        )
+        segments.append(segment)
+    await check_row(directory, segments, reservation)
+    if validate_checksums:
+        for segment in segments:
+            await verify_segment(storage, segment)
+    await continue_row(storage, directory, segments, reservation)
+    for segment in segments[:-1]:
+        segment.is_sealed = True
+    await segments[-1].open(storage)
+    return SegmentChain(segments), reservation
+
+
+async def check_row(directory: str, segments: Sequence[Segment], reservation: Reservation) -> None:
+    """Refuse segments that overlap or leave out messages for no known reason."""
+    for segment, following in pairwise(segments):
+        end, start = segment.next_offset, following.start_offset
+        if end > start:
+            reason = (
+                f"segment {segment.start_offset} reaches to offset {end - 1}, into the next one"
+            )
+            raise CorruptPartition(directory, reason)
+        if end == start or reservation.explains(end, start):
+            continue
+        if reservation.is_synced(segment.start_offset):
+            raise CorruptPartition(directory, f"the messages {end} to {start - 1} are missing")
+        _logger.error(
+            "%s: the messages %d to %d are lost, they were not on the disk yet",
+            directory,
+            end,
+            start - 1,
+        )
+        await reservation.note_gaps([(end, start)])
+
+
+async def continue_row(
+    storage: Storage, directory: str, segments: list[Segment], reservation: Reservation
+) -> None:
+    """Make sure that there is a segment for the next message, behind all offsets ever given."""
+    next_offset = segments[-1].next_offset if segments else 0
+    resumed = await reservation.resume(next_offset)
+    if segments and resumed == next_offset:
+        return
+    if resumed > next_offset:
+        _logger.warning(
+            "%s: the offsets %d to %d are skipped, they may have been acknowledged from memory",
+            directory,
+            next_offset,
+            resumed - 1,
+        )
+    following = Segment(directory, resumed)
+    await following.create(storage)
+    if segments and not segments[-1].messages_count:
+        await segments.pop().remove(storage)
+    segments.append(following)
+
+
+async def remember_ids(
+    deduplicator: Deduplicator, chain: SegmentChain, files: OpenFiles, reader: Reader, now_us: int
+) -> None:
+    """Fill the window of ids from the newest messages.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    start = await first_to_remember(deduplicator, chain, reader, now_us)
+    for segment in chain.segments:
+        skip = max(start - segment.start_offset, 0)
+        if skip >= segment.messages_count:
+            continue
+        await files.open(segment)
+        assert segment.log is not None
+        position = (await segment.index.entry(skip - 1)).end_position if skip else 0
+        walk = LogWalk(segment.log, position, segment.start_offset + skip, segment.written_bytes)
+        while (stretch := await walk.next()) is not None:
+            for view in MessageBatch(stretch.messages):
+                deduplicator.confirm((view.id,), view.timestamp_us)
+
+
+async def first_to_remember(
+    deduplicator: Deduplicator, chain: SegmentChain, reader: Reader, now_us: int
+) -> int:
+    """Find the oldest message whose id is still in the window."""
+    settings = deduplicator.settings
+    start = chain.oldest_offset
+    if settings.entries_max:
+        start = max(start, chain.last.next_offset - settings.entries_max)
+    if settings.expiry_us:
+        start = max(start, await reader.find_offset(now_us - settings.expiry_us + 1))
+    return start

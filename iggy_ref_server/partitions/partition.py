@@ -1,0 +1,481 @@
+"""A partition: an endless row of messages, appended at one end and read anywhere.
+
+One task loop owns a partition. The verbs that end in ``_now``, and ``stage``, never wait; they say
+when something has to be awaited instead. What is staged since the last commit is written with one
+write:
+
+    group = partition.stage(body, shape)           # once for each batch that is there
+    if not partition.commit_now():                 # once for all of them
+        await partition.commit()                   # in a task of its own
+    group.add_done_callback(acknowledge)
+
+Owns the composition of its room: staging in ``appender``, files in ``writer``, polls in ``reader``,
+stored offsets in ``offsets``. Knows nothing of streams, topics, permissions and connections.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import ConsumerKind, StatusCode
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions.appender import Appender
+from iggy_ref_server.partitions.chain import SegmentChain
+from iggy_ref_server.partitions.health import Health, PartitionHealth
+from iggy_ref_server.partitions.incarnation import IMPORTED
+from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
+from iggy_ref_server.partitions.opening import (
+    belongs_to,
+    find_segments,
+    make_empty,
+    remember_ids,
+)
+from iggy_ref_server.partitions.reader import Reader
+from iggy_ref_server.partitions.removal import Removal
+from iggy_ref_server.partitions.reservation import Reservation
+from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.writer import Writer
+from iggy_ref_server.segments.damage import CorruptPartition, IndexDamaged
+from iggy_ref_server.segments.open_files import OpenFiles
+from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from iggy_protocol import BatchShape
+    from iggy_ref_server.clock import Clock
+    from iggy_ref_server.partitions.commit import CommitGroup
+    from iggy_ref_server.partitions.deduplication import Deduplicator
+    from iggy_ref_server.partitions.polls import Polled, PollRequest
+    from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["Partition", "PartitionStatistics"]
+
+_logger = logging.getLogger(__name__)
+
+
+class PartitionStatistics(NamedTuple):
+    """A partition in numbers.
+
+    Attributes:
+        segments_count: how many segments there are.
+        size_bytes: bytes of all messages.
+        messages_count: how many messages are kept.
+        current_offset: the highest offset, 0 while the partition is empty.
+        oldest_sealed_timestamp_us: time of the first message of the oldest segment that may be
+            dropped, None when there is no such segment.
+    """
+
+    segments_count: int
+    size_bytes: int
+    messages_count: int
+    current_offset: int
+    oldest_sealed_timestamp_us: int | None
+
+
+class Partition:
+    """One partition; made by ``create``, ``open`` or ``quarantined``."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        clock: Clock,
+        settings: PartitionSettings,
+        path: str,
+        chain: SegmentChain,
+        reservation: Reservation,
+    ) -> None:
+        self._storage = storage
+        self._clock = clock
+        self._path = path
+        self._chain = chain
+        self._reservation = reservation
+        self._health = Health(path)
+        self._files = OpenFiles(storage)
+        self._appender = Appender(clock, settings, chain, reservation)
+        self._writer = Writer(
+            storage, self._files, settings, chain, self._appender, reservation, self._health
+        )
+        self._reader = Reader(
+            self._files,
+            settings,
+            chain,
+            self._appender.journal,
+            self._health,
+            self._writer.lock,
+        )
+        self._offsets = OffsetTable(storage, path, syncs=settings.ack is AckLevel.FSYNC)
+        self._removal = Removal(
+            storage, path, chain, self._appender, self._writer, self._offsets, self._health
+        )
+        self._is_closed = False
+
+    # ---- beginning and end
+
+    @classmethod
+    async def create(
+        cls,
+        storage: Storage,
+        clock: Clock,
+        settings: PartitionSettings,
+        path: str,
+        *,
+        incarnation: int,
+    ) -> Partition:
+        """Make an empty partition, whatever was there before.
+
+        Args:
+            storage: the data directory.
+            clock: tells the time of messages.
+            settings: how to store them.
+            path: the partition's directory.
+            incarnation: the number of this life of the partition, from the metadata.
+
+        Raises:
+            StorageError: the files cannot be made.
+        """
+        chain, reservation = await make_empty(storage, path, incarnation)
+        return await cls(storage, clock, settings, path, chain, reservation)._started()
+
+    @classmethod
+    async def open(
+        cls,
+        storage: Storage,
+        clock: Clock,
+        settings: PartitionSettings,
+        path: str,
+        *,
+        incarnation: int,
+    ) -> Partition:
+        """Open a partition and mend what a crash may have done to it.
+
+        Args:
+            storage: the data directory.
+            clock: tells the time of messages.
+            settings: how to store them.
+            path: the partition's directory.
+            incarnation: the number of this life of the partition; files of another are wiped.
+
+        Raises:
+            CorruptPartition: messages are damaged or missing in the middle; nothing was changed.
+            StorageError: a file cannot be read or changed.
+        """
+        if not await belongs_to(storage, path, incarnation):
+            return await cls.create(storage, clock, settings, path, incarnation=incarnation)
+        await storage.make_directories(path)
+        chain, reservation = await find_segments(
+            storage,
+            path,
+            is_imported=incarnation == IMPORTED,
+            validate_checksums=settings.validate_checksums,
+        )
+        return await cls(storage, clock, settings, path, chain, reservation)._started()
+
+    @classmethod
+    def quarantined(
+        cls, storage: Storage, clock: Clock, settings: PartitionSettings, path: str, *, reason: str
+    ) -> Partition:
+        """Stand for a partition that could not be opened: it refuses all and touches nothing."""
+        chain = SegmentChain([Segment(path, 0)])
+        partition = cls(storage, clock, settings, path, chain, Reservation(storage, path))
+        partition._health.worsen(PartitionHealth.QUARANTINED, reason)
+        return partition
+
+    async def _started(self) -> Partition:
+        await self._offsets.make_directories()
+        await self._offsets.load(self._chain.last_offset)
+        if self._appender.deduplicator is not None:
+            await self._remember_ids(self._appender.deduplicator)
+        async with self._writer.lock:
+            await self._writer.write_due()
+        return self
+
+    async def _remember_ids(self, deduplicator: Deduplicator) -> None:
+        for _ in self._chain.segments:
+            try:
+                await remember_ids(
+                    deduplicator, self._chain, self._files, self._reader, self._clock.now_us()
+                )
+                return
+            except IndexDamaged as damage:
+                await self._mend_index(damage)
+
+    async def _mend_index(self, damage: IndexDamaged) -> None:
+        try:
+            await self._reader.mend_index(damage)
+        except ServerFault as fault:
+            raise CorruptPartition(self._path, fault.message) from fault
+
+    async def aclose(self) -> None:
+        """Write and sync everything, and let go of the files; problems are logged."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.health is PartitionHealth.OK:
+            try:
+                await self.flush(fsync=True)
+                await self._reservation.settle(self._appender.next_offset)
+            except (ServerFault, StorageError) as error:
+                _logger.error("partition %s could not be closed in order: %s", self._path, error)
+        for segment in self._chain.segments:
+            segment.close()
+
+    @property
+    def health(self) -> PartitionHealth:
+        """What the partition can do."""
+        return self._health.state
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot do more; empty when all is well."""
+        return self._health.reason
+
+    # ---- append
+
+    def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
+        """Take a batch of messages; ``commit_now`` or ``commit`` will write it.
+
+        Args:
+            body: a whole inspected SendMessages body. Its messages are stamped in place if it is
+                writable, and it stays in use until the group is done.
+            shape: what the inspection found.
+
+        Returns:
+            The group that tells when the batch is stored, or why not.
+
+        Raises:
+            ServerFault: the partition takes no messages.
+        """
+        self._health.check_writable()
+        if self._is_closed:
+            raise ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"{self._path} is closed")
+        if self._writer.fault is not None:
+            # Acknowledged messages wait in memory for room on the disk: first things first.
+            self._writer.commit_now()
+            if self._writer.fault is not None:
+                raise ServerFault(self._writer.fault.status, self._writer.fault.message)
+        return self._appender.stage(body, shape)
+
+    def commit_now(self) -> bool:
+        """Write everything that is staged at once, if that can be done without waiting.
+
+        Returns:
+            True when all groups are done, well or not. False when ``commit`` must be awaited.
+        """
+        return self._writer.commit_now()
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether a task is in ``commit`` already, so that no other is needed."""
+        return self._writer.is_committing
+
+    async def commit(self) -> None:
+        """Bring all groups to their end; returns at once when another task is doing so.
+
+        What goes wrong is told to the groups, and never raised.
+        """
+        await self._writer.commit()
+        try:
+            await self._save_kept_back()
+        except ServerFault as fault:
+            _logger.warning("stored offsets of %s are written later: %s", self._path, fault)
+
+    # ---- polls
+
+    def poll_now(self, request: PollRequest) -> Polled | None:
+        """Read messages without waiting; None when ``poll`` must be awaited.
+
+        Raises:
+            ServerFault: the partition cannot be read, or a message not be decrypted.
+        """
+        self._health.check_readable()
+        return self._reader.poll_now(request, self._stored(request))
+
+    async def poll(self, request: PollRequest) -> Polled:
+        """Read messages.
+
+        Raises:
+            ServerFault: the partition cannot be read, or a message not be decrypted.
+        """
+        self._health.check_readable()
+        return await self._reader.poll(request, self._stored(request))
+
+    def _stored(self, request: PollRequest) -> int | None:
+        return None if request.consumer is None else self._offsets.get(request.consumer)
+
+    # ---- stored offsets
+
+    def stored_offset(self, key: OffsetKey) -> int | None:
+        """Return what is stored for a consumer or group, None when nothing is."""
+        return self._offsets.get(key)
+
+    def store_offset_now(self, key: OffsetKey, offset: int) -> bool:
+        """Store an offset without waiting; False when ``store_offset`` must be awaited.
+
+        Raises:
+            ServerFault: there is no message with that offset yet, or the disk refused.
+        """
+        self._check_offset(offset)
+        with refusing():
+            return self._offsets.store_now(key, offset, is_written=self._is_written(offset))
+
+    async def store_offset(self, key: OffsetKey, offset: int) -> None:
+        """Store an offset.
+
+        Raises:
+            ServerFault: there is no message with that offset yet, or the disk refused.
+        """
+        self._check_offset(offset)
+        with refusing():
+            await self._offsets.store(key, offset, is_written=self._is_written(offset))
+
+    async def delete_offset(self, key: OffsetKey) -> None:
+        """Delete a stored offset.
+
+        Raises:
+            ServerFault: there is none, or the disk refused.
+        """
+        self._health.check_readable()
+        with refusing():
+            if not await self._offsets.delete(key):
+                raise ServerFault(
+                    StatusCode.CONSUMER_OFFSET_NOT_FOUND, f"{key} has no offset in {self._path}"
+                )
+
+    async def keep_groups(self, group_ids: Container[int]) -> None:
+        """Delete the offsets of all other groups, because they are gone.
+
+        Raises:
+            ServerFault: the disk refused.
+        """
+        self._health.check_readable()
+        with refusing():
+            for group_id in self._offsets.group_ids():
+                if group_id not in group_ids:
+                    await self._offsets.delete(OffsetKey(ConsumerKind.GROUP, group_id))
+
+    def _check_offset(self, offset: int) -> None:
+        self._health.check_readable()
+        last_offset = self._chain.last_offset
+        if last_offset is None or offset > last_offset:
+            raise ServerFault(
+                StatusCode.INVALID_OFFSET, f"there is no message {offset} in {self._path} yet"
+            )
+
+    def _is_written(self, offset: int) -> bool:
+        return offset < self._writer.next_written
+
+    async def _save_kept_back(self) -> None:
+        with refusing():
+            await self._offsets.save_kept_back(self._writer.next_written)
+
+    # ---- flushing
+
+    async def flush(self, *, fsync: bool) -> None:
+        """Write everything that is in memory.
+
+        Args:
+            fsync: whether to wait until the disk has it.
+
+        Raises:
+            ServerFault: something is still in memory only.
+        """
+        self._health.check_writable()
+        with refusing():
+            async with self._writer.lock:
+                await self._writer.write_all()
+                await self._writer.save_indexes()
+            if fsync:
+                await self._writer.sync()
+        await self._save_kept_back()
+
+    async def save(self) -> None:
+        """Do what is due from time to time; problems are logged, and tried again next time."""
+        if self.health is not PartitionHealth.OK or self._is_closed:
+            return
+        try:
+            await self.flush(fsync=False)
+            await self._writer.sync_sealed()
+        except ServerFault as fault:
+            _logger.warning("partition %s is not saved: %s", self._path, fault)
+
+    # ---- removing
+
+    async def purge(self, *, incarnation: int) -> None:
+        """Remove all messages and stored offsets; the next message gets offset 0.
+
+        Whatever the process dies of meanwhile: the metadata knows the new number already, so the
+        next start finds files of another life and wipes them.
+
+        Args:
+            incarnation: the number of the life that begins.
+
+        Raises:
+            ServerFault: the disk refused; the partition is read-only until the next start.
+        """
+        self._health.check_readable()
+        await self._removal.purge(incarnation)
+
+    async def delete_segments(self, count: int) -> int:
+        """Remove the oldest sealed segments that no consumer needs.
+
+        Args:
+            count: the most to remove.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            ServerFault: the disk refused.
+        """
+        self._health.check_readable()
+        return await self._removal.delete_segments(count)
+
+    async def expire_segments(self, expiry_us: int) -> int:
+        """Remove the sealed segments whose messages are all too old and that no consumer needs.
+
+        Args:
+            expiry_us: how old a message may be.
+
+        Returns:
+            How many were removed.
+
+        Raises:
+            ServerFault: the disk refused.
+        """
+        self._health.check_readable()
+        return await self._removal.expire_segments(expiry_us, self._clock.now_us())
+
+    async def drop_oldest_segment(self) -> bool:
+        """Remove the oldest sealed segment, unless a consumer needs it; tell whether it is gone.
+
+        Raises:
+            ServerFault: the disk refused.
+        """
+        return await self.delete_segments(1) == 1
+
+    # ---- numbers
+
+    def statistics(self) -> PartitionStatistics:
+        """Return the partition in numbers."""
+        oldest = self._chain.segments[0]
+        return PartitionStatistics(
+            segments_count=len(self._chain.segments),
+            size_bytes=self._chain.size_bytes,
+            messages_count=self._chain.messages_count,
+            current_offset=self._chain.last_offset or 0,
+            oldest_sealed_timestamp_us=oldest.first_timestamp_us if oldest.is_sealed else None,
+        )
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Tell a client that the disk refused."""
+    try:
+        yield
+    except StorageError as error:
+        raise ServerFault(StatusCode.CANNOT_WRITE_TO_FILE, str(error)) from error

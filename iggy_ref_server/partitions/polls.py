@@ -1,0 +1,50 @@
+"""What is asked of a partition, and what it brings.
+
+Owns the two values. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from iggy_protocol import Buffer, PollingStrategy
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.storage.interface import FileSlice
+
+__all__ = ["PollRequest", "Polled"]
+
+
+@dataclass(frozen=True, slots=True)
+class PollRequest:
+    """What somebody wants to read.
+
+    Attributes:
+        strategy: where to begin.
+        count: the most messages.
+        consumer: whose stored offset counts, for the strategy ``NEXT``.
+        size_max_bytes: the most bytes; one message is delivered however large it is.
+    """
+
+    strategy: PollingStrategy
+    count: int
+    consumer: OffsetKey | None
+    size_max_bytes: int
+
+
+class Polled(NamedTuple):
+    """What a poll brings.
+
+    Attributes:
+        current_offset: the highest offset of the partition, 0 while it is empty.
+        messages_count: how many messages the parts hold.
+        size_bytes: their bytes.
+        parts: whole messages back to back: bytes in memory and slices of files.
+        last_offset: offset of the last message in the parts, None when there is none.
+    """
+
+    current_offset: int
+    messages_count: int
+    size_bytes: int
+    parts: tuple[Buffer | FileSlice, ...]
+    last_offset: int | None

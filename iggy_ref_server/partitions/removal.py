@@ -1,0 +1,128 @@
+"""Taking messages away: old segments one by one, or everything at once.
+
+Memory goes first, so that no poll is promised what is going; then the files. Whoever holds a slice
+of a removed file can go on reading it.
+
+Owns the order of removals. Which segments may go is planned in ``retention``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.incarnation import wipe, write_incarnation
+from iggy_ref_server.partitions.retention import plan_expiry, plan_removal
+from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.appender import Appender
+    from iggy_ref_server.partitions.chain import SegmentChain
+    from iggy_ref_server.partitions.health import Health
+    from iggy_ref_server.partitions.offsets import OffsetTable
+    from iggy_ref_server.partitions.writer import Writer
+    from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["Removal"]
+
+# Producers that never pause get an error in the end, and a purge comes to its end.
+DRAINS_MAX = 16
+
+
+class Removal:
+    """The one who removes a partition's messages.
+
+    Args:
+        storage: where the files lie.
+        path: the partition's directory.
+        chain: the segments.
+        appender: begins anew after a purge.
+        writer: keeps away from the files meanwhile.
+        offsets: hold segments back, and go with a purge.
+        health: worsened by a purge that fails.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        path: str,
+        chain: SegmentChain,
+        appender: Appender,
+        writer: Writer,
+        offsets: OffsetTable,
+        health: Health,
+    ) -> None:
+        self._storage = storage
+        self._path = path
+        self._chain = chain
+        self._appender = appender
+        self._writer = writer
+        self._offsets = offsets
+        self._health = health
+        self._lock = trio.Lock()
+
+    async def delete_segments(self, count: int) -> int:
+        """Remove the oldest segments that may go; return how many did."""
+        async with self._lock:
+            plan = plan_removal(self._chain.segments, self._offsets.lowest(), count=count)
+            return await self._remove(plan)
+
+    async def expire_segments(self, expiry_us: int, now_us: int) -> int:
+        """Remove the segments that are too old and may go; return how many did."""
+        async with self._lock:
+            plan = plan_expiry(
+                self._chain.segments, self._offsets.lowest(), expiry_us=expiry_us, now_us=now_us
+            )
+            return await self._remove(plan)
+
+    async def _remove(self, segments: tuple[Segment, ...]) -> int:
+        # One after another, each to its end: what a crash leaves has no hole.
+        for segment in segments:
+            removed = self._chain.remove_first()
+            assert removed is segment
+            self._writer.forget(segment)
+            try:
+                with trio.CancelScope(shield=True):
+                    await segment.remove(self._storage)
+            except StorageError as error:
+                self._chain.restore_first(segment)
+                raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
+        return len(segments)
+
+    async def purge(self, incarnation: int) -> None:
+        """Remove everything and begin a new life."""
+        async with self._lock, self._writer.lock, self._offsets.lock:
+            await self._drain()
+            # Nothing is awaited in between: polls see all or nothing.
+            self._chain.restart(Segment(self._path, 0))
+            self._writer.restart()
+            self._appender.begin_anew()
+            self._offsets.clear()
+            with trio.CancelScope(shield=True):
+                await self._wipe(incarnation)
+
+    async def _drain(self) -> None:
+        """Bring the groups of those who wait to their end; forget what is only in memory."""
+        for _ in range(DRAINS_MAX):
+            if self._appender.journal.newest_group is None:
+                break
+            await self._writer.write_due()
+        refusal = ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"{self._path} is being purged")
+        self._appender.withdraw(refusal)
+        self._appender.journal.clear()
+
+    async def _wipe(self, incarnation: int) -> None:
+        try:
+            await wipe(self._storage, self._path)
+            await self._writer.begin_first()
+            await self._offsets.make_directories()
+            await write_incarnation(self._storage, self._path, incarnation)
+        except StorageError as error:
+            self._health.worsen(PartitionHealth.READ_ONLY, f"purging failed: {error}")
+            raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
+        self._health.restore()

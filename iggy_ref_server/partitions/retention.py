@@ -1,0 +1,63 @@
+"""Which segments may go: the oldest sealed ones, up to the first that somebody still needs.
+
+A segment is held back by a consumer or group whose stored offset lies before the segment's last
+message. Only a run of segments from the oldest on is ever removed, so that no hole appears.
+
+Pure: it is told the segments, the offsets and the time, and removes nothing itself.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iggy_ref_server.segments.segment import Segment
+
+__all__ = ["plan_expiry", "plan_removal"]
+
+
+def plan_removal(
+    segments: Sequence[Segment], barrier: int | None, *, count: int
+) -> tuple[Segment, ...]:
+    """Choose the oldest segments.
+
+    Args:
+        segments: all of a partition's, oldest first; the last one is never chosen.
+        barrier: the smallest stored offset of any consumer or group, None when there is none.
+        count: the most to choose.
+    """
+    removable = takewhile(lambda segment: is_removable(segment, barrier), segments[:-1])
+    return tuple(segment for segment, _ in zip(removable, range(count), strict=False))
+
+
+def plan_expiry(
+    segments: Sequence[Segment], barrier: int | None, *, expiry_us: int, now_us: int
+) -> tuple[Segment, ...]:
+    """Choose the segments whose last message is too old.
+
+    Args:
+        segments: all of a partition's, oldest first; the last one is never chosen.
+        barrier: the smallest stored offset of any consumer or group, None when there is none.
+        expiry_us: how old a message may be.
+        now_us: the time.
+    """
+
+    def expired() -> Iterator[Segment]:
+        for segment in segments[:-1]:
+            # A segment of unknown age does not expire, unless there is nothing in it.
+            last_us = segment.last_timestamp_us
+            if segment.messages_count and (not last_us or last_us + expiry_us > now_us):
+                return
+            if not is_removable(segment, barrier):
+                return
+            yield segment
+
+    return tuple(expired())
+
+
+def is_removable(segment: Segment, barrier: int | None) -> bool:
+    """Tell whether a segment is complete and read by everyone who reads."""
+    return segment.is_sealed and (barrier is None or segment.next_offset - 1 <= barrier)

@@ -1,0 +1,81 @@
+"""What can be set for a partition, as its own room understands it.
+
+Owns the settings and their defaults. Reads no configuration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from iggy_protocol import PayloadCipher
+
+__all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
+
+GIBIBYTE = 1 << 30
+MEBIBYTE = 1 << 20
+
+
+class AckLevel(Enum):
+    """When a producer is told that its messages are stored.
+
+    ``MEMORY``: at once. A crash of the process loses what was not written yet; the offsets of the
+    lost messages are skipped, so that they are never given to others.
+    ``WRITTEN``: when the operating system has them. A crash of the process loses nothing.
+    ``FSYNC``: when the disk has them. A loss of power loses nothing.
+    """
+
+    MEMORY = "memory"
+    WRITTEN = "written"
+    FSYNC = "fsync"
+
+
+class IndexCache(Enum):
+    """Which index entries stay in memory once they are in their file.
+
+    ``ALL``: every segment's, from its first use on. ``OPEN_SEGMENT``: the newest ones of the
+    segment that is written to. ``NONE``: none; they are read from the file each time.
+    """
+
+    ALL = "all"
+    OPEN_SEGMENT = "open_segment"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeduplicationSettings:
+    """How long ids of messages are remembered.
+
+    Attributes:
+        entries_max: the most ids, 0 for any number.
+        expiry_us: for how long, 0 for ever.
+    """
+
+    entries_max: int
+    expiry_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSettings:
+    """The settings of a partition.
+
+    Attributes:
+        segment_size_bytes: a segment of this size is full: one more batch goes in, then it rolls.
+        ack: when producers are told.
+        messages_required_to_save: so many messages in memory are written under ``MEMORY``; under
+            the other levels the index file lags behind by fewer messages than this.
+        bytes_required_to_save: the same in bytes of messages.
+        index_cache: which index entries stay in memory.
+        validate_checksums: check every stored message when the partition is opened.
+        deduplication: drop messages whose id was seen; None for no such thing.
+        encryptor: seals payloads and user headers in the files; None to store them as they come.
+    """
+
+    segment_size_bytes: int = GIBIBYTE
+    ack: AckLevel = AckLevel.WRITTEN
+    messages_required_to_save: int = 1024
+    bytes_required_to_save: int = MEBIBYTE
+    index_cache: IndexCache = IndexCache.OPEN_SEGMENT
+    validate_checksums: bool = False
+    deduplication: DeduplicationSettings | None = None
+    encryptor: PayloadCipher | None = None

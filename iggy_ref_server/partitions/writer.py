@@ -1,0 +1,430 @@
+"""Writing: the queue of staged messages goes to the files, in order, one write at a time.
+
+A write is done when the log has it (under ``FSYNC``: when the disk has it). Then its messages are
+shown to polls, the index file follows if it lags too far behind, a full segment is rolled, and
+those who wait are told, in this order.
+
+A write that fails leaves any part of its bytes behind the end of the log. If its messages were not
+acknowledged they are withdrawn, and the log is cut before anything else is written. If they were,
+under acknowledgement from memory, they stay in the queue and the same bytes are written to the
+same place later. A failed sync tells nothing about what the disk has, so the partition takes no
+more messages.
+
+Owns the order of writes and what follows from a failed one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.appender import Appender
+    from iggy_ref_server.partitions.chain import SegmentChain
+    from iggy_ref_server.partitions.health import Health
+    from iggy_ref_server.partitions.journal import PendingWrite
+    from iggy_ref_server.partitions.reservation import Reservation
+    from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.segments.open_files import OpenFiles
+    from iggy_ref_server.segments.segment import Segment
+    from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["Writer"]
+
+_logger = logging.getLogger(__name__)
+
+# Index entries of the open segment that stay in memory: 4 MiB, the newest quarter million.
+WINDOW_ENTRIES = 1 << 18
+
+# Troubles that are told when they begin: a full disk once, not for every message.
+NOT_STORED = "messages are not stored"
+NOT_INDEXED = "an index is written later"
+NOT_RESERVED = "no offsets can be reserved, so writes are awaited"
+
+
+class Writer:
+    """The one who writes a partition's segments.
+
+    Args:
+        storage: where they lie.
+        files: keeps sealed ones open.
+        settings: of the partition.
+        chain: the segments.
+        appender: whose queue is written.
+        reservation: extended in time.
+        health: worsened by a failed sync.
+
+    Attributes:
+        lock: held by whoever changes the files.
+        is_committing: whether a task is at work on the queue.
+        fault: why acknowledged messages could not be written; None when they were, or are not due.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        files: OpenFiles,
+        settings: PartitionSettings,
+        chain: SegmentChain,
+        appender: Appender,
+        reservation: Reservation,
+        health: Health,
+    ) -> None:
+        self.lock = trio.Lock()
+        self.is_committing = False
+        self.fault: ServerFault | None = None
+        self._storage = storage
+        self._files = files
+        self._settings = settings
+        self._chain = chain
+        self._appender = appender
+        self._journal = appender.journal
+        self._reservation = reservation
+        self._health = health
+        self._syncs = settings.ack is AckLevel.FSYNC
+        self._reserves = settings.ack is AckLevel.MEMORY
+        self._torn: Segment | None = None
+        self._unsynced = [
+            segment
+            for segment in chain.segments
+            if segment.is_sealed and not reservation.is_synced(segment.start_offset)
+        ]
+        self._troubles: set[str] = set()
+
+    @property
+    def next_written(self) -> int:
+        """The offset behind the last message that is written."""
+        write = self._journal.first
+        segment = self._chain.last if write is None else write.segment
+        return segment.start_offset + segment.written_count
+
+    # ---- committing
+
+    def commit_now(self) -> bool:
+        """Write what is due without waiting, if that can be.
+
+        Returns:
+            Whether nothing is left to do. False means that ``commit`` shall be awaited.
+        """
+        while (write := self._due()) is not None:
+            if not self._write_now(write):
+                return False
+        return self._torn is None and not self._must_reserve()
+
+    def _write_now(self, write: PendingWrite) -> bool:
+        """Bring one write to its end without waiting; tell whether it is out of the way."""
+        log = write.segment.log
+        if (
+            self._syncs
+            or log is None
+            or write.next_segment is not None
+            or not write.segment.is_created
+            or self._torn is not None
+            or self.lock.locked()
+        ):
+            return False
+        try:
+            if not log.write_now(write.buffers, write.position):
+                return False
+        except StorageError as error:
+            self._fail(write, error)
+            return False
+        self._publish(write)
+        self._save_index_now(write.segment)
+        self._finish(write)
+        return True
+
+    async def commit(self) -> None:
+        """Write everything that is due; returns at once when another task is doing so."""
+        if self.is_committing:
+            return
+        self.is_committing = True
+        try:
+            while True:
+                async with self.lock:
+                    await self.write_due()
+                # Nothing is awaited behind this look: whoever stages something until then counts
+                # on this task. After a fault the queue waits for better times.
+                if self._due() is None or self.fault is not None:
+                    return
+        finally:
+            self.is_committing = False
+
+    async def write_due(self) -> None:
+        """Write what is due at this moment; the lock is held."""
+        # What was begun cannot be taken back, so it is seen through.
+        with trio.CancelScope(shield=True):
+            # Not more than this: others wait for the lock, and producers never rest.
+            for _ in range(len(self._journal)):
+                write = self._due()
+                if write is None or not await self._carry_out(write):
+                    break
+            await self._cut_torn()
+            if self._must_reserve():
+                await self._reserve()
+
+    async def write_all(self) -> None:
+        """Write everything that is staged at this moment, due or not; the lock is held.
+
+        Raises:
+            ServerFault: acknowledged messages are still in memory only.
+        """
+        self._journal.close_last()
+        await self.write_due()
+        if self.fault is not None:
+            raise ServerFault(self.fault.status, self.fault.message)
+
+    async def save_indexes(self) -> None:
+        """Write the index entries that are only in memory; the lock is held.
+
+        Raises:
+            StorageError: they stay in memory.
+        """
+        for segment in self._chain.segments:
+            if segment.is_created and segment.index.written_count < segment.written_count:
+                await self._files.open(segment)
+                await self._save_index(segment)
+
+    async def sync(self) -> None:
+        """Bring everything that is written to the disk, while everything else goes on.
+
+        Raises:
+            ServerFault: it is unknown what the disk has; the partition takes no more messages.
+        """
+        last = self._chain.last
+        segments = [*self._unsynced, *([last] if last.is_created else [])]
+        try:
+            for segment in segments:
+                await self._sync_segment(segment)
+        except StorageError as error:
+            self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+            raise ServerFault(StatusCode.CANNOT_SYNC_FILE, str(error)) from error
+        await self._note_synced()
+
+    async def sync_sealed(self) -> None:
+        """Bring sealed segments to the disk, while everything else goes on."""
+        for segment in tuple(self._unsynced):
+            try:
+                await self._sync_segment(segment)
+            except StorageError as error:
+                if segment in self._unsynced:  # else it was removed meanwhile
+                    self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+                    return
+        await self._note_synced()
+
+    async def _note_synced(self) -> None:
+        # Up to the first segment that may still change, or has changed since it was synced.
+        below = next(
+            segment.start_offset
+            for segment in self._chain.segments
+            if not segment.is_sealed or segment in self._unsynced
+        )
+        try:
+            await self._reservation.note_synced(below)
+        except StorageError as error:
+            _logger.warning("it is noted later what is on the disk: %s", error)
+
+    def forget(self, segment: Segment) -> None:
+        """Do nothing more for a segment that is being removed."""
+        self._files.close(segment)
+        if segment in self._unsynced:
+            self._unsynced.remove(segment)
+
+    def restart(self) -> None:
+        """Forget about files that are gone."""
+        self.fault = None
+        self._torn = None
+        self._unsynced.clear()
+
+    async def begin_first(self) -> None:
+        """Make the files of the only segment; the lock is held.
+
+        Raises:
+            StorageError: they cannot be made.
+        """
+        await self._chain.last.create(self._storage)
+        if self._must_reserve():
+            await self._reserve()
+
+    # ---- one write
+
+    def _due(self) -> PendingWrite | None:
+        """Return the write that is next, if it shall be written."""
+        write = self._journal.first
+        if write is None or (self._reserves and not write.is_closed):
+            return None
+        return write
+
+    async def _carry_out(self, write: PendingWrite) -> bool:
+        """Bring one write to its end; tell whether it went well."""
+        write.is_closed = True
+        try:
+            await self._prepare(write.segment)
+            assert write.segment.log is not None
+            await write.segment.log.write(write.buffers, write.position, sync=self._syncs)
+        except StorageError as error:
+            self._fail(write, error)
+            return False
+        self._publish(write)
+        if write.next_segment is not None:
+            await self._roll(write.segment, write.next_segment)
+        elif not self._save_index_now(write.segment):
+            await self._save_index_or_warn(write.segment)
+        self._finish(write)
+        return True
+
+    async def _prepare(self, segment: Segment) -> None:
+        """Make sure that a segment's log ends where the next write begins."""
+        if self._torn is not None:
+            await self._cut(self._torn)
+        if not segment.is_created:
+            await self._begin(segment)
+
+    def _publish(self, write: PendingWrite) -> None:
+        segment = write.segment
+        assert segment.written_bytes == write.position
+        segment.written_count += write.messages_count
+        segment.written_bytes += write.size_bytes
+        if not write.is_published:
+            self._appender.publish(write)
+
+    def _finish(self, write: PendingWrite) -> None:
+        """Tell those who wait; the messages are written and visible."""
+        self.fault = None
+        if NOT_STORED in self._troubles:
+            _logger.warning("messages are stored again in %s", write.segment.directory)
+            self._troubles.discard(NOT_STORED)
+        popped = self._journal.pop_first()
+        assert popped is write
+        write.release()
+        if write.group is not None:
+            write.group.finish()
+
+    def _fail(self, write: PendingWrite, error: StorageError) -> None:
+        """Withdraw what was not acknowledged; keep what was."""
+        is_sync = error.action == "sync"
+        status = StatusCode.CANNOT_SYNC_FILE if is_sync else StatusCode.CANNOT_WRITE_TO_FILE
+        fault = ServerFault(status, str(error))
+        if is_sync:
+            self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+        else:
+            self._warn(NOT_STORED, error)
+        if write.is_published:
+            self.fault = fault
+        elif not is_sync and self._torn is None and write.segment.is_created:
+            self._torn = write.segment
+        self._appender.withdraw(fault)
+
+    # ---- segments
+
+    async def _roll(self, full: Segment, following: Segment) -> None:
+        """Seal a segment and begin the next; what cannot be done now is done later."""
+        await self._save_index_or_warn(full)
+        try:
+            await self._begin(following)
+        except StorageError as error:
+            _logger.warning("the next segment is begun later: %s", error)
+
+    async def _begin(self, segment: Segment) -> None:
+        """Make a segment's files; the ones before it are complete."""
+        await segment.create(self._storage)
+        self._chain.append(segment)
+        for earlier in self._chain.segments:
+            if earlier.start_offset < segment.start_offset and not earlier.is_sealed:
+                await self._save_index_or_warn(earlier)
+                earlier.is_sealed = True
+                self._unsynced.append(earlier)
+                self._files.note(earlier)
+
+    async def _sync_segment(self, segment: Segment) -> None:
+        await self._files.open(segment)
+        log, index = segment.log, segment.index.file
+        assert log is not None
+        assert index is not None
+        is_complete = segment.is_sealed
+        await log.sync()
+        await index.sync()
+        if is_complete and segment in self._unsynced:
+            self._unsynced.remove(segment)
+
+    async def _cut_torn(self) -> None:
+        """Cut what a failed write has left; tried again before the next write."""
+        if self._torn is not None:
+            try:
+                await self._cut(self._torn)
+            except StorageError as error:
+                _logger.warning("the remains of a failed write are cut later: %s", error)
+
+    async def _cut(self, segment: Segment) -> None:
+        assert segment.log is not None
+        await segment.log.truncate(segment.written_bytes)
+        self._torn = None
+
+    # ---- index files
+
+    def _save_index_now(self, segment: Segment) -> bool:
+        """Write the index entries if they lag too far behind; tell whether that is settled."""
+        lag = segment.written_count - segment.index.written_count
+        lag_bytes = segment.written_bytes - segment.indexed_bytes
+        if (
+            lag < self._settings.messages_required_to_save
+            and lag_bytes < self._settings.bytes_required_to_save
+        ):
+            return True
+        try:
+            if not segment.index.save_now(segment.written_count):
+                return False
+        except StorageError as error:
+            self._warn(NOT_INDEXED, error)
+            return True
+        self._note_index(segment)
+        return True
+
+    async def _save_index(self, segment: Segment) -> None:
+        await segment.index.save(segment.written_count)
+        self._note_index(segment)
+
+    async def _save_index_or_warn(self, segment: Segment) -> None:
+        try:
+            if segment.index.file is not None:
+                await self._save_index(segment)
+        except StorageError as error:
+            self._warn(NOT_INDEXED, error)
+
+    def _note_index(self, segment: Segment) -> None:
+        """Let go of entries in memory that are in the file now."""
+        segment.indexed_bytes = segment.written_bytes
+        self._troubles.discard(NOT_INDEXED)
+        cache = self._settings.index_cache
+        if cache is IndexCache.ALL:
+            return
+        is_kept = cache is IndexCache.OPEN_SEGMENT and segment is self._chain.last
+        segment.index.forget(keep=WINDOW_ENTRIES if is_kept else 0)
+
+    # ---- reserved offsets
+
+    def _must_reserve(self) -> bool:
+        return self._reserves and self._reservation.is_low(self._appender.next_offset)
+
+    async def _reserve(self) -> None:
+        try:
+            await self._reservation.extend(self._appender.next_offset)
+            self._troubles.discard(NOT_RESERVED)
+        except StorageError as error:
+            self._warn(NOT_RESERVED, error)
+
+    # ---- words
+
+    def _warn(self, trouble: str, error: StorageError) -> None:
+        """Log a trouble when it begins."""
+        if trouble not in self._troubles:
+            self._troubles.add(trouble)
+            _logger.warning("%s: %s", trouble, error)

@@ -1,0 +1,34 @@
+"""What can be wrong with stored data beyond what is mended on the spot.
+
+Owns the two errors. Decides nothing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CorruptPartition", "IndexDamaged"]
+
+
+class CorruptPartition(Exception):
+    """Stored messages are damaged or missing in the middle; nothing was changed because of it.
+
+    Attributes:
+        path: the partition's directory.
+        reason: what is wrong and where, for people.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+class IndexDamaged(Exception):
+    """An index says what cannot be; the log tells the truth and the index can be made anew.
+
+    Attributes:
+        start_offset: which segment's index it is.
+    """
+
+    def __init__(self, start_offset: int, reason: str) -> None:
+        super().__init__(f"index of segment {start_offset}: {reason}")
+        self.start_offset = start_offset

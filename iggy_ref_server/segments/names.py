@@ -1,0 +1,88 @@
+"""How the files of a segment are called, and what a directory listing says about them.
+
+    <start offset, 20 digits>.log      the messages, back to back
+    <start offset, 20 digits>.index    16 bytes for each of them
+
+A log makes a segment; an index without a log is what a removal left behind. Owns the names. Opens
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iggy_ref_server.storage.interface import Entry
+
+__all__ = ["Listing", "SegmentFiles", "index_path", "log_path", "read_listing"]
+
+DIGITS = 20
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+
+
+class SegmentFiles(NamedTuple):
+    """The files of one segment as a listing shows them.
+
+    Attributes:
+        start_offset: offset of the first message, from the name.
+        log_bytes: length of the log.
+        index_bytes: length of the index, None where there is no index.
+    """
+
+    start_offset: int
+    log_bytes: int
+    index_bytes: int | None
+
+
+class Listing(NamedTuple):
+    """What a partition's directory holds.
+
+    Attributes:
+        segments: ordered by offset.
+        orphans: names of indexes without a log.
+    """
+
+    segments: tuple[SegmentFiles, ...]
+    orphans: tuple[str, ...]
+
+
+def log_path(directory: str, start_offset: int) -> str:
+    """Name the log of a segment."""
+    return f"{directory}/{start_offset:0{DIGITS}}{LOG_SUFFIX}"
+
+
+def index_path(directory: str, start_offset: int) -> str:
+    """Name the index of a segment."""
+    return f"{directory}/{start_offset:0{DIGITS}}{INDEX_SUFFIX}"
+
+
+def read_listing(entries: Iterable[Entry]) -> Listing:
+    """Find the segments in a listing; names of any other form are left out."""
+    logs: dict[int, int] = {}
+    indexes: dict[int, Entry] = {}
+    for entry in entries:
+        if entry.is_directory:
+            continue
+        if (offset := start_offset_of(entry.name, LOG_SUFFIX)) is not None:
+            logs[offset] = entry.size_bytes
+        elif (offset := start_offset_of(entry.name, INDEX_SUFFIX)) is not None:
+            indexes[offset] = entry
+    segments = [
+        SegmentFiles(
+            offset, logs[offset], indexes[offset].size_bytes if offset in indexes else None
+        )
+        for offset in sorted(logs)
+    ]
+    orphans = [indexes[offset].name for offset in sorted(indexes) if offset not in logs]
+    return Listing(tuple(segments), tuple(orphans))
+
+
+def start_offset_of(name: str, suffix: str) -> int | None:
+    """Read the offset out of a file name."""
+    stem = name.removesuffix(suffix)
+    if stem == name or len(stem) != DIGITS or not (stem.isascii() and stem.isdigit()):
+        return None
+    return int(stem)

@@ -1,0 +1,296 @@
+"""Make a segment whole again: the log is the truth, and what cannot be trusted at its end is cut.
+
+A process may die in the middle of a write, so the end of a log may be torn and its index may lag
+behind, run ahead, end inside an entry or be missing. Recovery finds the last index entry that
+agrees with the log, walks the log from there on, checks every message (it fits, it has the next
+offset, its checksum holds), makes the index entries that were missing and cuts both files behind
+the last good message. So the work depends on the length of the lag, not of the log.
+
+Entries that cannot be written stay in memory until the index is saved again, so that a partition
+can be opened while its disk is full.
+
+Messages are kept or cut one by one: whole ones that belong to a batch nobody acknowledged stay.
+
+Owns the decision what is a torn end and what is damage. Knows nothing of partitions beyond the
+error it raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import index_entries
+from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments.index import ENTRY, ENTRY_BYTES, IndexEntry
+from iggy_ref_server.segments.names import index_path, log_path
+from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.segments.walk import (
+    MESSAGE_BYTES_MAX,
+    OFFSET_MAX,
+    LogWalk,
+    find_intact,
+    is_message,
+)
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from iggy_ref_server.segments.names import SegmentFiles
+    from iggy_ref_server.storage.interface import File, Storage
+
+__all__ = ["mend_segment", "rebuild_index", "verify_segment"]
+
+_logger = logging.getLogger(__name__)
+
+
+class Known(NamedTuple):
+    """How far a log is known to be good: messages and bytes."""
+
+    messages_count: int
+    end_position: int
+
+
+NOTHING = Known(0, 0)
+
+# More entries than this are written while an index is made anew.
+UNWRITTEN_BYTES_MAX = 1 << 20
+
+
+async def mend_segment(
+    storage: Storage,
+    directory: str,
+    files: SegmentFiles,
+    *,
+    next_start: int | None,
+    may_be_torn: bool | None = None,
+) -> Segment:
+    """Check a segment found on disk, and mend what a crash may have done to it.
+
+    Args:
+        storage: where it lies.
+        directory: the partition's directory.
+        files: what the listing says.
+        next_start: where the next segment starts, None for the last one.
+        may_be_torn: whether messages at the end may be missing. By default only in the last
+            segment; so it may be in others that had not reached the disk yet.
+
+    Returns:
+        The segment; its files are not open, and the newest index entries may be in memory only.
+
+    Raises:
+        CorruptPartition: a message before the end is damaged.
+        StorageError: a file cannot be read or changed.
+    """
+    is_expected = next_start is None if may_be_torn is None else may_be_torn
+    # What a failed write left and nobody cut for good may be whole messages, but it is not theirs.
+    end_offset = next_start if is_expected else None
+    if next_start is not None:
+        index = await agreeing_sizes(storage, directory, files, end_offset)
+        if index is not None:
+            return await describe(directory, files.start_offset, files.log_bytes, index, b"")
+    log = await storage.open(log_path(directory, files.start_offset))
+    trusted = await find_trusted(storage, directory, log, files, end_offset)
+    walk = LogWalk(
+        log,
+        trusted.end_position,
+        files.start_offset + trusted.messages_count,
+        files.log_bytes,
+        end_offset=end_offset,
+    )
+    await walk.finish()
+    if walk.position < files.log_bytes:
+        if files.index_bytes is None or not is_expected:
+            await check_torn(directory, files, log, walk, next_start)
+        await cut(log, walk, files.log_bytes)
+    index = await storage.open(index_path(directory, files.start_offset), create=True)
+    unwritten = await make_index(log, index, files.start_offset, trusted, until=walk.position)
+    if unwritten and await is_saved(index, unwritten):
+        unwritten = b""
+    return await describe(directory, files.start_offset, walk.position, index, unwritten)
+
+
+async def cut(log: File, walk: LogWalk, log_bytes: int) -> None:
+    """Cut a log behind its last good message."""
+    _logger.warning(
+        "cut %d bytes off %s, behind offset %d: they are no whole message",
+        log_bytes - walk.position,
+        log.path,
+        walk.next_offset - 1,
+    )
+    await log.truncate(walk.position)
+
+
+async def is_saved(index: File, entries: bytes) -> bool:
+    """Write entries to the end of an index; tell whether that went well."""
+    size = index.size()
+    try:
+        await index.write([entries], size)
+    except StorageError as error:
+        _logger.warning("an index is written later: %s", error)
+        await index.truncate(size)
+        return False
+    return True
+
+
+async def agreeing_sizes(
+    storage: Storage, directory: str, files: SegmentFiles, end_offset: int | None
+) -> File | None:
+    """Open the index of a sealed segment if its last entry accounts for the whole log."""
+    size = files.index_bytes
+    if size is None or size % ENTRY_BYTES or size // ENTRY_BYTES > room(files, end_offset):
+        return None
+    index = await storage.open(index_path(directory, files.start_offset))
+    count = size // ENTRY_BYTES
+    last = await read_entry(index, count - 1)
+    agrees = last.end_position == files.log_bytes and last.relative_offset == max(count - 1, 0)
+    return index if agrees else None
+
+
+def room(files: SegmentFiles, end_offset: int | None) -> int:
+    """Tell how many messages a segment can hold before the next one starts."""
+    return OFFSET_MAX if end_offset is None else end_offset - files.start_offset
+
+
+async def find_trusted(
+    storage: Storage, directory: str, log: File, files: SegmentFiles, end_offset: int | None
+) -> Known:
+    """Find an index entry near the end that agrees with the log, in ever longer steps back."""
+    count = min((files.index_bytes or 0) // ENTRY_BYTES, room(files, end_offset))
+    if not count:
+        return NOTHING
+    index = await storage.open(index_path(directory, files.start_offset))
+    back = 1
+    while back <= count:
+        ordinal = count - back
+        before, entry = await read_entry(index, ordinal - 1), await read_entry(index, ordinal)
+        if entry.relative_offset == ordinal and await agrees(log, files, before, entry):
+            return Known(ordinal + 1, entry.end_position)
+        back *= 2
+    return NOTHING
+
+
+async def agrees(log: File, files: SegmentFiles, before: IndexEntry, entry: IndexEntry) -> bool:
+    """Tell whether the log holds the message of an entry where the entry says."""
+    size = entry.end_position - before.end_position
+    if not 0 < size <= min(MESSAGE_BYTES_MAX, files.log_bytes - before.end_position):
+        return False
+    return is_message(
+        await log.read(size, before.end_position),
+        offset=files.start_offset + entry.relative_offset,
+        timestamp_us=entry.timestamp_us,
+    )
+
+
+async def check_torn(
+    directory: str, files: SegmentFiles, log: File, walk: LogWalk, next_start: int | None
+) -> None:
+    """Refuse a log that cannot be read to its end for another reason than a torn write."""
+    if next_start is not None:
+        is_torn, follows = walk.next_offset == next_start, f"segment {next_start} follows"
+    else:
+        # A crash never takes a whole index, so without one the log may be damaged anywhere.
+        is_torn = not await find_intact(log, walk, files.log_bytes)
+        follows = "there is an intact one behind it"
+    if not is_torn:
+        raise CorruptPartition(
+            directory,
+            f"{log.path} is damaged at byte {walk.position}: the message with offset "
+            f"{walk.next_offset} cannot be read, and {follows}",
+        )
+
+
+async def make_index(
+    log: File, index: File, start_offset: int, known: Known, *, until: int
+) -> bytes:
+    """Make the entries of all messages between the known ones and a place in the log.
+
+    Returns:
+        Those that are not written to the file: the last ones, and few.
+    """
+    walk = LogWalk(log, known.end_position, start_offset + known.messages_count, until)
+    written = known.messages_count
+    entries = bytearray()
+    while (stretch := await walk.next()) is not None:
+        count = written + len(entries) // ENTRY_BYTES
+        entries += index_entries(stretch.messages, relative_offset=count, position=stretch.position)
+        if len(entries) > UNWRITTEN_BYTES_MAX:
+            await index.write([bytes(entries)], written * ENTRY_BYTES)
+            written += len(entries) // ENTRY_BYTES
+            entries.clear()
+    if index.size() != written * ENTRY_BYTES:
+        await index.truncate(written * ENTRY_BYTES)
+    return bytes(entries)
+
+
+async def describe(
+    directory: str, start_offset: int, size_bytes: int, index: File, unwritten: bytes
+) -> Segment:
+    """Describe a segment whose files agree."""
+    written = index.size() // ENTRY_BYTES
+    first = await read_entry(index, 0)
+    last = await read_entry(index, written - 1)
+    if unwritten:
+        first = first if written else entry_of(unwritten[:ENTRY_BYTES])
+        last = entry_of(unwritten[-ENTRY_BYTES:])
+    return Segment.existing(
+        directory,
+        start_offset,
+        size_bytes=size_bytes,
+        first_timestamp_us=first.timestamp_us,
+        last_timestamp_us=last.timestamp_us,
+        indexed_count=written,
+        unwritten_entries=unwritten,
+    )
+
+
+async def read_entry(index: File, ordinal: int) -> IndexEntry:
+    """Read an entry as it is; before the first one and behind the last lies nothing but zeros."""
+    data = await index.read(ENTRY_BYTES, ordinal * ENTRY_BYTES) if ordinal >= 0 else b""
+    return entry_of(data if len(data) == ENTRY_BYTES else bytes(ENTRY_BYTES))
+
+
+def entry_of(data: bytes) -> IndexEntry:
+    """Unpack an entry as it is."""
+    return IndexEntry._make(ENTRY.unpack(data))
+
+
+async def rebuild_index(segment: Segment) -> None:
+    """Make the index of an open segment anew, from the part of the log that is written.
+
+    Raises:
+        CorruptPartition: the log does not hold what was written to it.
+        StorageError: a file cannot be read or written.
+    """
+    assert segment.log is not None
+    assert segment.index.file is not None
+    await verify(segment.log, segment)
+    index = segment.index.file
+    unwritten = await make_index(
+        segment.log, index, segment.start_offset, NOTHING, until=segment.written_bytes
+    )
+    await index.write([unwritten], segment.written_count * ENTRY_BYTES - len(unwritten))
+    segment.index.written_count = segment.written_count
+    segment.index.reset()
+
+
+async def verify_segment(storage: Storage, segment: Segment) -> None:
+    """Check every message of a segment.
+
+    Raises:
+        CorruptPartition: one is damaged.
+        StorageError: the log cannot be read.
+    """
+    await verify(await storage.open(segment.log_path), segment)
+
+
+async def verify(log: File, segment: Segment) -> None:
+    """Walk the written part of a log."""
+    until = segment.written_bytes
+    walk = LogWalk(log, 0, segment.start_offset, until)
+    await walk.finish()
+    if walk.position != until:
+        raise CorruptPartition(
+            segment.directory,
+            f"{segment.log_path} is damaged at byte {walk.position}: the message with offset "
+            f"{walk.next_offset} cannot be read",
+        )

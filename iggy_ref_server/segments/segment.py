@@ -1,0 +1,193 @@
+"""One segment: a log, its index, and how far both are known and written.
+
+Three ends are told apart, each a count of messages and of bytes. *Published* is what polls see.
+*Written* is what the log file holds. The index file may lag behind both. Under acknowledgement
+from memory a segment is published before it is written, otherwise at the same moment.
+
+Owns the two files of one segment. Decides neither when to write nor when to roll.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.segments.index import SegmentIndex
+from iggy_ref_server.segments.names import index_path, log_path
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from iggy_protocol import Buffer
+    from iggy_ref_server.storage.interface import File, Storage
+
+__all__ = ["POSITION_MAX", "Segment"]
+
+# An index entry holds the end of a message in 32 bits.
+POSITION_MAX = 2**32 - 1
+
+
+class Segment:
+    """A stretch of a partition.
+
+    Args:
+        directory: the partition's directory.
+        start_offset: offset of the first message.
+
+    Attributes:
+        messages_count: messages that are published.
+        size_bytes: their bytes.
+        first_timestamp_us: time of the first message, 0 while there is none.
+        last_timestamp_us: time of the last message, 0 while there is none.
+        written_count: messages that the log file holds.
+        written_bytes: where the next write goes.
+        indexed_bytes: bytes of messages that the index file accounts for, as far as is known.
+        index: one entry for each published message.
+        log: the open log; None before the segment is made, and while it is not needed.
+        is_created: whether the files exist.
+        is_sealed: whether all is written and nothing will be added.
+    """
+
+    __slots__ = (
+        "directory",
+        "first_timestamp_us",
+        "index",
+        "indexed_bytes",
+        "is_created",
+        "is_sealed",
+        "last_timestamp_us",
+        "log",
+        "messages_count",
+        "size_bytes",
+        "start_offset",
+        "written_bytes",
+        "written_count",
+    )
+
+    def __init__(self, directory: str, start_offset: int) -> None:
+        self.directory = directory
+        self.start_offset = start_offset
+        self.messages_count = 0
+        self.size_bytes = 0
+        self.first_timestamp_us = 0
+        self.last_timestamp_us = 0
+        self.written_count = 0
+        self.written_bytes = 0
+        self.indexed_bytes = 0
+        self.index = SegmentIndex(start_offset)
+        self.log: File | None = None
+        self.is_created = False
+        self.is_sealed = False
+
+    @classmethod
+    def existing(
+        cls,
+        directory: str,
+        start_offset: int,
+        *,
+        size_bytes: int,
+        first_timestamp_us: int,
+        last_timestamp_us: int,
+        indexed_count: int,
+        unwritten_entries: bytes,
+    ) -> Segment:
+        """Describe a segment whose files exist and agree; they are not open yet.
+
+        Args:
+            directory: the partition's directory.
+            start_offset: offset of the first message.
+            size_bytes: length of the log.
+            first_timestamp_us: time of the first message.
+            last_timestamp_us: time of the last message.
+            indexed_count: how many entries the index file holds.
+            unwritten_entries: those that follow them.
+        """
+        segment = cls(directory, start_offset)
+        segment.index = SegmentIndex(start_offset, indexed_count)
+        segment.index.extend(unwritten_entries)
+        segment.messages_count = segment.written_count = segment.index.count
+        segment.size_bytes = segment.written_bytes = size_bytes
+        segment.indexed_bytes = 0 if unwritten_entries else size_bytes
+        segment.first_timestamp_us = first_timestamp_us
+        segment.last_timestamp_us = last_timestamp_us
+        segment.is_created = True
+        return segment
+
+    @property
+    def next_offset(self) -> int:
+        """Offset behind the last published message."""
+        return self.start_offset + self.messages_count
+
+    @property
+    def is_open(self) -> bool:
+        """Whether both files can be used at once."""
+        return self.log is not None and self.index.file is not None
+
+    def publish(self, entries: Buffer, count: int, size_bytes: int, timestamp_us: int) -> None:
+        """Show more messages to polls."""
+        if not self.messages_count:
+            self.first_timestamp_us = timestamp_us
+        self.index.extend(entries)
+        self.messages_count += count
+        self.size_bytes += size_bytes
+        self.last_timestamp_us = timestamp_us
+        assert self.index.count == self.messages_count
+
+    async def create(self, storage: Storage) -> None:
+        """Make both files, empty, and bring their names to the disk.
+
+        Raises:
+            StorageError: they cannot be made.
+        """
+        await self.open(storage, create=True)
+        assert self.log is not None
+        assert self.index.file is not None
+        # An earlier attempt may have made one of them. Messages in it are nobody's to overwrite.
+        for file in (self.log, self.index.file):
+            if file.size():
+                self.close()
+                raise StorageError("create", file.path, "it holds bytes", errno=errno.EEXIST)
+        await storage.sync_directory(self.directory)
+        self.is_created = True
+
+    async def open(self, storage: Storage, *, create: bool = False) -> None:
+        """Open both files.
+
+        Raises:
+            StorageError: one of them cannot be opened.
+        """
+        if self.log is None:
+            self.log = await storage.open(self.log_path, create=create)
+        if self.index.file is None:
+            self.index.file = await storage.open(self.index_path, create=create)
+
+    def close(self) -> None:
+        """Let go of the files; whoever holds a slice of one can go on reading it."""
+        self.log = None
+        self.index.file = None
+
+    async def remove(self, storage: Storage) -> None:
+        """Remove both files.
+
+        The log goes first: an index alone is nothing, a log alone would be a segment again.
+
+        Raises:
+            StorageError: a file is still there.
+        """
+        await storage.remove(self.log_path)
+        await storage.remove(self.index_path)
+        await storage.sync_directory(self.directory)
+
+    @property
+    def log_path(self) -> str:
+        """Name of the log."""
+        return log_path(self.directory, self.start_offset)
+
+    @property
+    def index_path(self) -> str:
+        """Name of the index."""
+        return index_path(self.directory, self.start_offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Segment {self.log_path}: {self.messages_count} messages in {self.size_bytes} bytes>"
+        )

@@ -1,0 +1,82 @@
+"""Who is at the other end of a connection, and whether they still may be.
+
+A session begins with a connection and without a user; a login gives it one. It remembers which
+life of the user logged in, so that it ends when the user is deleted, although the number may be
+given to somebody else.
+
+Owns the session's state. Knows no sockets and no commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from iggy_protocol import StatusCode, Transport
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.records import UserRecord
+
+if TYPE_CHECKING:
+    from iggy_ref_server.metadata.state import Metadata
+
+__all__ = ["Session", "SessionEnded"]
+
+
+class SessionEnded(ServerFault):
+    """The user of this session was deleted: answer, then close the connection."""
+
+
+@dataclass(slots=True)
+class Session:
+    """The state of one connection that commands can see.
+
+    Attributes:
+        client_id: the number under which other clients see this one.
+        address: the peer as ``host:port``.
+        transport: the door it came through.
+        user_id: who has logged in, or None.
+        user_incarnation: which life of that user.
+        is_evicted: whether the client missed its heartbeats.
+    """
+
+    client_id: int
+    address: str
+    transport: Transport = Transport.TCP
+    user_id: int | None = None
+    user_incarnation: int = 0
+    is_evicted: bool = False
+    _checked_version: int = field(default=-1, repr=False)
+    _user: UserRecord | None = field(default=None, repr=False)
+
+    def sign_in(self, user: UserRecord) -> None:
+        """Make this the session of a user."""
+        self.user_id, self.user_incarnation = user.id, user.incarnation
+        self._checked_version = -1
+
+    def sign_out(self) -> None:
+        """Make this the session of nobody."""
+        self.user_id, self._user = None, None
+
+    def user(self, metadata: Metadata) -> UserRecord:
+        """Return the user as they are now.
+
+        Raises:
+            ServerFault: nobody has logged in, or the user may not act any more.
+        """
+        if self._user is not None and self._checked_version == metadata.version:
+            return self._user
+        return self._look_up(metadata)
+
+    def _look_up(self, metadata: Metadata) -> UserRecord:
+        self._user = None
+        if self.user_id is None:
+            raise ServerFault(StatusCode.UNAUTHENTICATED, "nobody has logged in")
+        user = metadata.find_user(self.user_id)
+        if user is None:
+            self.sign_out()
+            raise SessionEnded(StatusCode.UNAUTHENTICATED, "the user was deleted")
+        if user.incarnation != self.user_incarnation or not user.is_active:
+            self.sign_out()
+            raise ServerFault(StatusCode.UNAUTHENTICATED, "the user was deactivated or replaced")
+        self._user, self._checked_version = user, metadata.version
+        return user

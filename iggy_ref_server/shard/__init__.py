@@ -1,0 +1,1 @@
+"""A shard: the rooms on one core, how they are assembled, and the walls between shards."""

@@ -1,0 +1,133 @@
+"""From a send request to its partition, at the speed of a dictionary look-up.
+
+Most sends of a client name the same stream, topic and partitioning byte for byte. What those bytes
+mean for this user is worked out once and remembered until the metadata change; afterwards a send
+costs one look-up and the staging of its batch.
+
+Owns the remembered routes and the list of partitions that wait for their commit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import (
+    CommandCode,
+    PartitioningKind,
+    StatusCode,
+    decode_send_metadata,
+    inspect_send,
+    partition_for_key,
+)
+from iggy_ref_server.data_plane.plane import Staged
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.handlers.office import require_right
+from iggy_ref_server.partitions.door import PartitionDoor
+from iggy_ref_server.shard.turns import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trio
+
+    from iggy_ref_server.metadata.records import UserRecord
+    from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.partitions import Partition
+    from iggy_ref_server.session import Session
+    from iggy_ref_server.shard.router import Router
+    from iggy_ref_server.shard.turns import Turns
+
+__all__ = ["SendAppends"]
+
+ROUTES_MAX = 4096
+# The metadata of a send begin behind their own length and end with the count of messages.
+METADATA_AT, COUNT_BYTES = 4, 4
+
+
+class _Route(NamedTuple):
+    """Where sends with these metadata go: one door, or all doors of a topic in turn."""
+
+    doors: tuple[PartitionDoor, ...]
+    turn: Turn | None = None
+
+
+class SendAppends:
+    """Stages sends and has them committed.
+
+    Args:
+        metadata: returns what exists now.
+        turns: the round-robin of balanced sends.
+        nursery: for commits that have to wait.
+    """
+
+    def __init__(
+        self,
+        metadata: Callable[[], Metadata],
+        turns: Turns,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._metadata = metadata
+        self._nursery = nursery
+        self._router: Router | None = None
+        self._routes: dict[tuple[int, bytes], _Route] = {}
+        self._routes_version = -1
+        self._turns = turns
+        self._touched: dict[Partition, None] = {}
+
+    def use(self, router: Router) -> None:
+        """Take the router that finds the doors of partitions."""
+        self._router = router
+
+    def touched(self, partition: Partition) -> None:
+        """Note that a partition of this shard waits for its commit."""
+        self._touched[partition] = None
+
+    def stage(self, session: Session, body: memoryview) -> Staged:
+        """Take a batch; the outcome is known when it is committed.
+
+        Raises:
+            ServerFault: the batch is refused.
+            InvalidBatch: the body must not be stored.
+        """
+        metadata = self._metadata()
+        user = session.user(metadata)
+        shape = inspect_send(body)
+        if metadata.version != self._routes_version or len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+            self._routes_version = metadata.version
+        key = (user.id, bytes(body[METADATA_AT : shape.indexes_at - COUNT_BYTES]))
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._find(metadata, user, body)
+        doors = route.doors
+        if len(doors) == 1:
+            return Staged(doors[0].stage(body, shape), key[1], doors[0].stage)
+        assert route.turn is not None
+        return Staged(doors[route.turn.take(len(doors))].stage(body, shape))
+
+    def _find(self, metadata: Metadata, user: UserRecord, body: memoryview) -> _Route:
+        head = decode_send_metadata(body)
+        topic = metadata.require_topic(head.stream, head.topic)
+        require_right(user, CommandCode.SEND_MESSAGES, topic.stream_id, topic.id)
+        assert self._router is not None
+        count = len(topic.partitions)
+        if head.partitioning.kind is PartitioningKind.PARTITION_ID:
+            chosen = head.partitioning.partition_id
+            assert chosen is not None
+            return _Route((self._router.door(topic, chosen),))
+        if not count:
+            raise ServerFault(StatusCode.TOPIC_ID_NOT_FOUND, "the topic has no partitions")
+        if head.partitioning.kind is PartitioningKind.MESSAGES_KEY:
+            chosen = partition_for_key(head.partitioning.value, count)
+            return _Route((self._router.door(topic, chosen),))
+        doors = tuple(self._router.door(topic, partition) for partition in range(count))
+        return _Route(doors, self._turns.of(topic))
+
+    def commit(self) -> None:
+        """Have everything written that was staged; what cannot be done at once is begun."""
+        if not self._touched:
+            return
+        touched, self._touched = self._touched, {}
+        for partition in touched:
+            if not partition.commit_now() and not partition.is_committing:
+                self._nursery.start_soon(partition.commit)

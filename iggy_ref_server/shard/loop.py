@@ -1,0 +1,313 @@
+"""A shard's life: its rooms are opened in order, serve, and are closed in reverse.
+
+    storage → metadata → partitions → walls → data plane → doors → chores
+
+A shard knows nothing of processes. The supervisor runs one per core; tests and simulations run many
+in one process, on one clock, with storage in memory.
+
+Owns the assembling. Nothing below imports this package.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import secrets
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.clients import Client, Clients
+from iggy_ref_server.clock import Clock
+from iggy_ref_server.config import RootCredentials, ServerConfig
+from iggy_ref_server.data_plane.answers import Answer
+from iggy_ref_server.data_plane.plane import DataPlane
+from iggy_ref_server.data_plane.sockets import SocketRoom
+from iggy_ref_server.data_plane.streams import serve_stream
+from iggy_ref_server.dispatch import Dispatcher, answer_for
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.registry import GroupRegistry
+from iggy_ref_server.handlers.office import Office
+from iggy_ref_server.host import Host, Ports
+from iggy_ref_server.identity.passwords import Passwords
+from iggy_ref_server.listeners.tcp import TcpDoor
+from iggy_ref_server.metadata.importer import import_once
+from iggy_ref_server.metadata.plan_context import PlanContext
+from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
+from iggy_ref_server.metadata.plan_users import plan_create_root
+from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.store import MetadataStore
+from iggy_ref_server.partitions import Partition
+from iggy_ref_server.shard import letters, settings
+from iggy_ref_server.shard.appends import SendAppends
+from iggy_ref_server.shard.census import Census, caller_of
+from iggy_ref_server.shard.directory import PartitionDirectory
+from iggy_ref_server.shard.group_desk import GroupsHere, GroupsThere
+from iggy_ref_server.shard.maintenance import Maintenance
+from iggy_ref_server.shard.metadata_desk import MetadataDesk
+from iggy_ref_server.shard.post_office import PostOffice
+from iggy_ref_server.shard.router import Router, owner_of
+from iggy_ref_server.shard.turns import Turns, share_turns
+from iggy_ref_server.shard.wall import Hatch
+from iggy_ref_server.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iggy_protocol import RequestReceived
+    from iggy_ref_server.data_plane.link import Link
+    from iggy_ref_server.session import Session
+    from iggy_ref_server.shard.directory import PartitionKey
+
+__all__ = ["Shard", "ShardPlan", "open_shard"]
+
+LOGGER = logging.getLogger(__name__)
+
+DEFAULT_PORTS = Ports()
+# The time that clients have to read their last answers, and partitions to be closed.
+DRAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPlan:
+    """Everything that a shard is given.
+
+    Attributes:
+        shard_id: which one it is; shard 0 writes the metadata.
+        config: the configuration of the server.
+        storage: the data directory.
+        clock: the time of day.
+        root: returns the first user's name and password, where a new data directory needs them.
+        neighbours: sockets to the other shards, by their ids.
+        passwords: hashes passwords.
+        turns: the round-robin of balanced sends, shared by all shards.
+        listeners: sockets to accept TCP connections on.
+        tls: the certificate of the TCP door, or None.
+        ports: where the doors of the server are.
+        ip: the address of the TCP door.
+        is_follower: whether to call itself a follower.
+        random_bytes: where ids and tokens come from.
+    """
+
+    shard_id: int
+    config: ServerConfig
+    storage: Storage
+    clock: Clock
+    root: Callable[[], RootCredentials]
+    neighbours: Mapping[int, trio.socket.SocketType] = field(default_factory=dict)
+    passwords: Passwords | None = None
+    turns: mmap.mmap | None = None
+    listeners: Sequence[trio.socket.SocketType] = ()
+    tls: ssl.SSLContext | None = None
+    ports: Ports = DEFAULT_PORTS
+    ip: str = "127.0.0.1"
+    is_follower: bool = False
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+
+
+class Shard:
+    """The rooms of one shard, furnished and wired.
+
+    Args:
+        plan: what the shard is given.
+        nursery: holds everything that runs.
+    """
+
+    def __init__(self, plan: ShardPlan, nursery: trio.Nursery) -> None:
+        self._plan = plan
+        self._nursery = nursery
+        config = plan.config
+        self._settings = settings.partition_settings(config)
+        self.clients = Clients()
+        self.directory = PartitionDirectory(self._is_mine, self._open_partition, self._remove_files)
+        self._appends = SendAppends(
+            lambda: self.metadata.current,
+            Turns(plan.turns or share_turns(len(plan.neighbours) + 1), plan.shard_id),
+            nursery,
+        )
+        self._hatches: dict[int, Hatch] = {}
+        registry = GroupRegistry(
+            rebalancing_timeout_us=config.consumer_group.rebalancing_timeout_us
+        )
+        self.metadata = MetadataDesk(Metadata.EMPTY, self._hatches, self._settle, registry)
+        census = Census(self.directory, self.clients, self._hatches)
+        self._post = PostOffice(self.directory, self._appends, census, self.metadata, nursery)
+        for shard_id, neighbour in plan.neighbours.items():
+            self._hatches[shard_id] = Hatch(neighbour, self._post)
+        self._router = Router(plan.shard_id, self._hatches, self.directory, self._appends.touched)
+        self._appends.use(self._router)
+        self.office = Office(
+            shard_id=plan.shard_id,
+            config=config,
+            settings=settings.metadata_settings(config),
+            clock=plan.clock,
+            passwords=plan.passwords or Passwords(waiting_max=config.limits.max_login_queue),
+            host=Host(
+                clock=plan.clock,
+                storage=plan.storage,
+                ports=plan.ports,
+                ip=plan.ip,
+                is_follower=plan.is_follower,
+                started_at_us=plan.clock.now_us(),
+            ),
+            clients=self.clients,
+            groups=GroupsThere(self._hatches[0]) if plan.shard_id else GroupsHere(registry),
+            census=census,
+            metadata=lambda: self.metadata.current,
+            door=self._router.door,
+            random_bytes=plan.random_bytes,
+            change=self.metadata.change,
+            registry=registry,
+        )
+        dispatcher = Dispatcher(self.office, self._forward if plan.shard_id else None)
+        self._post.serve_requests(dispatcher.answer)
+        self.plane = DataPlane(self._appends, dispatcher, nursery)
+        self._limits = settings.socket_limits(config)
+        self.room = SocketRoom(self.plane, self._limits, nursery, self._gone)
+
+    # Opening and closing
+
+    async def open(self) -> None:
+        """Open the rooms in order; afterwards the shard serves."""
+        if self._plan.shard_id == 0:
+            await self._open_metadata()
+            await self.directory.follow(self.metadata.current)
+        for hatch in self._hatches.values():
+            self._nursery.start_soon(self._carry, hatch)
+        if self._plan.shard_id:
+            _, snapshot = await self._hatches[0].ask(letters.Hello())
+            self.metadata.begin(bytes(snapshot))
+            await self.directory.follow(self.metadata.current)
+        self._nursery.start_soon(self.room.run)
+        chores = Maintenance(self.office, self.directory, self.room, self._evict)
+        self._nursery.start_soon(chores.run)
+
+    async def _open_metadata(self) -> None:
+        plan, cipher = self._plan, settings.cipher_of(self._plan.config)
+        store = await MetadataStore.open(plan.storage, plan.clock, encryptor=cipher)
+        await import_once(store, plan.storage, self.office.settings, encryptor=cipher)
+        context = PlanContext(now_us=plan.clock.now_us(), settings=self.office.settings)
+        await store.change(lambda metadata: plan_expire_tokens(metadata, context))
+        if not store.current.users:
+            root = plan.root()
+            password_hash = await self.office.passwords.hash(root.password)
+            await store.change(
+                lambda metadata: plan_create_root(metadata, root.username, password_hash, context)
+            )
+        self.metadata.write_to(store)
+
+    async def listen(self) -> None:
+        """Open the doors."""
+        door = TcpDoor(
+            config=self._plan.config.tcp,
+            tls=self._plan.tls,
+            room=self.room,
+            plane=self.plane,
+            limits=self._limits,
+            connections_max=self._plan.config.limits.max_connections,
+            strangers_max=self._plan.config.limits.max_unauthenticated_connections,
+            count_strangers=self.clients.count_strangers,
+            connected=self._connected,
+            gone=self._gone,
+        )
+        async with trio.open_nursery() as nursery:
+            for listener in self._plan.listeners:
+                nursery.start_soon(door.serve, listener)
+
+    async def serve_stream(self, stream: trio.abc.Stream, session: Session) -> None:
+        """Serve a client whose connection is a stream, such as one in memory."""
+        try:
+            await serve_stream(stream, session, self.plane, self._limits, self._connected)
+        finally:
+            self._gone(session)
+
+    async def drain(self) -> None:
+        """Answer what clients are owed, and say good-bye to them."""
+        with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
+            await self.room.drain(StatusCode.DISCONNECTED)
+
+    async def aclose(self) -> None:
+        """Flush and close the partitions."""
+        await self.drain()
+        await self.directory.aclose()
+        await self._plan.storage.aclose()
+
+    async def _carry(self, hatch: Hatch) -> None:
+        """Carry letters; a neighbour that is gone is the supervisor's affair."""
+        await hatch.run()
+
+    # Partitions
+
+    def _is_mine(self, key: PartitionKey) -> bool:
+        return owner_of(key, len(self._plan.neighbours) + 1) == self._plan.shard_id
+
+    async def _open_partition(self, key: PartitionKey, incarnation: int) -> Partition:
+        path = self._plan.config.system.partition_path(*key)
+        plan = self._plan
+        return await Partition.open(
+            plan.storage, plan.clock, self._settings, path, incarnation=incarnation
+        )
+
+    async def _remove_files(self, key: PartitionKey) -> None:
+        await self._plan.storage.remove_tree(self._plan.config.system.partition_path(*key))
+
+    async def _settle(self, metadata: Metadata) -> None:
+        await self.directory.follow(metadata)
+        self._router.forget()
+
+    # Clients
+
+    def _connected(self, link: Link) -> None:
+        now_us = self._plan.clock.now_us()
+        self.clients.add(Client(link.session, link.end, now_us))
+
+    def _gone(self, session: Session) -> None:
+        """Forget a client whose connection has ended, in all places at once."""
+        if self.clients.remove(session):
+            self._leave_groups(session.client_id)
+
+    def _evict(self, client: Client) -> None:
+        """End the connection of a client that shows no sign of life."""
+        client.session.is_evicted = True
+        self.clients.remove(client.session)
+        self._leave_groups(client.session.client_id)
+        client.close()
+
+    def _leave_groups(self, client_id: int) -> None:
+        if self._plan.shard_id == 0:
+            self.office.registry.client_gone(client_id)
+        else:
+            self._hatches[0].post(letters.Gone(client_id), (), lambda letter, payload: None)
+
+    # Requests that only shard 0 can answer
+
+    async def _forward(self, session: Session, request: RequestReceived) -> Answer:
+        if session.user_id is not None:
+            # Whoever was deleted is told so here, where the connection can be closed.
+            session.user(self.metadata.current)
+        try:
+            _, payload = await self._hatches[0].ask(
+                letters.Ask(caller_of(session), request.code), [request.payload]
+            )
+        except ServerFault as fault:
+            return answer_for(fault)
+        return Answer(parts=(payload,) if payload.nbytes else ())
+
+
+@asynccontextmanager
+async def open_shard(plan: ShardPlan) -> AsyncIterator[Shard]:
+    """Open a shard, and close it at the end of the block."""
+    async with trio.open_nursery() as nursery:
+        shard = Shard(plan, nursery)
+        await shard.open()
+        try:
+            yield shard
+        finally:
+            with trio.CancelScope(shield=True):
+                await shard.aclose()
+            nursery.cancel_scope.cancel()

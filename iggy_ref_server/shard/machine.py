@@ -1,0 +1,97 @@
+"""What the machine offers to shards: cores, their NUMA nodes, and how much of them is ours.
+
+``read_machine`` is the only place that asks the operating system. Where it does not tell about
+nodes or threads, there is one node, and every core stands for itself.
+
+Owns the reading. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Core", "Machine", "read_machine"]
+
+SYSTEM = Path("/sys")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """A core as the operating system counts them: a hardware thread.
+
+    Attributes:
+        id: its number.
+        node: the NUMA node that it belongs to.
+        first_sibling: the lowest number among the threads of the same physical core.
+    """
+
+    id: int
+    node: int = 0
+    first_sibling: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The cores that this process may use.
+
+    Attributes:
+        cores: sorted by number, never none.
+        shares_max: how many cores' worth of time the process gets, if that is limited.
+    """
+
+    cores: tuple[Core, ...]
+    shares_max: int | None = None
+
+
+def read_machine(root: Path = SYSTEM, usable: Iterable[int] | None = None) -> Machine:
+    """Ask the operating system for the cores that this process may use.
+
+    Args:
+        root: where the kernel describes the machine.
+        usable: the numbers of the cores; by default those that the scheduler allows.
+    """
+    if usable is None:
+        usable = os.sched_getaffinity(0)
+    nodes = {
+        core: int(directory.name.removeprefix("node"))
+        for directory in sorted((root / "devices/system/node").glob("node[0-9]*"))
+        for core in _read_list(directory / "cpulist")
+    }
+    cores = tuple(
+        Core(core, nodes.get(core, 0), min(_read_siblings(root, core), default=None))
+        for core in sorted(usable)
+    )
+    return Machine(cores, _read_shares(root))
+
+
+def _read_siblings(root: Path, core: int) -> list[int]:
+    topology = root / f"devices/system/cpu/cpu{core}/topology"
+    return _read_list(topology / "thread_siblings_list")
+
+
+def _read_list(path: Path) -> list[int]:
+    """Read a list of numbers such as ``0-3,8``; an unreadable one is empty."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    numbers: list[int] = []
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _read_shares(root: Path) -> int | None:
+    """Read how many cores a container may use; it sees its own control group as the root."""
+    try:
+        quota, period = (root / "fs/cgroup/cpu.max").read_text().split()
+        return max(1, int(quota) // int(period))
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,162 @@
+"""What a shard does by itself, again and again: save, clean, sweep, evict.
+
+Owns the rhythm of each chore. What a chore means is the affair of the room it is done in.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import NEVER_EXPIRES, UNLIMITED
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.plan_context import PlanContext
+from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iggy_ref_server.clients import Client
+    from iggy_ref_server.data_plane.sockets import SocketRoom
+    from iggy_ref_server.handlers.office import Office
+    from iggy_ref_server.metadata.records import TopicRecord
+    from iggy_ref_server.shard.directory import PartitionDirectory
+
+__all__ = ["Maintenance"]
+
+LOGGER = logging.getLogger(__name__)
+
+MANNERS_S = 1.0
+HEARTBEAT_FACTOR = 1.2
+# A topic is trimmed when it has grown to this part of its limit.
+ALMOST_FULL = 0.9
+
+
+class Maintenance:
+    """The chores of one shard.
+
+    Args:
+        office: everything of the shard that commands use.
+        directory: the partitions of the shard.
+        room: the sockets of the shard.
+        evict: ends the connection of a client that shows no signs of life.
+    """
+
+    def __init__(
+        self,
+        office: Office,
+        directory: PartitionDirectory,
+        room: SocketRoom,
+        evict: Callable[[Client], None],
+    ) -> None:
+        self._office = office
+        self._directory = directory
+        self._room = room
+        self._evict = evict
+
+    async def run(self) -> None:
+        """Do all chores in their rhythm until cancelled."""
+        config = self._office.config
+        saver, cleaner = config.message_saver, config.data_maintenance.messages
+        tokens, heartbeat = config.personal_access_token.cleaner, config.heartbeat
+        is_first = self._office.shard_id == 0
+        chores = [
+            (saver.enabled, saver.interval_us, self._save),
+            (cleaner.cleaner_enabled, cleaner.interval_us, self._clean),
+            (heartbeat.enabled, heartbeat.interval_us, self._evict_silent),
+            (tokens.enabled and is_first, tokens.interval_us, self._sweep_tokens),
+            (is_first, config.consumer_group.rebalancing_check_interval_us, self._hand_over),
+            (True, int(MANNERS_S * 1e6), self._hang_up),
+            (
+                config.system.logging.sysinfo_print_interval_us > 0,
+                config.system.logging.sysinfo_print_interval_us,
+                self._report,
+            ),
+        ]
+        async with trio.open_nursery() as nursery:
+            for is_wanted, interval_us, chore in chores:
+                if is_wanted:
+                    nursery.start_soon(self._repeat, interval_us / 1e6, chore)
+
+    async def _repeat(self, interval_s: float, chore: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await trio.sleep(interval_s)
+            try:
+                await chore()
+            except (ServerFault, StorageError) as error:
+                LOGGER.warning("a chore will be tried again in %s s: %s", interval_s, error)
+
+    async def _save(self) -> None:
+        for _, partition in self._directory:
+            await partition.save()
+
+    async def _hang_up(self) -> None:
+        self._room.hang_up_on_the_silent()
+
+    async def _report(self) -> None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        LOGGER.info(
+            "%d clients, %d partitions, %.1f s of CPU, at most %.0f MiB resident",
+            len(self._office.clients),
+            len(dict(self._directory)),
+            usage.ru_utime + usage.ru_stime,
+            usage.ru_maxrss / 1024,
+        )
+
+    async def _hand_over(self) -> None:
+        self._office.registry.expire(self._office.clock.now_us())
+
+    async def _sweep_tokens(self) -> None:
+        context = PlanContext(now_us=self._office.clock.now_us(), settings=self._office.settings)
+        await self._office.change(lambda metadata: plan_expire_tokens(metadata, context))
+
+    async def _evict_silent(self) -> None:
+        patience_us = round(self._office.config.heartbeat.interval_us * HEARTBEAT_FACTOR)
+        for client in self._office.clients.silent_since(self._office.clock.now_us() - patience_us):
+            LOGGER.warning("client %s shows no sign of life", client.session.address)
+            self._evict(client)
+
+    # Retention
+
+    async def _clean(self) -> None:
+        for stream in self._office.metadata().streams:
+            for topic in stream.topics:
+                if topic.message_expiry_us not in (0, NEVER_EXPIRES):
+                    await self._expire(topic)
+                if topic.max_size_bytes not in (0, UNLIMITED):
+                    await self._trim(topic)
+
+    async def _expire(self, topic: TopicRecord) -> None:
+        for key, partition in self._directory:
+            if key[:2] == (topic.stream_id, topic.id):
+                await partition.expire_segments(topic.message_expiry_us)
+
+    async def _trim(self, topic: TopicRecord) -> None:
+        """Drop the oldest segments while the topic is almost full.
+
+        The size is that of all shards. Only the shard with the oldest segment of the whole topic
+        drops one, so that shards do not trim too much together.
+        """
+        while True:
+            figures = {
+                key: partition
+                for key, partition in (await self._office.census.figures()).items()
+                if key[:2] == (topic.stream_id, topic.id)
+            }
+            size = sum(partition.size_bytes for partition in figures.values())
+            if size < topic.max_size_bytes * ALMOST_FULL:
+                return
+            aged = [
+                (partition.oldest_sealed_timestamp_us, key)
+                for key, partition in figures.items()
+                if partition.oldest_sealed_timestamp_us is not None
+            ]
+            mine = dict(self._directory)
+            if not aged or (oldest := min(aged)[1]) not in mine:
+                return
+            if not await mine[oldest].drop_oldest_segment():
+                return

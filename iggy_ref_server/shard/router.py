@@ -1,0 +1,81 @@
+"""Whose partition is it: from a partition of the metadata to its door.
+
+Owns the placement of partitions on shards (mmh3 of the packed namespace) and the doors, which are
+made once and kept as long as the partition lives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_protocol import pack_namespace, shard_for_namespace
+from iggy_ref_server.partitions.door import LocalDoor
+from iggy_ref_server.shard import letters
+from iggy_ref_server.shard.directory import PartitionKey
+from iggy_ref_server.shard.doors import RemoteDoor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iggy_ref_server.metadata.records import TopicRecord
+    from iggy_ref_server.partitions import Partition
+    from iggy_ref_server.partitions.door import PartitionDoor
+    from iggy_ref_server.shard.directory import PartitionDirectory
+    from iggy_ref_server.shard.wall import Hatch
+
+__all__ = ["Router", "owner_of"]
+
+
+def owner_of(key: PartitionKey, shards_count: int) -> int:
+    """Return the shard on which a partition lives."""
+    namespace = pack_namespace(
+        stream_id=key.stream_id, topic_id=key.topic_id, partition_id=key.partition_id
+    )
+    return shard_for_namespace(namespace, shards_count=shards_count)
+
+
+class Router:
+    """Finds the doors of partitions.
+
+    Args:
+        shard_id: this shard.
+        hatches: the ways to the other shards, by their ids.
+        directory: the partitions of this shard.
+        touched: told of each local partition in which something was staged.
+    """
+
+    def __init__(
+        self,
+        shard_id: int,
+        hatches: Mapping[int, Hatch],
+        directory: PartitionDirectory,
+        touched: Callable[[Partition], None],
+    ) -> None:
+        self._shard_id = shard_id
+        self._hatches = hatches
+        self._directory = directory
+        self._touched = touched
+        self._doors: dict[tuple[PartitionKey, int], PartitionDoor] = {}
+
+    def door(self, topic: TopicRecord, partition_id: int) -> PartitionDoor:
+        """Return the door of a partition.
+
+        Raises:
+            ServerFault: the topic has no such partition, or it was put aside as damaged.
+        """
+        incarnation = topic.require_partition(partition_id).incarnation
+        key = PartitionKey(topic.stream_id, topic.id, partition_id)
+        door = self._doors.get((key, incarnation))
+        if door is None:
+            door = self._doors[key, incarnation] = self._make(key, incarnation)
+        return door
+
+    def _make(self, key: PartitionKey, incarnation: int) -> PartitionDoor:
+        owner = owner_of(key, len(self._hatches) + 1)
+        if owner == self._shard_id:
+            return LocalDoor(self._directory.get(key), self._touched)
+        return RemoteDoor(self._hatches[owner], letters.Partition(*key, incarnation))
+
+    def forget(self) -> None:
+        """Drop all doors, because the metadata have changed."""
+        self._doors.clear()

@@ -1,0 +1,76 @@
+"""From the configuration to the settings of each room.
+
+Owns the translation. Rooms know their own settings only, the configuration knows no rooms.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_protocol import Limits, PayloadCipher
+from iggy_ref_server.data_plane.sockets import SocketLimits
+from iggy_ref_server.metadata.plan_context import MetadataSettings
+from iggy_ref_server.partitions import (
+    AckLevel,
+    DeduplicationSettings,
+    IndexCache,
+    PartitionSettings,
+)
+
+if TYPE_CHECKING:
+    from iggy_ref_server.config import ServerConfig
+
+__all__ = [
+    "cipher_of",
+    "metadata_settings",
+    "partition_settings",
+    "socket_limits",
+]
+
+
+def cipher_of(config: ServerConfig) -> PayloadCipher | None:
+    """Return the key for what lies on the disk, if there is to be one."""
+    encryption = config.system.encryption
+    return PayloadCipher.from_base64(encryption.key) if encryption.enabled else None
+
+
+def metadata_settings(config: ServerConfig) -> MetadataSettings:
+    """Return the settings that become part of the metadata."""
+    return MetadataSettings(
+        message_expiry_us=config.system.topic.message_expiry_us,
+        max_topic_size_bytes=config.system.topic.max_size_bytes,
+        segment_size_bytes=config.system.segment.size_bytes,
+        tokens_per_user_max=config.personal_access_token.max_tokens_per_user,
+    )
+
+
+def partition_settings(config: ServerConfig) -> PartitionSettings:
+    """Return the settings of all partitions."""
+    system, duplicates = config.system, config.system.message_deduplication
+    return PartitionSettings(
+        segment_size_bytes=system.segment.size_bytes,
+        ack=AckLevel(system.partition.ack),
+        messages_required_to_save=system.partition.messages_required_to_save,
+        bytes_required_to_save=system.partition.size_of_messages_required_to_save_bytes,
+        index_cache=IndexCache(system.segment.cache_indexes),
+        validate_checksums=system.partition.validate_checksum,
+        deduplication=DeduplicationSettings(
+            entries_max=duplicates.max_entries, expiry_us=duplicates.expiry_us
+        )
+        if duplicates.enabled
+        else None,
+        encryptor=cipher_of(config),
+    )
+
+
+def socket_limits(config: ServerConfig) -> SocketLimits:
+    """Return the bounds of each connection."""
+    limits = config.limits
+    return SocketLimits(
+        connection=Limits(
+            send_bytes_max=limits.max_send_bytes, pipelined_max=limits.max_pipelined_requests
+        ),
+        outbox_bytes_max=limits.max_reply_backlog_bytes,
+        stalled_s=limits.stall_timeout_us / 1e6,
+        idle_s=limits.idle_timeout_us / 1e6,
+    )

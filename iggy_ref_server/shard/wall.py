@@ -1,0 +1,207 @@
+"""The wall between two shards, and the hatch in it.
+
+Shards are processes that share nothing. Each pair is joined by a Unix stream socket: measured
+against SEQPACKET and a ring in shared memory, what costs is waking the other process and not the
+mechanism, and a stream takes batches of any size. A letter is
+
+    u32 id    0 is no question and gets no answer; the highest bit marks an answer
+    u32 size of the record, u32 size of the payload, record, payload
+
+Letters arrive in the order in which they were posted, so appends of one client stay in order. At
+most ``QUESTIONS_MAX`` questions may be unanswered; whoever asks more waits. That bounds the inbox
+of the other side.
+
+Owns the socket, ids and order. What letters mean is the post office's affair.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import trio
+
+from iggy_protocol import StatusCode, allocate
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.session import SessionEnded
+from iggy_ref_server.shard.letters import Fault, Letter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer
+
+__all__ = ["Hatch", "Receiver"]
+
+HEAD = struct.Struct("<III")
+ANSWER = 1 << 31
+QUESTIONS_MAX = 1024
+UNSENT_BYTES_MAX = 8 << 20
+BUFFERS_PER_CALL = 64
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Letter)
+
+Answered = "Callable[[Letter, memoryview], None]"
+
+
+class Receiver(Protocol):
+    """Who reads the letters of a hatch."""
+
+    def take(self, hatch: Hatch, question: int, letter: Letter, payload: memoryview) -> None:
+        """Take a letter; must not wait. ``question`` is the id to answer to."""
+
+    def tick(self) -> None:
+        """All letters that have arrived so far were taken."""
+
+
+class Hatch:
+    """One side of the wall between two shards.
+
+    Args:
+        connected: this side's socket.
+        receiver: reads what arrives.
+    """
+
+    def __init__(self, connected: trio.socket.SocketType, receiver: Receiver) -> None:
+        self._socket = connected
+        self._receiver = receiver
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._bell = trio.Event()
+        self._room = trio.lowlevel.ParkingLot()
+        self._questions: dict[int, Callable[[Letter, memoryview], None]] = {}
+        self._next_id = 1
+        self._is_closed = False
+
+    # Asking
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a further question has to wait."""
+        return len(self._questions) >= QUESTIONS_MAX or self._unsent_bytes >= UNSENT_BYTES_MAX
+
+    def post(
+        self,
+        letter: Letter,
+        payload: Sequence[Buffer],
+        answered: Callable[[Letter, memoryview], None],
+    ) -> None:
+        """Ask, without waiting; ``answered`` is called with the answer, a ``Fault`` included."""
+        if self._is_closed:
+            answered(
+                Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone"), memoryview(b"")
+            )
+            return
+        self._questions[self._next_id] = answered
+        self._write(self._next_id, letter, payload)
+        self._next_id = self._next_id % (ANSWER - 1) + 1
+
+    async def ask(
+        self, letter: Letter, payload: Sequence[Buffer] = ()
+    ) -> tuple[Letter, memoryview]:
+        """Ask and wait for the answer.
+
+        Raises:
+            ServerFault: the other shard refuses, or is gone.
+        """
+        while self.is_full and not self._is_closed:
+            await self._room.park()
+        done = trio.Event()
+        answer: list[tuple[Letter, memoryview]] = []
+
+        def answered(letter: Letter, payload: memoryview) -> None:
+            answer.append((letter, payload))
+            done.set()
+
+        self.post(letter, payload, answered)
+        await done.wait()
+        if isinstance(fault := answer[0][0], Fault):
+            kind = SessionEnded if fault.is_final else ServerFault
+            raise kind(fault.status, fault.message)
+        return answer[0]
+
+    def answer(self, question: int, letter: Letter, payload: Sequence[Buffer] = ()) -> None:
+        """Answer a question; an answer never waits."""
+        if question and not self._is_closed:
+            self._write(question | ANSWER, letter, payload)
+
+    def _write(self, number: int, letter: Letter, payload: Sequence[Buffer]) -> None:
+        record = _encoder.encode(letter)
+        views = [memoryview(part) for part in payload]
+        size = sum(view.nbytes for view in views)
+        self._unsent.append(memoryview(HEAD.pack(number, len(record), size) + record))
+        self._unsent.extend(view for view in views if view.nbytes)
+        self._unsent_bytes += HEAD.size + len(record) + size
+        self._bell.set()
+
+    # The socket
+
+    async def run(self) -> None:
+        """Carry letters both ways until the other side is gone."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._send)
+                await self._receive()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._is_closed = True
+            self._socket.close()
+            gone = Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone")
+            for answered in list(self._questions.values()):
+                answered(gone, memoryview(b""))
+            self._questions.clear()
+            self._room.unpark_all()
+
+    async def _send(self) -> None:
+        while True:
+            await self._bell.wait()
+            self._bell = trio.Event()
+            while self._unsent:
+                head = [self._unsent[i] for i in range(min(len(self._unsent), BUFFERS_PER_CALL))]
+                try:
+                    sent = await self._socket.sendmsg(head)
+                except OSError:
+                    return
+                self._unsent_bytes -= sent
+                while sent:
+                    first = self._unsent.popleft()
+                    if sent < first.nbytes:
+                        self._unsent.appendleft(first[sent:])
+                        break
+                    sent -= first.nbytes
+                if not self.is_full:
+                    self._room.unpark_all()
+
+    async def _receive(self) -> None:
+        head = bytearray(HEAD.size)
+        while await self._fill(memoryview(head)):
+            number, record_size, payload_size = HEAD.unpack(head)
+            body = memoryview(allocate(record_size + payload_size))
+            if not await self._fill(body):
+                return
+            self._deliver(number, _decoder.decode(body[:record_size]), body[record_size:])
+
+    async def _fill(self, space: memoryview) -> bool:
+        """Receive exactly as many bytes; False when the other side is gone."""
+        while space.nbytes:
+            try:
+                size = await self._socket.recv_into(space)
+            except OSError:
+                return False
+            if not size:
+                return False
+            space = space[size:]
+        return True
+
+    def _deliver(self, number: int, letter: Letter, payload: memoryview) -> None:
+        if number & ANSWER:
+            answered = self._questions.pop(number & ~ANSWER, None)
+            self._room.unpark()
+            if answered is not None:
+                answered(letter, payload)
+        else:
+            self._receiver.take(self, number, letter, payload)
+        self._receiver.tick()

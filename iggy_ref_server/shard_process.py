@@ -1,0 +1,172 @@
+"""A shard as a process of its own: pinned to a core, told what to do through a pipe.
+
+    supervisor → shard     ``drain``, then ``close``; the end of the pipe means: die at once
+    shard → supervisor     ``ready`` with some facts, ``drained``
+
+Owns what is of the process: core, signals, pipes. What a shard does is the loop's affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import mmap
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from iggy_ref_server.clock import SystemClock
+from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
+from iggy_ref_server.host import Ports
+from iggy_ref_server.logs import start_logging
+from iggy_ref_server.metadata.damage import MetadataError
+from iggy_ref_server.shard.loop import ShardPlan, open_shard
+from iggy_ref_server.storage.engines import open_storage
+from iggy_ref_server.storage.interface import StorageError
+
+__all__ = ["Pipes", "ShardJob", "run_shard_process"]
+
+LOGGER = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """This end of the two pipes to the supervisor."""
+
+    orders: int
+    reports: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardJob:
+    """Everything that a shard process is given before it starts.
+
+    Attributes:
+        shard_id: which one it is.
+        core: where it runs, or None to leave that to the system.
+        config: the configuration of the server.
+        listener: accepts TCP connections, or None.
+        neighbours: sockets to the other shards.
+        root: chooses the first user of a new data directory.
+        environment: may say how much is logged.
+        turns: the round-robin of balanced sends.
+    """
+
+    shard_id: int
+    core: int | None
+    config: ServerConfig
+    listener: socket.socket | None
+    neighbours: Mapping[int, socket.socket]
+    root: Callable[[], RootCredentials]
+    environment: Mapping[str, str]
+    turns: mmap.mmap
+    tls: ssl.SSLContext | None
+    ports: Ports
+    ip: str
+    is_follower: bool
+
+
+def run_shard_process(job: ShardJob, pipes: Pipes, parent: int) -> int:
+    """Be a shard until told otherwise; returns the exit code of the process."""
+    _die_with(parent)
+    if job.core is not None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {job.core})
+    # Ctrl-C in a terminal reaches all processes, but only the supervisor decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    gc.freeze()
+    system = job.config.system
+    with start_logging(
+        system.logging, Path(system.path), job.environment, process=f"shard-{job.shard_id}"
+    ):
+        return _run_logged(job, pipes)
+
+
+def _run_logged(job: ShardJob, pipes: Pipes) -> int:
+    exit_code = FAILED
+    try:
+        exit_code = trio.run(_run, job, pipes)
+    except* (StorageError, MetadataError, ConfigError) as group:
+        for error in _leaves(group):
+            LOGGER.error("shard %d cannot go on: %s", job.shard_id, error)
+    except* Exception:
+        LOGGER.exception("shard %d ended by an error that nobody foresaw", job.shard_id)
+    return exit_code
+
+
+def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, however that ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(FAILED)
+
+
+async def _run(job: ShardJob, pipes: Pipes) -> int:
+    storage = await open_storage(job.config.system.path, job.config.system.storage.engine)
+    facts: dict[str, object] = {"engine": storage.engine}
+
+    def root() -> RootCredentials:
+        chosen = job.root()
+        if chosen.is_generated:
+            facts["root"] = {"username": chosen.username, "password": chosen.password}
+        return chosen
+
+    plan = ShardPlan(
+        shard_id=job.shard_id,
+        config=job.config,
+        storage=storage,
+        clock=SystemClock(),
+        root=root,
+        neighbours={
+            shard_id: trio.socket.from_stdlib_socket(neighbour)
+            for shard_id, neighbour in job.neighbours.items()
+        },
+        listeners=[trio.socket.from_stdlib_socket(job.listener)] if job.listener else (),
+        turns=job.turns,
+        tls=job.tls,
+        ports=job.ports,
+        ip=job.ip,
+        is_follower=job.is_follower,
+    )
+    async with open_shard(plan) as shard, trio.open_nursery() as nursery:
+        nursery.start_soon(shard.listen)
+        facts["damaged"] = len(shard.directory.damaged)
+        _report(pipes, "ready", facts)
+        await _order(pipes, b"d")
+        nursery.cancel_scope.cancel()
+        await shard.drain()
+        _report(pipes, "drained", {})
+        await _order(pipes, b"c")
+    return 0
+
+
+def _report(pipes: Pipes, word: str, facts: dict[str, object]) -> None:
+    os.write(pipes.reports, json.dumps({"word": word, **facts}).encode() + b"\n")
+
+
+async def _order(pipes: Pipes, expected: bytes) -> None:
+    """Wait for the next order of the supervisor; without a supervisor there is no server."""
+    await trio.lowlevel.wait_readable(pipes.orders)
+    if os.read(pipes.orders, 1) != expected:
+        os._exit(FAILED)

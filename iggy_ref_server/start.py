@@ -1,0 +1,70 @@
+"""From the command line's flags to a running server, with words for whatever stands in the way.
+
+Owns the order of a start: configuration, logs, certificate, supervisor. Every way in which a start
+can fail for a reason that somebody can mend ends here, as a message and an exit status.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.certificates import CertificateError, find_certificate
+from iggy_ref_server.clock import SystemClock
+from iggy_ref_server.config import ConfigError, dump_config, load_config
+from iggy_ref_server.guards import AlreadyRunning, PortTaken
+from iggy_ref_server.shard.topology import TopologyError
+from iggy_ref_server.supervisor import run_server
+
+if TYPE_CHECKING:
+    from iggy_ref_server.certificates import CertificateFiles
+    from iggy_ref_server.config import ServerConfig
+    from iggy_ref_server.start_flags import StartFlags
+
+__all__ = ["start"]
+
+# A development certificate stays the same over restarts, so that clients can come to know it.
+CERTIFICATES = "certificates"
+EXIT_FAILED = 1
+EXIT_MISUSED = 2
+
+
+def start(flags: StartFlags) -> int:
+    """Run a server until it is told to stop; returns the exit status of the process."""
+    try:
+        loaded = load_config(flags, os.environ, Path.cwd())
+    except ConfigError as error:
+        return _give_up(str(error), EXIT_MISUSED)
+    if loaded.is_displayed:
+        _say(dump_config(loaded.config, show_secrets=False))
+    try:
+        return run_server(loaded, _say, _find_certificate(loaded.config))
+    except (AlreadyRunning, PortTaken, TopologyError, CertificateError) as error:
+        return _give_up(str(error), EXIT_FAILED)
+
+
+def _find_certificate(config: ServerConfig) -> CertificateFiles | None:
+    """Find the certificate of the TCP door, or make one where that is wanted."""
+    if not (config.tcp.enabled and config.tcp.tls.enabled):
+        return None
+    directory = Path(config.system.path) / CERTIFICATES
+    directory.mkdir(parents=True, exist_ok=True)
+    return find_certificate(
+        config.tcp.tls,
+        working_directory=Path.cwd(),
+        runtime_directory=directory,
+        now_us=SystemClock().now_us(),
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _give_up(message: str, exit_code: int) -> int:
+    sys.stderr.write(f"iggy-server cannot start: {message}\n")
+    sys.stderr.flush()
+    return exit_code

@@ -1,0 +1,1 @@
+"""Files: one interface, three engines (io_uring, worker threads, memory)."""

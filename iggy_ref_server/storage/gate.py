@@ -1,0 +1,67 @@
+"""Who is inside: operations under way, so that closing can wait for them.
+
+Owns a count. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Gate"]
+
+
+class Gate:
+    """Lets operations in while it is open, and knows when the last one has left."""
+
+    __slots__ = ("_emptied", "_inside_count", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._inside_count = 0
+        self._emptied = trio.Event()
+
+    def check(self, action: str, path: str) -> None:
+        """Refuse when the gate is shut.
+
+        Raises:
+            StorageError: with errno EBADF.
+        """
+        if not self.is_open:
+            raise StorageError(action, path, "the storage is closed", errno=errno.EBADF)
+
+    @contextmanager
+    def passing(self, action: str, path: str) -> Iterator[None]:
+        """Count one operation as under way.
+
+        Raises:
+            StorageError: the gate is shut.
+        """
+        self.check(action, path)
+        self._inside_count += 1
+        try:
+            yield
+        finally:
+            self._inside_count -= 1
+            if not self._inside_count and not self.is_open:
+                self._emptied.set()
+
+    def shut(self) -> None:
+        """Let nobody in any more, without waiting for those inside."""
+        self.is_open = False
+
+    async def close(self) -> None:
+        """Let nobody in any more, and wait for those inside even when cancelled."""
+        self.shut()
+        with trio.CancelScope(shield=True):
+            if self._inside_count:
+                await self._emptied.wait()
+        await trio.lowlevel.checkpoint()

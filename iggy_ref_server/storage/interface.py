@@ -1,0 +1,177 @@
+"""What the server asks of files, whatever engine serves it.
+
+All paths are relative to the data directory and written with ``/``. An engine never reorders what
+it is told to do to one file: a write that was started earlier reaches the file earlier.
+
+    *_now     tries at once, never waits for a disk; says so when it would have to
+    async     may wait, and can be cancelled: a write or sync that the kernel holds is finished
+              first, so that the caller's buffers are free when the call returns or raises
+
+Owns the verbs and the errors. Knows nothing of segments, messages or metadata.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iggy_protocol import Buffer
+
+__all__ = ["DiskFull", "Entry", "File", "FileSlice", "Storage", "StorageError"]
+
+
+class StorageError(Exception):
+    """The file system refused or failed.
+
+    Attributes:
+        path: what it was about, relative to the data directory.
+        action: the verb that failed, such as ``write``.
+        errno: the number of the operating system, or 0.
+    """
+
+    def __init__(self, action: str, path: str, reason: str, *, errno: int = 0) -> None:
+        super().__init__(f"cannot {action} {path}: {reason}")
+        self.action = action
+        self.path = path
+        self.errno = errno
+
+
+class DiskFull(StorageError):
+    """No space or no quota is left; trying again later may help."""
+
+
+class Entry(NamedTuple):
+    """A name in a directory."""
+
+    name: str
+    is_directory: bool
+    size_bytes: int
+
+
+class File(Protocol):
+    """An open file. It closes by itself when nobody refers to it any more.
+
+    So a segment may be removed while its bytes are still on their way to a client: whoever holds
+    the file, or a slice of it, can go on reading.
+    """
+
+    @property
+    def path(self) -> str:
+        """Its name, relative to the data directory."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """The number for ``sendfile``, or None where there is no such thing."""
+
+    def size(self) -> int:
+        """Return the length of the file in bytes."""
+
+    def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
+        """Write all buffers one after another at once, if that is wise.
+
+        Returns:
+            Whether all is in the page cache. False means that nothing was written: the engine is
+            under pressure, and ``write`` shall be awaited.
+
+        Raises:
+            StorageError: the write failed; what part of it was written is unknown.
+        """
+
+    async def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
+        """Write all buffers one after another, and then sync the data if asked.
+
+        Raises:
+            StorageError: the write or the sync failed; ``action`` says which.
+        """
+
+    def read_now(self, size: int, position: int) -> bytes | None:
+        """Read from memory if all of it is there; None when a disk would have to be asked.
+
+        A result shorter than ``size`` means that the file ends there.
+        """
+
+    async def read(self, size: int, position: int) -> bytes:
+        """Read ``size`` bytes, or as many as there are before the file's end."""
+
+    def is_cached(self, size: int, position: int) -> bool:
+        """Tell whether these bytes can be sent without waiting for a disk."""
+
+    async def sync(self) -> None:
+        """Bring the data, and the size, to the disk.
+
+        Raises:
+            StorageError: it is unknown what is on the disk now.
+        """
+
+    async def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+
+
+class FileSlice(NamedTuple):
+    """A run of bytes in a file, not yet read."""
+
+    file: File
+    position: int
+    size: int
+
+
+class Storage(Protocol):
+    """A data directory.
+
+    Paths that are not plain, or lead out of it, are refused. ``make_directories``, ``entries`` and
+    ``sync_directory`` take the empty path for the data directory itself. After ``aclose`` every
+    verb is refused, those of open files as well, with errno EBADF.
+    """
+
+    @property
+    def engine(self) -> str:
+        """What serves the files, for people: such as ``io_uring``."""
+
+    async def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file for reading and writing.
+
+        Args:
+            path: the file; its directory exists.
+            create: make an empty one where there is none.
+
+        Raises:
+            StorageError: with errno ENOENT where there is no such file.
+        """
+
+    async def read_file(self, path: str, *, size_max: int = 1 << 30) -> bytes | None:
+        """Read a whole file; None where there is none."""
+
+    async def replace(self, path: str, content: Buffer) -> None:
+        """Give a file new content, all of it or none.
+
+        That is: write aside, sync, rename, sync the directory.
+        """
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory and sync the directories.
+
+        An existing target file is replaced.
+        """
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; no error where there is none."""
+
+    async def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; no error where there is none."""
+
+    async def make_directories(self, path: str) -> None:
+        """Make a directory and those above it, and sync each parent that changed."""
+
+    async def entries(self, path: str) -> list[Entry]:
+        """List a directory sorted by name; an empty list where there is none."""
+
+    async def sync_directory(self, path: str) -> None:
+        """Bring the names in a directory to the disk."""
+
+    async def free_bytes(self) -> tuple[int, int]:
+        """Return the free and the total bytes of the file system."""
+
+    async def aclose(self) -> None:
+        """Finish what is under way and let go of everything."""

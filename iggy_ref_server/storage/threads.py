@@ -1,0 +1,121 @@
+"""The engine for every system: worker threads do what may wait for a disk.
+
+Owns ``ThreadStorage``. What never waits is in ``inline_file``, names are in ``directory``.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from iggy_ref_server.storage.directory import THREADS_MAX, PosixDirectory
+from iggy_ref_server.storage.inline_file import InlineFile
+from iggy_ref_server.storage.os_errors import storage_error
+from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.vectors import write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer
+    from iggy_ref_server.storage.descriptors import Descriptor
+    from iggy_ref_server.storage.interface import File
+
+__all__ = ["ThreadStorage"]
+
+ResultT = TypeVar("ResultT")
+
+
+class ThreadStorage(PosixDirectory):
+    """A data directory served by worker threads.
+
+    Args:
+        root: the data directory.
+        pressure: says when to write inline; one of its own by default.
+        threads_max: how many worker threads may be busy at once.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        pressure: Pressure | None = None,
+        threads_max: int = THREADS_MAX,
+    ) -> None:
+        super().__init__(root, threads_max=threads_max)
+        self._pressure = pressure or Pressure()
+
+    @property
+    def engine(self) -> str:
+        """What serves the files, for people."""
+        return "worker threads"
+
+    async def open(self, path: str, *, create: bool = False) -> File:
+        """Open a file for reading and writing."""
+        descriptor = await self.open_descriptor(path, create=create)
+        return ThreadFile(self, path, descriptor, self._pressure)
+
+
+class ThreadFile(InlineFile):
+    """An open file; what may wait runs in a worker thread and is finished once begun."""
+
+    def __init__(
+        self, directory: PosixDirectory, path: str, descriptor: Descriptor, pressure: Pressure
+    ) -> None:
+        super().__init__(path, descriptor, directory.gate, pressure)
+        self._directory = directory
+
+    async def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
+        """Write all buffers one after another, and then sync the data if asked."""
+        work = partial(write_and_sync if sync else write_all, self.descriptor, buffers, position)
+        failed_sync = await self._change("write", work)
+        if failed_sync is not None:
+            raise storage_error("sync", self.path, failed_sync) from failed_sync
+
+    async def read(self, size: int, position: int) -> bytes:
+        """Read ``size`` bytes, or as many as there are before the file's end."""
+        size = self._size_inside(size, position)
+        return await self._directory.in_thread(
+            "read", self.path, partial(read_all, self.descriptor, size, position)
+        )
+
+    async def sync(self) -> None:
+        """Bring the data, and the size, to the disk."""
+        with self._gate.passing("sync", self.path):
+            async with self.turn:
+                pass  # what was to be changed before is changed; what comes later need not wait
+            work = partial(os.fdatasync, self.descriptor)
+            await self._directory.run_blocking("sync", self.path, work)
+
+    async def truncate(self, size: int) -> None:
+        """Cut or extend the file."""
+        await self._change("truncate", partial(os.ftruncate, self.descriptor, size))
+
+    async def _change(self, action: str, work: Callable[[], ResultT]) -> ResultT:
+        with self._gate.passing(action, self.path):
+            async with self.turn:
+                return await self._directory.run_blocking(action, self.path, work)
+
+
+def write_and_sync(descriptor: int, buffers: Sequence[Buffer], position: int) -> OSError | None:
+    """Write and sync in one visit to a thread; hand back what the sync raised."""
+    write_all(descriptor, buffers, position)
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        return error
+    return None
+
+
+def read_all(descriptor: int, size: int, position: int) -> bytes:
+    """Read until the size is reached or the file ends."""
+    content = os.pread(descriptor, size, position)
+    if len(content) == size:
+        return content
+    parts = [content]
+    while parts[-1] and size > len(parts[-1]):
+        size -= len(parts[-1])
+        position += len(parts[-1])
+        parts.append(os.pread(descriptor, size, position))
+    return b"".join(parts)

@@ -1,0 +1,361 @@
+"""The supervisor: starts one process per shard, watches them, and stops them in order.
+
+It does no work of its own. It locks the data directory and binds the port before it forks, so that
+two servers never share either by accident; it tells the world that the server is ready when every
+shard has said so; and when a shard ends unasked, it stops the others, says which, and fails.
+
+Owns the processes. Knows neither protocol nor files beyond the runtime directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iggy_ref_server.banner import Door, Started, root_password_line, start_lines
+from iggy_ref_server.certificates import tls_context
+from iggy_ref_server.cli import package_version
+from iggy_ref_server.config import (
+    RootCredentials,
+    choose_root_credentials,
+    dump_config,
+    parse_address,
+    write_private,
+)
+from iggy_ref_server.guards import bind_shared_port, lock_data_directory
+from iggy_ref_server.host import Ports
+from iggy_ref_server.logs import start_logging
+from iggy_ref_server.shard.machine import read_machine
+from iggy_ref_server.shard.topology import place_shards
+from iggy_ref_server.shard.turns import share_turns
+from iggy_ref_server.shard_process import Pipes, ShardJob, run_shard_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_ref_server.certificates import CertificateFiles
+    from iggy_ref_server.config import LoadedConfig, ServerConfig
+    from iggy_ref_server.shard.topology import ShardPlacement
+
+__all__ = ["run_server"]
+
+LOGGER = logging.getLogger(__name__)
+
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+STOP_S = 10.0
+# Nothing is in these; files of a crashed start are removed with the directory.
+RUNTIME_FILE = "current_config.toml"
+
+
+@dataclass(slots=True)
+class _Child:
+    """A shard process and the supervisor's end of its pipes."""
+
+    shard_id: int
+    process_id: int
+    orders: int
+    reports: int
+    unread: bytes = b""
+    words: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: int | None = None
+
+    def heard(self, word: str) -> dict[str, Any] | None:
+        """Return what the shard reported with a word."""
+        return next((facts for facts in self.words if facts["word"] == word), None)
+
+    def tell(self, order: bytes) -> None:
+        """Give an order; a shard that is gone hears nothing."""
+        with contextlib.suppress(OSError):
+            os.write(self.orders, order)
+
+
+def run_server(
+    loaded: LoadedConfig,
+    say: Callable[[str], None],
+    certificate: CertificateFiles | None,
+) -> int:
+    """Run a server until it is told to stop.
+
+    Args:
+        loaded: the configuration.
+        say: prints a line for people.
+        certificate: that of the TCP door, if it is to have one.
+
+    Returns:
+        The exit code of the process.
+
+    Raises:
+        AlreadyRunning: another server uses the data directory.
+        PortTaken: another program listens on the address.
+        TopologyError: the machine has no such cores.
+    """
+    config = loaded.config
+    directory = Path(config.system.path)
+    placements = place_shards(config.system.sharding.cpu_allocation, read_machine())
+    lock_data_directory(directory)
+    if loaded.flags.fresh:
+        _empty(directory)
+    runtime = directory / config.system.runtime.path
+    shutil.rmtree(runtime, ignore_errors=True)
+    runtime.mkdir(parents=True)
+    listeners = _listen(config, len(placements))
+    jobs = _jobs(loaded, placements, listeners, certificate)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS | {signal.SIGCHLD})
+    children = [_start(job) for job in jobs]
+    for listener in listeners:
+        listener.close()
+    for job in jobs:
+        for neighbour in job.neighbours.values():
+            neighbour.close()
+    # Logging has a thread, and a process with threads must not be forked.
+    with start_logging(config.system.logging, directory, loaded.environment, process="supervisor"):
+        for warning in loaded.warnings:
+            LOGGER.warning("%s", warning)
+        return _Watch(children, say).run(
+            lambda watch: _announce(watch, loaded, placements, jobs, runtime, certificate)
+        )
+
+
+def _empty(directory: Path) -> None:
+    """Remove everything but the lock."""
+    for path in directory.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != ".lock":
+            path.unlink()
+
+
+def _listen(config: ServerConfig, count: int) -> list[socket.socket]:
+    if not config.tcp.enabled:
+        return []
+    host, port = parse_address(config.tcp.address)
+    sockets, _ = bind_shared_port(host, port, count)
+    return sockets
+
+
+def _jobs(
+    loaded: LoadedConfig,
+    placements: Sequence[ShardPlacement],
+    listeners: Sequence[socket.socket],
+    certificate: CertificateFiles | None,
+) -> list[ShardJob]:
+    """Write down what each shard is given; each pair of them is joined by a socket."""
+    config = loaded.config
+    walls: list[dict[int, socket.socket]] = [{} for _ in placements]
+    for left in range(len(placements)):
+        for right in range(left + 1, len(placements)):
+            walls[left][right], walls[right][left] = socket.socketpair()
+    tcp = parse_address(config.tcp.address)
+    ports = Ports(
+        tcp=listeners[0].getsockname()[1] if listeners else tcp.port,
+        quic=parse_address(config.quic.address).port,
+        http=parse_address(config.http.address).port,
+        websocket=parse_address(config.websocket.address).port,
+    )
+
+    turns = share_turns(len(placements))
+
+    def root() -> RootCredentials:
+        return choose_root_credentials(loaded.environment, secrets.choice)
+
+    return [
+        ShardJob(
+            shard_id=placement.shard_id,
+            core=placement.core,
+            config=config,
+            listener=listeners[placement.shard_id] if listeners else None,
+            neighbours=walls[placement.shard_id],
+            root=root,
+            tls=None if certificate is None else tls_context(certificate),
+            environment=loaded.environment,
+            turns=turns,
+            ports=ports,
+            ip=tcp.host,
+            is_follower=loaded.flags.follower,
+        )
+        for placement in placements
+    ]
+
+
+def _start(job: ShardJob) -> _Child:
+    orders_read, orders_write = os.pipe()
+    reports_read, reports_write = os.pipe()
+    parent = os.getpid()
+    process_id = os.fork()
+    if process_id:
+        os.close(orders_read)
+        os.close(reports_write)
+        os.set_blocking(reports_read, False)
+        return _Child(job.shard_id, process_id, orders_write, reports_read)
+    exit_code = 1
+    try:
+        os.close(orders_write)
+        os.close(reports_read)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS | {signal.SIGCHLD})
+        exit_code = run_shard_process(job, Pipes(orders_read, reports_write), parent)
+    except BaseException:
+        LOGGER.exception("shard %d ended by an error", job.shard_id)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+class _Watch:
+    """Waits for what shards and signals have to say."""
+
+    def __init__(self, children: list[_Child], say: Callable[[str], None]) -> None:
+        self.children = children
+        self.say = say
+        self._stop_signal: int | None = None
+
+    def run(self, announce: Callable[[_Watch], None]) -> int:
+        """Watch over the server from its start to its end."""
+        if self._wait(lambda: self._all_said("ready")):
+            announce(self)
+            self._wait(lambda: False)
+        failed = [child for child in self.children if child.exit_code is not None]
+        for child in failed:
+            self.say(f"shard {child.shard_id} ended unasked: {_meaning(child.exit_code)}")
+        if not failed:
+            self.say("stopping: clients are told, messages are written")
+        return self._stop() or bool(failed)
+
+    def _all_said(self, word: str) -> bool:
+        return all(child.heard(word) is not None for child in self.children)
+
+    def _wait(self, is_done: Callable[[], bool], budget_s: float | None = None) -> bool:
+        """Wait until something is done; False when a shard ended, a signal came, or time is up."""
+        deadline = None if budget_s is None else time.monotonic() + budget_s
+        while not is_done():
+            if any(child.exit_code is not None for child in self.children):
+                return False
+            if self._stop_signal is not None and deadline is None:
+                return False
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._listen(left)
+        return True
+
+    def _listen(self, timeout_s: float | None) -> None:
+        """Take the next report, signal or death."""
+        poll = select.poll()
+        for child in self.children:
+            if child.exit_code is None:
+                poll.register(child.reports, select.POLLIN)
+        # Signals are blocked, so the wait is cut into short naps between looks at them.
+        nap_ms = 50 if timeout_s is None else min(50, max(1, int(timeout_s * 1000)))
+        poll.poll(nap_ms)
+        for child in self.children:
+            self._hear(child)
+            self._look_after(child)
+        caught = signal.sigtimedwait(STOP_SIGNALS, 0)
+        if caught is not None:
+            self._stop_signal = caught.si_signo
+
+    def _hear(self, child: _Child) -> None:
+        with contextlib.suppress(BlockingIOError):
+            child.unread += os.read(child.reports, 65_536)
+        *lines, child.unread = child.unread.split(b"\n")
+        child.words += [json.loads(line) for line in lines]
+
+    def _look_after(self, child: _Child) -> None:
+        if child.exit_code is None:
+            process_id, status = os.waitpid(child.process_id, os.WNOHANG)
+            if process_id:
+                child.exit_code = os.waitstatus_to_exitcode(status)
+
+    def _stop(self) -> int:
+        """Have all shards drain, then close; what does not end in time is killed."""
+        alive = [child for child in self.children if child.exit_code is None]
+        self.children = alive
+        for child in alive:
+            child.tell(b"d")
+        self._wait(lambda: self._all_said("drained"), STOP_S)
+        for child in alive:
+            child.tell(b"c")
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            if all(child.exit_code is not None for child in alive):
+                break
+            self._listen(0.02)
+        for child in alive:
+            if child.exit_code is None:
+                self.say(f"shard {child.shard_id} did not stop in {STOP_S:.0f} s and is killed")
+                os.kill(child.process_id, signal.SIGKILL)
+                os.waitpid(child.process_id, 0)
+                return 1
+        return int(any(child.exit_code for child in alive))
+
+
+def _meaning(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}; the reason is in the log above"
+
+
+def _made_up(certificate: CertificateFiles | None) -> str:
+    """Return the file of a certificate that no client knows yet."""
+    return str(certificate.certificate) if certificate and certificate.is_development else ""
+
+
+def _announce(
+    watch: _Watch,
+    loaded: LoadedConfig,
+    placements: Sequence[ShardPlacement],
+    jobs: Sequence[ShardJob],
+    runtime: Path,
+    certificate: CertificateFiles | None,
+) -> None:
+    """Tell people and tools that the server is ready, and where."""
+    config = loaded.config
+    tcp = parse_address(config.tcp.address)._replace(port=jobs[0].ports.tcp)
+    facts = watch.children[0].heard("ready")
+    assert facts is not None
+    doors = (
+        []
+        if not config.tcp.enabled
+        else [
+            Door(
+                name="tcp",
+                address=str(tcp),
+                is_served=True,
+                is_encrypted=certificate is not None,
+                development_certificate=_made_up(certificate),
+            )
+        ]
+    )
+    doors += [
+        Door(name=name, address=getattr(config, name).address, is_served=False)
+        for name in ("http", "quic", "websocket")
+        if getattr(config, name).enabled
+    ]
+    if "root" in facts:
+        watch.say(root_password_line(RootCredentials(**facts["root"], is_generated=True)))
+    for line in start_lines(
+        Started(
+            version=package_version(),
+            cores=[placement.core for placement in placements],
+            engine=facts["engine"],
+            ack=config.system.partition.ack,
+            data_directory=str(Path(config.system.path).resolve()),
+            source=loaded.source,
+            doors=doors,
+            is_follower=loaded.flags.follower,
+        )
+    ):
+        watch.say(line)
+    write_private(runtime / RUNTIME_FILE, dump_config(config, {"tcp": str(tcp)}))

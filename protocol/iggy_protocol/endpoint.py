@@ -1,0 +1,206 @@
+"""What both ends of a connection have in common: the way in, the end, the queue and the counters.
+
+Owns the receive buffer, the requests that wait for an answer, and the state that nothing leads out
+of. Which end it is, and what frames mean, is decided above.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
+
+from iggy_protocol.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError
+from iggy_protocol.events import NEED_DATA, ConnectionClosed
+from iggy_protocol.framing import size_of
+from iggy_protocol.receive_buffer import ReceiveBuffer
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from iggy_protocol.events import Signal
+    from iggy_protocol.framing import Framing
+    from iggy_protocol.layout import Buffer
+    from iggy_protocol.limits import Limits
+
+__all__ = ["ConnectionStatistics", "Endpoint", "too_large"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionStatistics:
+    """What a connection has done so far.
+
+    Attributes:
+        frames_in: frames received, refused ones included.
+        frames_out: frames handed out for sending.
+        bytes_in: bytes received.
+        bytes_out: bytes handed out for sending.
+        outstanding: requests without an answer.
+        buffered_bytes: bytes received and not yet understood.
+        reserved_bytes: memory that is kept for receiving at present.
+        chunk_allocations: how often memory was allocated for receiving.
+        copied_bytes: how many of the received bytes were copied or moved.
+    """
+
+    frames_in: int
+    frames_out: int
+    bytes_in: int
+    bytes_out: int
+    outstanding: int
+    buffered_bytes: int
+    reserved_bytes: int
+    chunk_allocations: int
+    copied_bytes: int
+
+
+def too_large(size: int, limit: int) -> FrameTooLarge:
+    """Make the error for a payload above its limit."""
+    message = f"a payload of {size} bytes, where {limit} are allowed"
+    return FrameTooLarge(message, field="length", need=size, have=limit)
+
+
+class Endpoint(Generic[T]):
+    """What both ends have in common: the way in, the end, the queue and the counters.
+
+    Args:
+        dialect: the framing of this connection.
+        limits: the bounds of this connection.
+    """
+
+    def __init__(self, *, dialect: Framing, limits: Limits) -> None:
+        self._dialect = dialect
+        self._limits = limits
+        self._buffer = ReceiveBuffer(
+            unread_bytes_max=limits.unread_bytes_max,
+            retained_bytes_max=limits.retained_bytes_max,
+        )
+        self._outstanding: deque[T] = deque()
+        self._error: RemoteProtocolError | None = None
+        self._is_ended = False
+        self._discarding_bytes = 0
+        self._frames_in = 0
+        self._frames_out = 0
+        self._bytes_in = 0
+        self._bytes_out = 0
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds in force; new ones count for every frame that is not complete yet."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._limits = limits
+        self._buffer.unread_bytes_max = limits.unread_bytes_max
+        self._buffer.retained_bytes_max = limits.retained_bytes_max
+
+    @property
+    def outstanding(self) -> int:
+        """The number of requests without an answer."""
+        return len(self._outstanding)
+
+    def statistics(self) -> ConnectionStatistics:
+        """Return what the connection has done so far."""
+        return ConnectionStatistics(
+            frames_in=self._frames_in,
+            frames_out=self._frames_out,
+            bytes_in=self._bytes_in,
+            bytes_out=self._bytes_out,
+            outstanding=len(self._outstanding),
+            buffered_bytes=len(self._buffer),
+            reserved_bytes=self._buffer.reserved_bytes,
+            chunk_allocations=self._buffer.chunk_allocations,
+            copied_bytes=self._buffer.copied_bytes,
+        )
+
+    # Bytes in
+
+    def receive_data(self, data: Buffer) -> None:
+        """Take what came from the peer.
+
+        Args:
+            data: any bytes; ``bytes`` are not copied, so do not build them from something else.
+                No bytes at all mean that the peer has closed, as with ``socket.recv``.
+
+        Raises:
+            LocalProtocolError: too much is unread, or the peer has closed before.
+        """
+        if not len(data):
+            self.receive_eof()
+            return
+        self._check_not_ended()
+        if self._error is None:
+            self._buffer.receive_data(data)
+        self._bytes_in += size_of([data])
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Return space for the peer's next bytes, as ``asyncio.BufferedProtocol`` wants it.
+
+        Args:
+            hint: a wish for at least so many bytes.
+
+        Raises:
+            LocalProtocolError: too much is unread, or the peer has closed.
+        """
+        self._check_not_ended()
+        return self._buffer.get_buffer(hint)
+
+    def buffer_updated(self, size: int) -> None:
+        """Take ``size`` bytes that were read into the space of ``get_buffer``; 0 is the end.
+
+        Raises:
+            LocalProtocolError: no space of that size was offered.
+        """
+        self._buffer.buffer_updated(size)
+        self._bytes_in += size
+        if self._error is not None:
+            self._buffer.skip(size)
+        if size == 0:
+            self.receive_eof()
+
+    def receive_eof(self) -> None:
+        """Note that the peer sends nothing more; may be said twice."""
+        self._is_ended = True
+
+    def _check_not_ended(self) -> None:
+        if self._is_ended:
+            raise LocalProtocolError("the peer has closed and cannot send more")
+
+    # Events out
+
+    def _starved(self) -> ConnectionClosed | Literal[Signal.NEED_DATA]:
+        """Return what there is to say when the bytes at hand make no event."""
+        if not self._is_ended:
+            return NEED_DATA
+        return ConnectionClosed(mid_frame=bool(self._discarding_bytes or len(self._buffer)))
+
+    def _discard(self, size: int) -> None:
+        """Drop the next ``size`` bytes, those included that are still to come."""
+        self._discarding_bytes = size - self._buffer.skip(size)
+
+    def _is_stuck(self) -> bool:
+        """Say whether bytes must be dropped that did not come yet; raise the final error if any."""
+        if self._error is not None:
+            # The same object again, without the traceback of the time before.
+            raise self._error.with_traceback(None)
+        if self._discarding_bytes:
+            self._discard(self._discarding_bytes)
+        return self._discarding_bytes > 0
+
+    def _fail(self, error: RemoteProtocolError) -> NoReturn:
+        """Enter the state that nothing leads out of."""
+        self._error = error
+        self._buffer.skip(len(self._buffer))
+        raise error
+
+    # Frames out
+
+    def _check_payload(self, size: int) -> None:
+        if not 0 <= size <= self._dialect.payload_bytes_max:
+            raise LocalProtocolError(f"no frame can hold a payload of {size} bytes")
+
+    def _count_out(self, size: int) -> None:
+        self._frames_out += 1
+        self._bytes_out += size

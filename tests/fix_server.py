@@ -1,0 +1,71 @@
+"""Fixtures around servers that run as processes of their own.
+
+``server`` is one per test file, shared by tests that leave each other's streams alone; the module
+may choose its settings with ``SERVER_SETTINGS`` and ``SERVER_SHARDS``. ``start_server`` makes one
+for a single test that needs settings, a restart or an empty server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.server.running import RunningServer
+
+if TYPE_CHECKING:
+    from tests.server.wire_client import WireClient
+
+StartServer = Callable[..., RunningServer]
+
+
+@pytest.fixture(scope="module")
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningServer]:
+    """Run one server for all tests of a file."""
+    running = RunningServer(
+        tmp_path_factory.mktemp("server"),
+        shards=getattr(request.module, "SERVER_SHARDS", 1),
+        settings=getattr(request.module, "SERVER_SETTINGS", None),
+    )
+    with running:
+        yield running
+
+
+@pytest.fixture
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """Start servers for one test; those that still run at its end are killed."""
+    started: list[RunningServer] = []
+
+    def start(**options: Any) -> RunningServer:
+        running = RunningServer(tmp_path_factory.mktemp("server"), **options)
+        started.append(running)
+        running.start()
+        return running
+
+    yield start
+    for running in started:
+        running.close()
+
+
+@pytest.fixture
+def connect(server: RunningServer) -> Iterator[Callable[..., WireClient]]:
+    """Open connections to the shared server that end with the test; root is logged in."""
+    opened: list[WireClient] = []
+
+    def open_connection(username: str = "iggy", password: str = "iggy") -> WireClient:
+        client = server.login(username, password)
+        opened.append(client)
+        return client
+
+    yield open_connection
+    for client in opened:
+        client.close()
+
+
+@pytest.fixture
+def root(connect: Callable[..., WireClient]) -> WireClient:
+    """Open one connection to the shared server, logged in as root."""
+    return connect()

@@ -1,0 +1,159 @@
+"""Passwords, and floods of them."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+
+import argon2
+import pytest
+import trio
+import trio.testing
+
+from iggy_protocol import StatusCode, status
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.identity.passwords import DEFAULT_COST, HashCost, Passwords
+from tests.protocol.recordings import GOLDEN
+
+CHEAP = HashCost(time_cost=1, memory_cost_kib=8, parallelism=1)
+
+
+class Gate(Passwords):
+    """Passwords whose threads wait until they are let through, and are counted."""
+
+    def __init__(self, **limits):
+        super().__init__(CHEAP, **limits)
+        self.open = threading.Event()
+        self.running = 0
+        self.running_max = 0
+        self._lock = threading.Lock()
+
+    def _matches(self, password_hash, password):
+        with self._lock:
+            self.running += 1
+            self.running_max = max(self.running_max, self.running)
+        assert self.open.wait(10)
+        with self._lock:
+            self.running -= 1
+        return super()._matches(password_hash, password)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("workers", [0, 2])
+async def test_password_when_hashed_then_only_itself_is_verified(workers):
+    passwords = Passwords(CHEAP, workers=workers)
+
+    stored = await passwords.hash("secret")
+
+    assert await passwords.verify(stored, "secret")
+    assert not await passwords.verify(stored, "Secret")
+    assert not await passwords.verify(stored, "")
+
+
+@pytest.mark.trio
+async def test_password_when_hashed_twice_then_hashes_differ():
+    passwords = Passwords(CHEAP)
+
+    assert await passwords.hash("secret") != await passwords.hash("secret")
+
+
+@pytest.mark.trio
+async def test_hash_when_salt_is_given_then_is_repeatable():
+    first = Passwords(CHEAP, random_bytes=bytes)
+    second = Passwords(CHEAP, random_bytes=bytes)
+
+    assert await first.hash("sécret") == await second.hash("sécret")
+
+
+@pytest.mark.trio
+async def test_user_when_unknown_then_no_password_fits_after_the_same_work():
+    passwords = Passwords(CHEAP)
+
+    assert not await passwords.verify(None, "secret")
+    nobody = argon2.extract_parameters(passwords._nobody)
+    somebody = argon2.extract_parameters(await passwords.hash("secret"))
+    assert nobody == somebody
+
+
+@pytest.mark.trio
+async def test_hash_when_made_with_defaults_then_has_the_parameters_of_the_real_server():
+    stored = await Passwords(DEFAULT_COST).hash("iggy")
+
+    assert re.fullmatch(r"\$argon2id\$v=19\$m=19456,t=2,p=1\$[\w+/]{22}\$[\w+/]{43}", stored)
+
+
+@pytest.mark.trio
+async def test_hash_when_written_by_a_real_server_then_its_password_works():
+    state = (GOLDEN / "disk" / "segments" / "state" / "log").read_bytes()
+    found = re.search(rb"\$argon2id\$v=19\$m=19456,t=2,p=1\$[\w+/]{22}\$[\w+/]{43}", state)
+    assert found is not None
+    passwords = Passwords(CHEAP)
+
+    assert await passwords.verify(found[0].decode(), "iggy")
+    assert not await passwords.verify(found[0].decode(), "ygg")
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("damaged", ["", "secret", "$argon2id$v=19$m=8,t=1,p=1$AAAA", "$argon2x$"])
+async def test_hash_when_damaged_then_no_password_fits_and_it_is_logged(damaged, caplog):
+    with caplog.at_level(logging.ERROR):
+        assert not await Passwords(CHEAP).verify(damaged, "secret")
+
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.trio
+async def test_flood_when_the_line_is_full_then_the_next_is_refused_and_the_loop_goes_on():
+    passwords = Gate(workers=2, waiting_max=3)
+    verdicts = []
+
+    async def log_in():
+        verdicts.append(await passwords.verify(None, "secret"))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(log_in)
+        await trio.testing.wait_all_tasks_blocked()
+        for attempt in (passwords.verify(None, "secret"), passwords.hash("secret")):
+            with pytest.raises(ServerFault) as caught:
+                await attempt
+            assert caught.value.status == StatusCode.TASK_TIMEOUT
+            assert status(caught.value.status).retriable
+        assert verdicts == []
+        passwords.open.set()
+
+    assert verdicts == [False] * 5
+    assert passwords.running_max <= 2
+    assert not await passwords.verify(None, "secret")
+
+
+@pytest.mark.trio
+async def test_request_when_cancelled_in_the_line_then_its_place_is_free_again():
+    passwords = Gate(workers=1, waiting_max=1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(passwords.verify, None, "first")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as waiting:
+                waiting.start_soon(passwords.verify, None, "second")
+                await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+        nursery.start_soon(passwords.verify, None, "third")
+        await trio.testing.wait_all_tasks_blocked()
+        passwords.open.set()
+
+
+@pytest.mark.trio
+async def test_passwords_when_computed_in_place_then_need_no_thread_and_no_line():
+    passwords = Passwords(CHEAP, workers=0, waiting_max=0)
+    threads = []
+
+    class Observed(Passwords):
+        def _matches(self, password_hash, password):
+            threads.append(threading.get_ident())
+            return super()._matches(password_hash, password)
+
+    observed = Observed(CHEAP, workers=0, waiting_max=0)
+    assert await observed.verify(await passwords.hash("secret"), "secret")
+    assert threads == [threading.get_ident()]

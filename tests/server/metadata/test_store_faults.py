@@ -1,0 +1,247 @@
+"""The store on disks that fail: torn, damaged, full, or unable to take a snapshot."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import msgspec
+import pytest
+
+from iggy_protocol import (
+    CreateStream,
+    StatusCode,
+)
+from iggy_ref_server.clock import SimulatedClock
+from iggy_ref_server.metadata.damage import MetadataDamaged
+from iggy_ref_server.metadata.frame import HEAD_SIZE, encode_frame, file_head
+from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
+from iggy_ref_server.metadata.snapshot import SNAPSHOT_MAGIC, SNAPSHOT_PATH, decode_snapshot
+from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.store import CompactionPolicy, MetadataStore
+from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.memory import MemoryStorage
+from iggy_ref_server.storage.power_loss import Survival
+from tests.server.metadata.metadata_talk import after
+from tests.server.metadata.store_talk import (
+    COMMANDS,
+    make,
+    open_store,
+    read,
+    status_of_failed,
+)
+
+FAILURES = (
+    ("write", errno.EIO, StatusCode.CANNOT_APPEND_TO_FILE),
+    ("write", errno.ENOSPC, StatusCode.CANNOT_WRITE_TO_FILE),
+    ("sync", errno.EIO, StatusCode.CANNOT_SYNC_FILE),
+)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("verb", "number", "status"), FAILURES)
+async def test_change_when_the_disk_fails_then_nothing_happened_and_the_next_one_works(
+    verb, number, status, seed
+):
+    plan = FaultPlan(seed)
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    told: list[int] = []
+    store.subscribe(lambda entry, metadata: told.append(metadata.version))
+    await make(store, CreateStream("before"))
+    plan.fail(verb, errno=number, path=LOG_PATH, times=1)
+
+    answered = await status_of_failed(store, CreateStream("failed"))
+    failed = await open_store(storage.crash())
+    assert answered == status
+    assert failed.current == store.current == after(Metadata.EMPTY, CreateStream("before"))
+    assert told == [1]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("verb", "number", "status"), FAILURES)
+async def test_change_when_the_disk_recovers_then_goes_on(verb, number, status):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    plan.fail(verb, errno=number, path=LOG_PATH, times=1)
+    await status_of_failed(store, CreateStream("failed"))
+
+    await make(store, CreateStream("later"))
+
+    assert [stream.name for stream in store.current.streams] == ["later"]
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("verb", ["truncate", "sync"])
+async def test_log_when_it_cannot_be_cleaned_then_takes_no_changes_until_restarted(verb):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    await make(store, CreateStream("before"))
+    plan.fail("write", path=LOG_PATH, times=1)
+    plan.fail(verb, path=LOG_PATH, times=1)
+    await status_of_failed(store, CreateStream("failed"))
+    plan.heal()
+
+    refused = await status_of_failed(store, CreateStream("more"))
+    reopened = await open_store(storage.crash())
+    await make(reopened, CreateStream("again"))
+
+    assert refused == StatusCode.CANNOT_APPEND_TO_FILE
+    assert store.current.find_stream("before") is not None
+    assert reopened.current.find_stream("again") is not None
+
+
+@pytest.mark.trio
+async def test_open_when_the_tail_is_torn_then_drops_it_and_goes_on(caplog):
+    storage = MemoryStorage()
+    store = await open_store(storage)
+    await make(store, CreateStream("kept"), CreateStream("torn"))
+    data = await read(storage)
+    await storage.replace(LOG_PATH, data[:-3])
+
+    with caplog.at_level(logging.WARNING):
+        reopened = await open_store(storage)
+    await make(reopened, CreateStream("next"))
+
+    assert [stream.name for stream in reopened.current.streams] == ["kept", "next"]
+    assert (await open_store(storage.crash())).current == reopened.current
+    assert "dropped" in caplog.text
+
+
+@pytest.mark.trio
+async def test_open_when_the_middle_is_damaged_then_refuses_and_changes_nothing():
+    storage = MemoryStorage()
+    store = await open_store(storage)
+    await make(store, *COMMANDS)
+    data = bytearray(await read(storage))
+    data[HEAD_SIZE + 60] ^= 1
+    await storage.replace(LOG_PATH, data)
+
+    with pytest.raises(MetadataDamaged, match="iggy-server repair"):
+        await open_store(storage)
+
+    assert await read(storage) == data
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("size", range(HEAD_SIZE))
+async def test_open_when_only_a_part_of_the_head_was_written_then_starts_anew(size):
+    storage = MemoryStorage()
+    await open_store(storage)
+    head = await read(storage)
+    await storage.replace(LOG_PATH, head[:size])
+
+    store = await open_store(storage)
+    await make(store, CreateStream("s"))
+
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+async def test_open_when_a_snapshot_is_damaged_then_refuses():
+    storage = MemoryStorage()
+    store = await open_store(storage)
+    await make(store, *COMMANDS)
+    await store.compact()
+    data = bytearray(await read(storage, SNAPSHOT_PATH))
+    data[-1] ^= 1
+    await storage.replace(SNAPSHOT_PATH, data)
+
+    with pytest.raises(MetadataDamaged, match="checksum"):
+        await open_store(storage)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("path", [LOG_PATH, SNAPSHOT_PATH])
+async def test_open_when_a_newer_server_wrote_what_is_unknown_then_refuses(path):
+    storage = MemoryStorage()
+    await open_store(storage)
+    head = file_head(LOG_MAGIC if path == LOG_PATH else SNAPSHOT_MAGIC)
+    unknown = msgspec.msgpack.encode({"type": "moon+"})
+    await storage.replace(path, head + encode_frame(1, 1, unknown))
+
+    with pytest.raises(MetadataDamaged, match="not known to this version"):
+        await open_store(storage)
+
+
+@pytest.mark.trio
+async def test_open_when_changes_between_snapshot_and_log_are_missing_then_refuses():
+    storage = MemoryStorage()
+    store = await open_store(storage)
+    await make(store, *COMMANDS[:2])
+    await store.compact()
+    await make(store, *COMMANDS[2:])
+    await storage.remove(SNAPSHOT_PATH)
+
+    with pytest.raises(MetadataDamaged, match="change 1 is missing, change 3 follows"):
+        await open_store(storage)
+
+
+@pytest.mark.trio
+async def test_log_when_long_enough_then_gives_way_to_a_snapshot():
+    storage = MemoryStorage()
+    store = await open_store(storage, entries_max=4)
+    await make(store, *COMMANDS)
+
+    snapshot = decode_snapshot(await read(storage, SNAPSHOT_PATH))
+    assert snapshot == after(Metadata.EMPTY, *COMMANDS[:4])
+    assert len(await read(storage)) < 500
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+async def test_log_when_large_enough_then_gives_way_to_a_snapshot():
+    storage = MemoryStorage()
+    policy = CompactionPolicy(size_max_bytes=200)
+    store = await MetadataStore.open(storage, SimulatedClock(), compaction=policy)
+    await make(store, CreateStream("n" * 200))
+
+    assert len(await read(storage)) == HEAD_SIZE
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(
+    ("verb", "path"), [("replace", SNAPSHOT_PATH), ("truncate", LOG_PATH), ("sync_directory", "*")]
+)
+async def test_snapshot_when_it_fails_then_the_change_stands_and_a_later_one_is_tried(
+    verb, path, caplog
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage, entries_max=2)
+    rule = plan.fail(verb, path=path, times=1)
+    with caplog.at_level(logging.WARNING):
+        await make(store, *COMMANDS[:3])
+
+    assert rule.struck_count == 1
+    assert "the log goes on" in caplog.text
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+async def test_snapshot_when_it_failed_then_is_not_tried_with_every_change():
+    plan = FaultPlan()
+    store = await open_store(MemoryStorage(plan), entries_max=2)
+    rule = plan.fail("replace", path=SNAPSHOT_PATH)
+    await make(store, *COMMANDS)
+
+    assert rule.struck_count == 3
+
+
+@pytest.mark.trio
+async def test_log_when_its_clearing_was_not_synced_then_remains_do_no_harm():
+    for seed in range(20):
+        plan = FaultPlan(seed)
+        storage = MemoryStorage(plan)
+        store = await open_store(storage)
+        await make(store, *COMMANDS[:4])
+        plan.fail("sync", path=LOG_PATH, times=1)
+        await store.compact()
+        await make(store, *COMMANDS[4:])
+
+        assert (await open_store(storage.crash(Survival.SUBSET))).current == store.current

@@ -1,0 +1,368 @@
+"""Disks that are full, slow or broken, and what becomes of messages then."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions import AckLevel, PartitionHealth, PartitionSettings
+from iggy_ref_server.partitions.reservation import RESERVATION_STEP
+from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.memory import MemoryStorage
+from tests.server.partitions.partition_talk import (
+    CONSUMER,
+    PATH,
+    commit,
+    create,
+    file_sizes,
+    offsets,
+    payloads,
+    reopen,
+    send,
+    stage,
+)
+
+pytestmark = pytest.mark.trio
+
+WAITING_LEVELS = pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
+
+CANNOT_WRITE_TO_FILE = 10006
+CANNOT_SYNC_FILE = 10009
+CANNOT_APPEND_MESSAGE = 4010
+
+
+@WAITING_LEVELS
+async def test_disk_when_full_then_refused_and_nothing_moves_and_later_it_works(ack):
+    """The real server counted refused messages and got stuck for good (D11)."""
+    plan = FaultPlan(seed=3)
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(ack=ack, messages_required_to_save=1)
+    partition = await create(storage, settings)
+    await send(partition, b"kept")
+    before = partition.statistics()
+    plan.capacity_bytes = 120
+
+    for number in range(5):
+        with pytest.raises(ServerFault) as caught:
+            await send(partition, b"refused %d" % number * 9)
+        assert caught.value.status == CANNOT_WRITE_TO_FILE
+    assert partition.statistics() == before
+    assert await payloads(partition) == [b"kept"]
+    assert (await file_sizes(storage))["0.log"] == 68, "what a failed write left is cut"
+
+    plan.heal()
+    await send(partition, b"later")
+    assert await payloads(partition) == [b"kept", b"later"]
+    assert await offsets(partition) == [0, 1]
+    partition = await reopen(storage.kill(), settings)
+    assert await payloads(partition) == [b"kept", b"later"]
+
+
+@WAITING_LEVELS
+@pytest.mark.parametrize("seed", range(6))
+async def test_write_when_it_fails_half_way_then_no_message_of_it_ever_appears(ack, seed):
+    """A leftover of equal length must not be taken for the message that follows."""
+    plan = FaultPlan(seed)
+    storage = MemoryStorage(plan)
+    partition = await create(storage, PartitionSettings(ack=ack))
+    await send(partition, b"first")
+    plan.fail("write", path="*.log", times=1)
+    group = stage(partition, [b"ghost", b"ghost", b"ghost"])
+    await commit(partition)
+    assert group.fault is not None
+
+    await send(partition, b"right")
+    partition = await reopen(storage.kill())
+
+    assert await payloads(partition) == [b"first", b"right"]
+
+
+async def test_groups_when_one_fails_then_those_behind_it_fail_too_and_offsets_stay_dense():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=64))
+    await send(partition, b"a")
+    plan.fail("write", path="*.log", times=1)
+
+    rolling = stage(partition, [b"b"])
+    following = stage(partition, [b"c"])
+    assert rolling is not following
+    await commit(partition)
+
+    assert (rolling.fault is not None, following.fault is not None) == (True, True)
+    await send(partition, b"d")
+    assert (await offsets(partition), await payloads(partition)) == ([0, 1], [b"a", b"d"])
+
+
+async def test_disk_when_full_then_told_once_and_again_when_it_is_not(caplog):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan))
+    plan.capacity_bytes = 10
+    for _ in range(20):
+        with pytest.raises(ServerFault):
+            await send(partition, b"refused" * 9)
+    plan.heal()
+    await send(partition, b"stored")
+
+    told = [record.message.partition(":")[0] for record in caplog.records]
+    assert told == ["messages are not stored", f"messages are stored again in {PATH}"]
+
+
+async def test_cut_when_it_fails_then_tried_again_before_the_next_write():
+    plan = FaultPlan(seed=1)
+    storage = MemoryStorage(plan)
+    partition = await create(storage)
+    await send(partition, b"a")
+    plan.fail("write", path="*.log", times=1)
+    plan.fail("truncate", times=2)
+    group = stage(partition, [b"ghost"] * 3)
+    await commit(partition)
+    assert group.fault is not None
+
+    with pytest.raises(ServerFault):
+        await send(partition, b"refused")
+    await send(partition, b"b")
+
+    assert (await file_sizes(storage))["0.log"] == 130
+    assert await payloads(partition) == [b"a", b"b"]
+
+
+async def test_sync_when_it_fails_then_read_only_with_a_reason_and_polls_go_on():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    await send(partition, b"kept")
+    plan.fail("sync", path="*.log", times=1)
+
+    with pytest.raises(ServerFault) as caught:
+        await send(partition, b"unknown")
+    assert caught.value.status == CANNOT_SYNC_FILE
+    assert partition.health is PartitionHealth.READ_ONLY
+    assert "cannot sync" in partition.reason
+    with pytest.raises(ServerFault) as caught:
+        stage(partition, [b"refused"])
+    assert caught.value.status == CANNOT_APPEND_MESSAGE
+    assert partition.reason in caught.value.message
+
+    assert await payloads(partition) == [b"kept"]
+    await partition.store_offset(CONSUMER, 0)
+    await partition.save()
+    await partition.aclose()
+
+
+@pytest.mark.parametrize("ack", AckLevel)
+async def test_flush_when_the_sync_fails_then_read_only(ack):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    await send(partition, b"kept")
+    plan.fail("sync", path="*.log", times=1)
+
+    with pytest.raises(ServerFault) as caught:
+        await partition.flush(fsync=True)
+
+    assert caught.value.status == CANNOT_SYNC_FILE
+    assert partition.health is PartitionHealth.READ_ONLY
+    assert await payloads(partition) == [b"kept"]
+
+
+async def test_saver_when_a_sealed_segment_cannot_be_synced_then_read_only():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=64))
+    for _ in range(3):
+        await send(partition, b"x")
+    plan.fail("sync", times=1)
+
+    await partition.save()
+
+    assert partition.health is PartitionHealth.READ_ONLY
+    assert await offsets(partition) == [0, 1, 2]
+
+
+async def test_index_when_it_cannot_be_written_then_messages_are_stored_all_the_same():
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(messages_required_to_save=1, segment_size_bytes=150)
+    partition = await create(storage, settings)
+    plan.fail("write", path="*.index")
+    for _ in range(7):
+        await send(partition, bytes(36))
+
+    assert await offsets(partition) == list(range(7))
+    assert await offsets(await reopen(storage.kill(), settings)) == list(range(7))
+
+
+async def test_indexes_when_they_can_be_written_again_then_the_saver_does():
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(messages_required_to_save=1, segment_size_bytes=150)
+    partition = await create(storage, settings)
+    plan.fail("write", path="*.index")
+    for _ in range(7):
+        await send(partition, bytes(36))
+    plan.heal()
+
+    await partition.save()
+
+    sizes = await file_sizes(storage)
+    assert [size for name, size in sizes.items() if "index" in name] == [48, 48, 16]
+
+
+async def test_roll_when_the_next_segment_cannot_be_made_then_stored_and_rolled_later():
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(segment_size_bytes=64, messages_required_to_save=1)
+    partition = await create(storage, settings)
+    await send(partition, b"a")
+    rule = plan.fail("open", path="*2.log")
+
+    await send(partition, b"b")
+    assert await payloads(partition) == [b"a", b"b"]
+    with pytest.raises(ServerFault):
+        await send(partition, b"refused")
+    assert rule.struck_count == 2
+    plan.heal()
+    await send(partition, b"c")
+
+    assert await file_sizes(storage) == {
+        "0.log": 130,
+        "0.index": 32,
+        "2.log": 65,
+        "2.index": 16,
+    }
+    assert await payloads(await reopen(storage.kill(), settings)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("ack", AckLevel)
+async def test_engine_when_under_pressure_then_commit_has_to_be_awaited_and_all_is_well(ack):
+    plan = FaultPlan()
+    settings = PartitionSettings(ack=ack, messages_required_to_save=1)
+    partition = await create(MemoryStorage(plan), settings)
+    plan.refuse()
+    group = stage(partition, [b"a"])
+
+    assert not partition.commit_now()
+    assert not partition.is_committing
+    await partition.commit()
+
+    assert (group.is_done, group.fault) == (True, None)
+    assert await payloads(partition) == [b"a"]
+    assert partition.commit_now()
+
+
+async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does_both(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    syncs = plan.delay("sync", seconds=1, path="*.log")
+    async with trio.open_nursery() as nursery:
+        first = stage(partition, [b"a"])
+        nursery.start_soon(partition.commit)
+        await trio.testing.wait_all_tasks_blocked()
+        later = [stage(partition, [b"b"]), stage(partition, [b"c"])]
+        assert partition.is_committing
+        assert not partition.commit_now()
+        await partition.commit()
+        assert [group.is_done for group in (first, *later)] == [False, False, False]
+        assert await payloads(partition) == []
+    assert [group.is_done for group in (first, *later)] == [True, True, True]
+    assert first is not later[0] is later[1]
+    assert syncs.matched_count == 2, "one sync for everything that waited"
+    assert await payloads(partition) == [b"a", b"b", b"c"]
+
+
+async def test_commit_when_cancelled_then_the_write_is_seen_through(autojump_clock):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    plan.delay("write", seconds=1, path="*.log")
+    group = stage(partition, [b"a"])
+
+    with trio.move_on_after(0.5):
+        await partition.commit()
+
+    assert (group.is_done, group.fault) == (True, None)
+    assert not partition.is_committing
+    assert await payloads(partition) == [b"a"]
+
+
+@pytest.mark.parametrize("ack", AckLevel)
+@pytest.mark.parametrize("seed", range(4))
+async def test_disk_when_it_fails_at_random_then_acknowledged_messages_are_all_there(ack, seed):
+    plan = FaultPlan(seed)
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(ack=ack, segment_size_bytes=400, messages_required_to_save=3)
+    partition = await create(storage, settings)
+    for verb in ("write", "open", "truncate", "replace", "sync_directory"):
+        plan.fail(verb, probability=0.15)
+    plan.refuse(probability=0.2)
+    acknowledged = []
+    for number in range(120):
+        payload = b"%d" % number * 5
+        try:
+            await send(partition, payload)
+        except ServerFault:
+            continue
+        acknowledged.append(payload)
+    plan.heal()
+
+    assert await payloads(partition) == acknowledged
+    assert await offsets(partition) == list(range(len(acknowledged)))
+    await partition.flush(fsync=False)
+    partition = await reopen(storage.kill(), settings)
+    assert await payloads(partition) == acknowledged
+
+
+@WAITING_LEVELS
+async def test_batch_when_staged_while_a_commit_tidies_up_then_written_by_it(ack, autojump_clock):
+    """Whoever sees that a task is committing starts no other one, so that one must not miss it."""
+    plan = FaultPlan(seed=2)
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    await send(partition, b"a")
+    plan.fail("write", path="*.log", times=1)
+    plan.delay("truncate", seconds=1)
+    plan.refuse()
+    async with trio.open_nursery() as nursery:
+        failed = stage(partition, [b"b"])
+        assert not partition.commit_now()
+        nursery.start_soon(partition.commit)
+        await trio.sleep(0.5)
+        late = stage(partition, [b"late"])
+        assert partition.is_committing
+        assert not partition.commit_now()
+    assert failed.fault is not None
+    assert (late.is_done, late.fault) == (True, None)
+    assert await payloads(partition) == [b"a", b"late"]
+
+
+async def test_acknowledged_when_staged_while_offsets_are_reserved_then_written_when_due(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    settings = PartitionSettings(ack=AckLevel.MEMORY, messages_required_to_save=1)
+    partition = await create(storage, settings)
+    plan.delay("replace", seconds=1)
+    plan.refuse()
+    async with trio.open_nursery() as nursery:
+        stage(partition, [b""] * (RESERVATION_STEP + 1))
+        nursery.start_soon(partition.commit)
+        await trio.sleep(0.5)
+        assert partition.is_committing
+        stage(partition, [b"late"])
+    assert (await file_sizes(storage))["0.log"] == (RESERVATION_STEP + 1) * 64 + 68
+
+
+async def test_cut_when_it_can_never_be_done_then_commit_still_returns():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan))
+    plan.fail("write", path="*.log", times=1)
+    plan.fail("truncate")
+    stage(partition, [b"x"])
+
+    await commit(partition)
+
+    assert not partition.is_committing
+    assert not partition.commit_now()
+    plan.heal()
+    await partition.commit()
+    assert partition.commit_now()

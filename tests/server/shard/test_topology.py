@@ -1,0 +1,123 @@
+"""Which shard runs on which core, on machines of every shape."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iggy_ref_server.shard.machine import Core, Machine, read_machine
+from iggy_ref_server.shard.topology import ShardPlacement, TopologyError, place_shards
+
+PLAIN = Machine(tuple(Core(number) for number in range(4)))
+CONTAINER = Machine(tuple(Core(number) for number in (4, 5, 8, 9)))
+# Two nodes of two physical cores with two threads each, numbered as Linux does.
+THREADED = Machine(tuple(Core(number, (number % 4) // 2, number % 4) for number in range(8)))
+UNEVEN = Machine((Core(0), Core(1), Core(2, 1)))
+
+
+def cores(cpu_allocation: str, machine: Machine) -> list[int]:
+    """List the cores that the shards get."""
+    return [placement.core for placement in place_shards(cpu_allocation, machine)]
+
+
+PLACED = [
+    ("all", PLAIN, [0, 1, 2, 3]),
+    ("all", CONTAINER, [4, 5, 8, 9]),
+    ("all", Machine(PLAIN.cores, shares_max=2), [0, 1]),
+    ("3", PLAIN, [0, 1, 2]),
+    ("3", CONTAINER, [4, 5, 8]),
+    ("3", Machine(PLAIN.cores, shares_max=2), [0, 1, 2]),
+    ("1..3", PLAIN, [1, 2]),
+    ("4..6", CONTAINER, [4, 5]),
+    ("0..4", CONTAINER, [4, 5, 8, 9]),
+    ("numa:auto", PLAIN, [0, 1, 2, 3]),
+    ("numa:auto", THREADED, [0, 1, 2, 3]),
+    ("numa:auto", Machine(THREADED.cores, shares_max=2), [0, 1]),
+    ("numa:auto", UNEVEN, [0, 1, 2]),
+    ("numa:nodes=1", THREADED, [2, 3]),
+    ("numa:nodes=1,0;cores=1", THREADED, [2, 0]),
+    ("numa:nodes=0;cores=3;no_ht=false", THREADED, [0, 1, 4]),
+    ("numa:cores=0;no_ht=false", THREADED, [0, 1, 4, 5, 2, 3, 6, 7]),
+    # Only the second thread of each core may be used: it stands for the core.
+    ("numa:auto", Machine(THREADED.cores[4:]), [4, 5, 6, 7]),
+]
+
+
+@pytest.mark.parametrize(("cpu_allocation", "machine", "expected"), PLACED)
+def test_shards_when_placed_then_get_these_cores(cpu_allocation, machine, expected):
+    assert cores(cpu_allocation, machine) == expected
+
+
+def test_shards_when_placed_then_numbered_without_gaps():
+    assert place_shards("numa:nodes=1", THREADED) == [
+        ShardPlacement(shard_id=0, core=2, node=1),
+        ShardPlacement(shard_id=1, core=3, node=1),
+    ]
+
+
+REFUSED = [
+    ("5", PLAIN, r"5 shards need 5 cores, but only 4 can be used \(cores 0, 1, 2, 3\)"),
+    ("2..5", PLAIN, "the cores 2..5 are not all there; this process can use cores 0, 1, 2, 3"),
+    ("3..6", CONTAINER, "the cores 3..6 are not all there"),
+    ("numa:nodes=2", THREADED, "there is no NUMA node 2; this process can use 0, 1"),
+    (
+        "numa:nodes=0;cores=3",
+        THREADED,
+        "node 0 cannot give 3 physical cores; this process can use 2",
+    ),
+    (
+        "numa:nodes=0;cores=5;no_ht=false",
+        THREADED,
+        "node 0 cannot give 5 cores; this process can use 4",
+    ),
+    ("numa:cores=2", UNEVEN, "node 1 cannot give 2 physical cores; this process can use 1"),
+]
+
+
+@pytest.mark.parametrize(("cpu_allocation", "machine", "message"), REFUSED)
+def test_shards_when_more_is_asked_than_there_is_then_refused(cpu_allocation, machine, message):
+    with pytest.raises(TopologyError, match=message):
+        place_shards(cpu_allocation, machine)
+
+
+@given(
+    st.lists(st.integers(0, 63), min_size=1, unique=True),
+    st.sampled_from(["all", "numa:auto", "1", "numa:no_ht=false"]),
+)
+def test_shards_when_placed_anywhere_then_no_two_share_a_core(numbers, cpu_allocation):
+    machine = Machine(tuple(Core(number, number % 3, number // 2) for number in sorted(numbers)))
+
+    taken = cores(cpu_allocation, machine)
+
+    assert taken
+    assert len(set(taken)) == len(taken)
+    assert set(taken) <= set(numbers)
+
+
+def test_machine_when_read_then_has_nodes_threads_and_quota(tmp_path):
+    for node, numbers in ((0, "0-1,4-5\n"), (1, "2,3,6,7\n")):
+        (tmp_path / f"devices/system/node/node{node}").mkdir(parents=True)
+        (tmp_path / f"devices/system/node/node{node}/cpulist").write_text(numbers)
+    for number in range(8):
+        topology = tmp_path / f"devices/system/cpu/cpu{number}/topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{number % 4},{number % 4 + 4}\n")
+    (tmp_path / "fs/cgroup").mkdir(parents=True)
+    (tmp_path / "fs/cgroup/cpu.max").write_text("350000 100000\n")
+
+    assert read_machine(tmp_path, range(8)) == Machine(THREADED.cores, shares_max=3)
+    assert read_machine(tmp_path, {7, 2}) == Machine((THREADED.cores[2], THREADED.cores[7]), 3)
+
+
+@pytest.mark.parametrize("quota", [None, "max 100000\n", "rubbish"])
+def test_machine_when_the_kernel_tells_nothing_then_every_core_stands_for_itself(tmp_path, quota):
+    if quota:
+        (tmp_path / "fs/cgroup").mkdir(parents=True)
+        (tmp_path / "fs/cgroup/cpu.max").write_text(quota)
+
+    assert read_machine(tmp_path, [1, 0]) == Machine((Core(0), Core(1)))
+
+
+def test_machine_when_it_is_this_one_then_every_shard_finds_a_core():
+    assert cores("all", read_machine())

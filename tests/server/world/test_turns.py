@@ -1,0 +1,41 @@
+"""The round-robin of balanced sends, over all shards."""
+
+from __future__ import annotations
+
+import pytest
+
+from iggy_protocol import (
+    Consumer,
+    CreateStream,
+    CreateTopic,
+    DeleteTopic,
+    Partitioning,
+    PollingStrategy,
+    PollMessages,
+    SendMessages,
+)
+from tests.server.world.world import open_world
+
+BALANCED = Partitioning.balanced()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("shards_count", [1, 3])
+async def test_balanced_sends_of_many_clients_go_round_in_order(shards_count, autojump_clock):
+    async with open_world(shards_count=shards_count) as world:
+        clients = [await world.log_in(shard_id) for shard_id in range(shards_count)]
+        for life in range(2):
+            if life:
+                await clients[0].ask(DeleteTopic("s", "t"))
+            else:
+                await clients[0].ask(CreateStream("s"))
+            await clients[0].ask(CreateTopic("s", "t", 4))
+            for n in range(8):
+                client = clients[n % shards_count]
+                await client.ask(SendMessages("s", "t", BALANCED, [b"%d" % n]))
+            for partition_id in range(4):
+                poll = PollMessages(
+                    Consumer.single(1), "s", "t", PollingStrategy.first(), 9, partition_id
+                )
+                found = (await clients[0].ask(poll)).messages.payloads()
+                assert found == [b"%d" % partition_id, b"%d" % (partition_id + 4)]
