@@ -39,8 +39,12 @@ lint: setup ## the quick half of the gate: format, lint, imports, types
 	$(BIN)/mypy
 
 .PHONY: check
-check: setup ## all tests but the slow ones, with the C extensions if they could be built
+check: setup wheels ## all tests but the slow ones, with the C extensions if they could be built
 	$(BIN)/python -m pytest
+
+.PHONY: wheels
+wheels: setup ## an environment for each official client that tests talk to the server with
+	@bash tests/interop/make_wheel_venvs.sh $(BIN)/python
 
 .PHONY: format
 format: setup ## rewrite the sources as the gate wants them
@@ -58,10 +62,14 @@ coverage: setup ## the protocol again, in Python alone; fails unless every branc
 	$(BIN)/coverage report --fail-under "$$floor"
 
 .PHONY: demo
-demo: setup ## see it work: read a recorded conversation, then hold one in memory
+demo: setup ## see it work: the protocol by itself, then a server that is killed and loses nothing
 	$(BIN)/python examples/protocol/read_the_wire.py
 	@echo
 	$(BIN)/python examples/protocol/talk_in_memory.py
+	@echo
+	$(BIN)/python -m examples.server.blocking_client
+	@echo
+	$(BIN)/python -m examples.server.survive_a_kill
 
 .PHONY: bench
 bench: setup ## measure; every benchmark prints its own table

@@ -8,6 +8,7 @@ for a single test that needs settings, a restart or an empty server.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     from tests.server.wire_client import WireClient
 
 StartServer = Callable[..., RunningServer]
+
+TESTS = Path(__file__).parent
+# Tests that start processes wait for whatever else the machine does.
+PATIENT = (TESTS / "server" / "features", TESTS / "server" / "replay", TESTS / "interop")
+PATIENT_SECONDS_MAX = 90
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that start processes more time before they count as stuck."""
+    for item in items:
+        if any(folder in item.path.parents for folder in PATIENT):
+            item.add_marker(pytest.mark.timeout(PATIENT_SECONDS_MAX))
 
 
 @pytest.fixture(scope="module")

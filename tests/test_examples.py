@@ -34,6 +34,22 @@ EXPECTED = {
         "read offset 1: coffee",
         "read offset 2: cake",
     ],
+    "server/start_a_server.py": [
+        "$ iggy-server",
+        "ready for clients: True",
+        "asked to stop, it ended with exit code 0",
+    ],
+    "server/blocking_client.py": [
+        "created stream 'shop' with topic 'orders' and 3 partitions",
+        "partition 1, offset 0: coffee",
+        "partition 2, offset 0: tea",
+        "partition 2, offset 1: cake",
+    ],
+    "server/survive_a_kill.py": [
+        "4 producers and a consumer are at work ...",
+        "partition shard acknowledged there consumed",
+        "nothing is lost, nothing is out of place",
+    ],
 }
 
 
@@ -53,6 +69,8 @@ def run(example: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+# Those of the server start processes, which wait for whatever else the machine does.
+@pytest.mark.timeout(90)
 @pytest.mark.parametrize("example", EXAMPLES, ids=example_name)
 def test_example_when_run_then_prints_what_is_expected(example):
     result = run(example)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "protocol" / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "protocol" / "README.md", ROOT / "docs" / "server.md"]
 OTHER_PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md"]
 
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)

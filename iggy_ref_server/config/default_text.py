@@ -85,7 +85,7 @@ key_file = "core/certs/iggy_key.pem"
 enabled = true
 # Port 0 takes a free port; runtime/current_config.toml tells which.
 address = "127.0.0.1:8090"
-# Whether a connection may be handed to the shard that owns its data.
+# Whether a connection may be handed to the shard that owns its data; this server forwards instead.
 socket_migration = true
 # The address decides which version of IP is used; true insists on version 6.
 ipv6 = false
@@ -311,7 +311,7 @@ ports = { tcp = 8091, quic = 8081, http = 3001, websocket = 8093 }
 
 # Only here: bounds on what clients can ask for.
 [limits]
-# How many connections there may be, and how many of them before a login.
+# How many connections each shard takes, and how many of them before a login.
 max_connections = 8192
 max_unauthenticated_connections = 1024
 # How many requests of one connection may be under way; the next ones wait in the socket.

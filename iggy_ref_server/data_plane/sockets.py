@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,6 @@ from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from iggy_ref_server.data_plane.plane import DataPlane
@@ -36,6 +36,8 @@ GONE = select.EPOLLERR | select.EPOLLHUP
 EVENTS_PER_ROUND = 256
 # A large answer goes out in pieces, so that the others are served in between.
 SENDFILE_BYTES_MAX = 1 << 20
+# A wake costs about as much as receiving 64 KiB; more than the high mark would idle the core.
+LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +60,22 @@ class SocketLimits:
 class _Seat:
     """A socket and what is known of its readiness."""
 
-    __slots__ = ("interest", "is_loading", "last_heard", "link", "socket", "stalled_since")
+    __slots__ = (
+        "interest",
+        "is_loading",
+        "last_heard",
+        "link",
+        "low_mark",
+        "socket",
+        "stalled_since",
+    )
 
     def __init__(self, connected: socket.socket, link: Link, now: float) -> None:
         self.socket = connected
         self.link = link
         self.interest = READ
         self.is_loading = False
+        self.low_mark = 1
         self.last_heard = now
         self.stalled_since: float | None = None
 
@@ -185,6 +196,14 @@ class SocketRoom:
         if size == 0:
             self._watch(seat, seat.interest & ~READ)
         self._plane.serve(seat.link)
+        self._wait_for(seat, connection.missing_bytes)
+
+    def _wait_for(self, seat: _Seat, missing_bytes: int) -> None:
+        """Be woken once for much of a large frame, not for every packet of it."""
+        low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
+        if low_mark != seat.low_mark and seat.link in self._by_link:
+            seat.low_mark = low_mark
+            seat.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_mark)
 
     def _tend(self, seat: _Seat) -> None:
         """Send what can be sent, and see what to wait for next."""

@@ -88,7 +88,7 @@ class TcpDoor:
         peer = _write_address(address)
         session = Session(client_id(peer), peer, Transport.TCP)
         with contextlib.suppress(OSError):
-            self._set_options(accepted)
+            self._set_options(accepted, is_local=_is_local(address))
         if self.tls is None:
             family, kind = accepted.family, accepted.type
             plain = socket.socket(family, kind, fileno=accepted.detach())
@@ -104,13 +104,13 @@ class TcpDoor:
             return False
         return connections < self.strangers_max or self.count_strangers() < self.strangers_max
 
-    def _set_options(self, accepted: trio.socket.SocketType) -> None:
+    def _set_options(self, accepted: trio.socket.SocketType, *, is_local: bool) -> None:
         # Replies are small: with Nagle's algorithm a client that pipelines waits 40 ms at a time.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.config.congestion_control and hasattr(socket, "TCP_CONGESTION"):
-            accepted.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_CONGESTION, self.config.congestion_control.encode()
-            )
+        # BBR paces its packets even where there is no network; polls lose half their speed to it.
+        control = self.config.congestion_control or ("cubic" if is_local else "")
+        if control and hasattr(socket, "TCP_CONGESTION"):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
         options = self.config.socket
         if not options.override_defaults:
             return
@@ -141,6 +141,10 @@ class TcpDoor:
         finally:
             self._streams -= 1
             self.gone(session)
+
+
+def _is_local(address: tuple[str, int]) -> bool:
+    return address[0].startswith("127.") or address[0] == "::1"
 
 
 def _write_address(address: tuple[str, int]) -> str:

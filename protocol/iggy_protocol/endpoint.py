@@ -147,6 +147,14 @@ class Endpoint(Generic[T]):
         self._check_not_ended()
         return self._buffer.get_buffer(hint)
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the next event still needs, as far as is known after NEED_DATA.
+
+        A reader may wait for so many at once instead of being woken for every packet.
+        """
+        return self._buffer.missing_bytes
+
     def buffer_updated(self, size: int) -> None:
         """Take ``size`` bytes that were read into the space of ``get_buffer``; 0 is the end.
 

@@ -196,6 +196,11 @@ class ReceiveBuffer:
         self._offered = 0
         self._grow_front(size)
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes the frame at the front still wants; 0 when that is not known."""
+        return max(0, self._wanted - (self.end - self.start))
+
     # Frames out
 
     def ensure(self, size: int) -> bool:

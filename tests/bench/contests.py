@@ -1,0 +1,167 @@
+"""A row of the table as a contest: entrants take turns, round by round, and medians count.
+
+Owns who takes part in a contest and the order of the turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import pack_namespace, shard_for_namespace
+from tests.bench.candidates import Candidate
+from tests.bench.driving import Figure, Load, drive, fill, median_of
+from tests.bench.machine import core_for_load, touch_memory
+from tests.bench.rows import FEW, Place, Rival, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.bench.candidates import Topic
+
+__all__ = ["Effort", "Outcome", "hold"]
+
+# A producer of large batches fills the page cache at about this rate.
+TOUCHED_BYTES_S = 1_500_000_000
+PREPARED_PAYLOAD_BYTES = 100
+
+
+class Effort(NamedTuple):
+    """How long everything takes."""
+
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entrant:
+    """One that takes turns with others."""
+
+    label: str
+    server: Candidate
+    load: Load
+    place: Place = Place.ANY
+    stored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came out of a contest.
+
+    Attributes:
+        row: what it was about.
+        figures: the medians by entrant; ours is the first, what it is held against the second.
+        rounds: all that went into the medians.
+        shards: processes that serve, of our server.
+        owner: the one of them that owns the partition, where that matters.
+    """
+
+    row: Row
+    figures: dict[str, Figure]
+    rounds: dict[str, list[Figure]]
+    shards: tuple[int, ...]
+    owner: int | None = None
+
+
+def hold(program: Path, row: Row, servers: Sequence[Candidate], effort: Effort) -> Outcome:
+    """Hold the contest of a row.
+
+    Args:
+        program: the compiled load.
+        row: what it is about.
+        servers: those that run; ours is the first.
+        effort: how long everything takes.
+
+    Raises:
+        BenchFailed: a server did not do what it was asked.
+    """
+    entrants = _entrants(row, servers)
+    turns = [_Turn(program, row, entrant, effort) for entrant in entrants]
+    rounds: dict[str, list[Figure]] = {entrant.label: [] for entrant in entrants}
+    try:
+        for _ in range(effort.rounds):
+            for entrant, turn in zip(entrants, turns, strict=True):
+                rounds[entrant.label].append(turn.take())
+    finally:
+        for turn in turns:
+            turn.clean_up()
+    figures = {label: median_of(taken) for label, taken in rounds.items()}
+    return Outcome(row, figures, rounds, tuple(servers[0].shards()), turns[0].owner)
+
+
+def _entrants(row: Row, servers: Sequence[Candidate]) -> list[Entrant]:
+    mine = servers[0]
+    match row.rival:
+        case Rival.SERVER:
+            return [Entrant(server.name, server, row.load) for server in servers]
+        case Rival.PLACE:
+            return [
+                Entrant(place.value, mine, row.load, place) for place in (Place.OTHER, Place.OWNER)
+            ]
+        case Rival.FILL:
+            return [
+                Entrant(f"{stored} stored", mine, replace(row.load, stored=stored), stored=stored)
+                for stored in (row.stored, FEW)
+            ]
+
+
+class _Turn:
+    """What one entrant does whenever it is its turn."""
+
+    def __init__(self, program: Path, row: Row, entrant: Entrant, effort: Effort) -> None:
+        self._program = program
+        self._row = row
+        self._entrant = entrant
+        self._effort = effort
+        self._topic: Topic | None = None
+        self.owner: int | None = None
+
+    def take(self) -> Figure:
+        """Run once, in a topic that is new unless it had to be filled."""
+        entrant, row = self._entrant, self._row
+        if self._topic is None:
+            self._topic = self._prepare()
+        options: dict[str, object] = {"core": core_for_load(row.plan.shards)}
+        if entrant.place is not Place.ANY:
+            options["at_process"] = self._process(self._topic)
+        loads = [entrant.load, row.beside] if row.beside else [entrant.load]
+        self._touch(loads)
+        seconds = self._effort.seconds
+        figure, *_ = drive(self._program, entrant.server, self._topic, loads, seconds, **options)
+        if not entrant.load.stored:
+            self.clean_up()
+        return figure
+
+    def clean_up(self) -> None:
+        """Remove the messages."""
+        if self._topic is not None:
+            self._entrant.server.delete_topic(self._topic)
+            self._topic = None
+
+    def _prepare(self) -> Topic:
+        load = self._entrant.load
+        beside = self._row.beside
+        partitions = max(load.partitions, beside.partitions if beside else 0)
+        topic = self._entrant.server.create_topic(partitions)
+        if load.stored:
+            # Many messages are many small ones, unless it is they that are polled.
+            is_polled = load.work == "poll"
+            size = load.payload_bytes if is_polled else PREPARED_PAYLOAD_BYTES
+            filled = replace(load, payload_bytes=size)
+            self._touch([filled])
+            fill(self._program, self._entrant.server, topic, filled)
+        return topic
+
+    def _touch(self, loads: Sequence[Load]) -> None:
+        if any(load.work == "send" and load.request_bytes > 100_000 for load in loads):
+            touch_memory(int(TOUCHED_BYTES_S * self._effort.seconds))
+
+    def _process(self, topic: Topic) -> int:
+        """Find the process of the shard that the client shall be connected to."""
+        shards = self._entrant.server.shards()
+        packed = pack_namespace(stream_id=topic.stream_id, topic_id=topic.topic_id, partition_id=0)
+        owner = shard_for_namespace(packed, shards_count=len(shards))
+        self.owner = shards[owner]
+        place = self._entrant.place
+        return shards[owner] if place is Place.OWNER else shards[(owner + 1) % len(shards)]

@@ -1,0 +1,77 @@
+"""What our server costs before anybody uses it: memory, and the time until it answers.
+
+Owns these few measurements. They have no rival.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.bench.driving import Load, fill
+from tests.bench.machine import memory_of
+from tests.bench.rows import FEW, MANY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.bench.candidates import Candidate
+    from tests.bench.contests import Effort
+
+__all__ = ["Finding", "measure_rest"]
+
+MEMORY_MB_MAX = 60.0
+START_S_MAX = 0.5
+STORED_PAYLOAD_BYTES = 100
+
+
+class Finding(NamedTuple):
+    """A figure and what there is to say about it."""
+
+    name: str
+    value: float
+    unit: str
+    rest: str
+    bound: float | None = None
+
+
+def measure_rest(program: Path, server: Candidate, effort: Effort) -> Iterator[Finding]:
+    """Measure an idle server, from empty to well filled.
+
+    Raises:
+        BenchFailed: it did not start or fill up.
+    """
+    server.start()  # compiles modules, as an installation does
+    server.stop()
+    yield _start(server, effort, "an empty server")
+    yield _memory(server)
+    topic = server.create_topic(1)
+    filled = 0
+    for stored in (FEW, MANY):
+        load = Load(work="send", payload_bytes=STORED_PAYLOAD_BYTES, stored=stored - filled)
+        fill(program, server, topic, load)
+        filled = stored
+        server.stop()
+        yield _start(server, effort, f"{stored} messages stored")
+
+
+def _start(server: Candidate, effort: Effort, what: str) -> Finding:
+    seconds = []
+    for number in range(effort.rounds):
+        if number:
+            server.stop()
+        seconds.append(server.time_to_first_answer())
+    name = f"start to first answer, {what}"
+    each = ", ".join(f"{taken:.3f}" for taken in seconds)
+    return Finding(name, statistics.median(seconds), "s", each, START_S_MAX)
+
+
+def _memory(server: Candidate) -> Finding:
+    shard, supervisor = memory_of(server.shards()[0]), memory_of(server.processes()[0])
+    rest = (
+        f"resident; proportional {shard.proportional:.1f}, private {shard.private:.1f};"
+        f" supervisor {supervisor.resident:.1f} / {supervisor.proportional:.1f}"
+        f" / {supervisor.private:.1f}"
+    )
+    return Finding("memory of an idle shard", shard.resident, "MB", rest, MEMORY_MB_MAX)

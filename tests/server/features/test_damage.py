@@ -1,0 +1,174 @@
+"""Damage on the disk: what can be mended is mended at start, and one loss is never everybody's.
+
+One server is filled, stopped, damaged in many places and started again; each test looks at one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from iggy_protocol import (
+    Consumer,
+    CreateStream,
+    GetConsumerOffset,
+    GetStreams,
+    PollingStrategy,
+)
+from tests.server.features.scene import TopicScene, make_topic
+from tests.server.running import RunningServer
+from tests.server.wire_client import Refused
+
+MESSAGES = [f"message {number}" for number in range(10)]
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Topics that were damaged, each in its own way, and one that was not."""
+
+    server: RunningServer
+    whole: TopicScene
+    garbage_at_the_end: TopicScene
+    torn_record: TopicScene
+    no_index: TopicScene
+    short_index: TopicScene
+    ragged_index: TopicScene
+    long_index: TopicScene
+    flipped_bit: TopicScene
+    empty_offset: TopicScene
+    odd_offset_name: TopicScene
+
+
+def directory(server, topic):
+    return server.partition_directory(topic.stream_id, topic.topic_id, 0)
+
+
+def log_of(server, topic):
+    return directory(server, topic) / f"{0:020}.log"
+
+
+def damage(server, scenes):
+    """Do to the files what crashes, disks and people do."""
+
+    def edit(name, suffix, change):
+        path = log_of(server, scenes[name]).with_suffix(suffix)
+        path.write_bytes(change(path.read_bytes()))
+
+    edit("garbage_at_the_end", ".log", lambda data: data + bytes(range(100)))
+    edit("torn_record", ".log", lambda data: data[:-5])
+    log_of(server, scenes["no_index"]).with_suffix(".index").unlink()
+    edit("short_index", ".index", lambda data: data[:48])
+    edit("ragged_index", ".index", lambda data: data[:-7])
+    edit("long_index", ".index", lambda data: data + data[-16:])
+    edit("flipped_bit", ".log", lambda data: data[:70] + bytes([data[70] ^ 1]) + data[71:])
+    consumers = directory(server, scenes["empty_offset"]) / "offsets" / "consumers"
+    (consumers / "1").write_bytes(b"")
+    strange = directory(server, scenes["odd_offset_name"]) / "offsets" / "consumers"
+    (strange / "not-a-number").write_bytes(bytes(8))
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+    settings = {"IGGY_SYSTEM_PARTITION_VALIDATE_CHECKSUM": "true"}
+    with RunningServer(tmp_path_factory.mktemp("server"), settings=settings) as server:
+        client = server.login()
+        names = [name for name in Damaged.__slots__ if name != "server"]
+        scenes = {name: make_topic(client) for name in names}
+        for topic in scenes.values():
+            for text in MESSAGES:
+                topic.send(text)
+            topic.store(4)
+            topic.store(5, consumer=Consumer.single(2))
+        server.stop()
+        damage(server, scenes)
+        server.start()
+        client = server.login()
+        yield Damaged(server, **{name: topic.seen_by(client) for name, topic in scenes.items()})
+
+
+def assert_whole(topic, messages=MESSAGES):
+    """Everything is there, and the partition can be written and read as ever."""
+    assert topic.read() == messages
+    before = topic.poll().current_offset
+    topic.send("new", "newer")
+    polled = topic.poll(PollingStrategy.offset(before + 1))
+    polled.messages.verify()
+    assert polled.messages.payloads() == [b"new", b"newer"]
+    assert [message.offset for message in polled.messages] == [before + 1, before + 2]
+    assert len(topic.read()) == len(messages) + 2
+
+
+def test_neighbours_when_others_are_damaged_then_they_are_served(damaged):
+    assert_whole(damaged.whole)
+
+
+def test_log_when_garbage_follows_its_records_then_it_is_cut_off(damaged):
+    assert_whole(damaged.garbage_at_the_end)
+
+
+def test_log_when_its_last_record_is_torn_then_only_that_one_is_lost(damaged):
+    assert damaged.torn_record.read() == MESSAGES[:-1]
+
+    damaged.torn_record.send("new")
+
+    assert damaged.torn_record.read() == [*MESSAGES[:-1], "new"]
+
+
+@pytest.mark.parametrize("name", ["no_index", "short_index", "ragged_index", "long_index"])
+def test_index_when_missing_or_wrong_then_it_is_made_again_from_the_log(damaged, name):
+    topic = getattr(damaged, name)
+
+    assert_whole(topic)
+
+    topic.flush()
+    index = log_of(damaged.server, topic).with_suffix(".index").read_bytes()
+    assert len(index) == 16 * 12
+    ends = [int.from_bytes(index[at + 4 : at + 8], "little") for at in range(0, len(index), 16)]
+    assert ends[-1] == log_of(damaged.server, topic).stat().st_size
+
+
+def test_partition_when_a_record_in_its_middle_is_damaged_then_it_alone_is_set_aside(damaged):
+    with pytest.raises(Refused):
+        damaged.flipped_bit.poll()
+    with pytest.raises(Refused):
+        damaged.flipped_bit.send("new")
+
+    assert damaged.whole.read()[:10] == MESSAGES
+
+
+def test_offset_file_when_empty_then_only_its_consumer_starts_over(damaged):
+    topic = damaged.empty_offset
+
+    def stored(consumer):
+        question = GetConsumerOffset(consumer, topic.stream, topic.topic, 0)
+        return topic.client.ask(question)
+
+    assert stored(Consumer.single(1)) is None
+    assert stored(Consumer.single(2)).stored_offset == 5
+
+
+def test_offset_file_when_its_name_is_no_number_then_the_others_are_read(damaged):
+    topic = damaged.odd_offset_name
+
+    found = topic.client.ask(GetConsumerOffset(Consumer.single(1), topic.stream, topic.topic, 0))
+
+    assert found is not None
+    assert found.stored_offset == 4
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 5])
+def test_metadata_log_when_torn_then_only_the_last_change_is_lost(start_server, cut_bytes):
+    server = start_server()
+    client = server.login()
+    for name in ("a", "b", "c"):
+        client.ask(CreateStream(name))
+    server.stop()
+    log = server.data / "state" / "metadata.log"
+    log.write_bytes(log.read_bytes()[:-cut_bytes])
+
+    server.start()
+
+    client = server.login()
+    assert [stream.name for stream in client.ask(GetStreams())] == ["a", "b"]
+    assert client.ask(CreateStream("d")).id == 2
