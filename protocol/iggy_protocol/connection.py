@@ -237,6 +237,26 @@ class ServerConnection(Endpoint[int]):
         self._count_out(len(head))
         return [head]
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether every request is answered and nothing is being skipped."""
+        return not (self._outstanding or self._discarding_bytes or self._error or self._is_ended)
+
+    def unread(self) -> bytes:
+        """Return a copy of the bytes that no request was made of yet.
+
+        For a server that hands a client over: whoever goes on with it feeds them to a connection
+        of its own.
+
+        Raises:
+            LocalProtocolError: the connection is not at rest, so something would be lost.
+        """
+        if not self.is_at_rest:
+            raise LocalProtocolError("a connection that owes something cannot be handed over")
+        buffer = self._buffer
+        buffer.ensure(len(buffer))
+        return bytes(buffer.view[buffer.start : buffer.start + len(buffer)])
+
     def _oldest(self) -> int:
         if not self._outstanding:
             raise LocalProtocolError("no request is waiting for an answer")

@@ -21,6 +21,11 @@ from tests.protocol.batch_strategies import (
     make_metadata,
 )
 
+
+class OddInteger(int):
+    """An integer of another type, which the extension must not take for a plain one."""
+
+
 # Bodies that official clients sent.
 TWO_PAYLOADS = bytes.fromhex(
     """
@@ -191,6 +196,30 @@ class TestEncode:
             twin.encode(b"", [b"good", item], 0, 0)
 
         assert str(caught.value).startswith(message)
+
+    @pytest.mark.parametrize("bits", [0, 1, 30, 60, 63, 64, 90, 119, 120, 127, 128])
+    @pytest.mark.parametrize("as_int", [int, OddInteger], ids=["int", "subclass"])
+    def test_encode_when_ids_and_times_have_any_size_then_writes_them_whole(
+        self, twin, bits, as_int
+    ):
+        near = [number for number in (2**bits - 1, 2**bits, 2**bits + 1) if number < 2**128]
+        items = [NewMessage(b"xyz", as_int(n), b"h", as_int(n % 2**64)) for n in [*near, 0]]
+
+        encoded = twin.encode(b"", [*items, b"plain"], 9, 0)
+
+        for index, item in enumerate(items):
+            at = 16 * (len(items) + 1) + index * (64 + 4)
+            assert int.from_bytes(encoded[at + 8 : at + 24], "little") == item.id
+            assert int.from_bytes(encoded[at + 40 : at + 48], "little") == item.origin_timestamp_us
+            assert encoded[at + 64 : at + 68] == b"xyzh"
+
+    def test_encode_when_two_messages_are_bad_then_names_the_first(self, twin):
+        large, wide = bytes(64_000_001), NewMessage(b"x", 1 << 128)
+
+        with pytest.raises(OverflowError, match="message 1: id"):
+            twin.encode(b"", [b"good", wide, large], 0, 0)
+        with pytest.raises(ValueError, match="message 1: payload"):
+            twin.encode(b"", [b"good", large, wide], 0, 0)
 
     def test_encode_when_at_the_limits_then_accepts(self, twin):
         item = NewMessage(bytes(64_000_000), user_headers=bytes(100_000))

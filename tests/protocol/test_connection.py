@@ -70,6 +70,20 @@ def test_pair_when_commands_are_pipelined_then_replies_match_in_order(cut, feed)
     assert pair.client.outstanding == pair.server.outstanding == 0
 
 
+@pytest.mark.parametrize("feed", FEEDERS.values(), ids=FEEDERS)
+def test_missing_bytes_when_a_frame_is_cut_then_are_those_that_its_event_needs(feed):
+    server = ServerConnection()
+    frame = request_frame(SEND_MESSAGES, bytes(100_000))
+    assert server.missing_bytes == 0
+
+    # Before the head is complete, only the rest of the head is known to be missing.
+    for end, missing in ((3, 5), (8, 100_000), (60_000, len(frame) - 60_000), (len(frame), 0)):
+        feed(server, frame[server.statistics().bytes_in : end])
+        event = server.next_event()
+        assert server.missing_bytes == missing
+        assert isinstance(event, RequestReceived) is (missing == 0)
+
+
 @pytest.mark.parametrize("cut", CUTTERS.values(), ids=CUTTERS)
 def test_pair_when_messages_are_sent_then_server_reads_them(cut):
     pair = ConnectionPair(cut=cut)

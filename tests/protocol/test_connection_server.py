@@ -335,3 +335,30 @@ def test_server_when_payload_is_sent_by_the_caller_then_head_announces_it():
 
     assert server.send_head(1_000_000) == response_frame(0, bytes(1_000_000))[:8]
     assert server.outstanding == 0
+
+
+# The server hands a client over
+
+
+@pytest.mark.parametrize("feed", FEEDERS.values(), ids=FEEDERS)
+@pytest.mark.parametrize("cut", [0, 3, 9])
+def test_server_when_at_rest_then_another_can_go_on_with_what_came(feed, cut):
+    frame = request_frame(202, b"\x01a")
+    server, successor = ServerConnection(), ServerConnection()
+    feed(server, PING + frame[:cut])
+    drain(server)
+    server.send(None)
+
+    unread = server.unread()
+    successor.receive_data(unread + frame[cut:])
+
+    assert unread == frame[:cut]
+    assert drain(successor) == [("request", 202, b"\x01a")]
+
+
+def test_server_when_it_owes_something_then_it_cannot_be_handed_over():
+    server = ping_outstanding()
+
+    assert not server.is_at_rest
+    with pytest.raises(LocalProtocolError, match="owes"):
+        server.unread()

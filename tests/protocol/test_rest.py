@@ -22,6 +22,7 @@ from iggy_protocol.rest import (
     ChangePasswordBody,
     ClientDetailsShape,
     ClusterShape,
+    ConsumerOffsetQuery,
     CreatePersonalAccessTokenBody,
     CreateStreamBody,
     CreateTopicBody,
@@ -39,6 +40,7 @@ from iggy_protocol.rest import (
     StatsShape,
     StoreConsumerOffsetBody,
     StreamShape,
+    UpdateTopicBody,
     decode_json,
     decode_query,
     encode_json,
@@ -244,6 +246,43 @@ def test_body_when_a_number_has_more_than_64_bits_then_is_refused():
 def test_poll_query_when_the_kind_is_a_letter_then_the_strategy_is_written_out(name):
     assert decode_query({"kind": name}, PollQuery).strategy == name
     assert decode_query({"kind": name[0]}, PollQuery).strategy == name
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("05", 5), ("+5", 5), ("0" * 30 + "7", 7)])
+def test_query_when_a_number_has_a_sign_or_zeros_in_front_then_is_read(text, number):
+    query = decode_query({"count": text, "value": text, "partition_id": text}, PollQuery)
+
+    assert (query.count, query.value, query.partition_id) == (number, number, number)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *({"count": text} for text in ("", "1.0", "1e1", " 5", "-1", "5_0", "٣", "true", "9" * 21)),
+        *({"auto_commit": text} for text in ("", "1", "TRUE", "True", "yes")),
+        {"partition_id": "null"},
+    ],
+    ids=str,
+)
+def test_query_when_a_parameter_is_not_what_the_real_server_reads_then_is_refused(query):
+    with pytest.raises(InvalidField):
+        decode_query(query, PollQuery)
+
+
+def test_query_when_a_partition_is_null_as_text_then_is_refused():
+    assert decode_query({"partition_id": "3"}, ConsumerOffsetQuery).partition_id == 3
+    with pytest.raises(InvalidField):
+        decode_query({"partition_id": "null"}, ConsumerOffsetQuery)
+
+
+@pytest.mark.parametrize("text", ["none", "None", "GZIP", "gzip"])
+def test_topic_body_when_the_compression_is_in_any_case_then_is_read(text):
+    topic = {"name": "t", "compression_algorithm": text, "message_expiry": 0, "max_topic_size": 0}
+
+    assert decode_json(json.dumps(topic), UpdateTopicBody).compression == text.lower()
+    for other in (f"{text}\n", f"x{text}", ""):
+        with pytest.raises(InvalidField):
+            decode_json(json.dumps({**topic, "compression_algorithm": other}), UpdateTopicBody)
 
 
 def test_poll_query_when_empty_then_has_the_defaults_of_the_real_server():

@@ -26,7 +26,13 @@ from iggy_protocol.rest import (
     parse_message_id,
 )
 from iggy_protocol.rest.shapes import HeaderKindName
-from iggy_protocol.user_headers import HeaderKind, decode_user_headers
+from iggy_protocol.user_headers import (
+    HeaderKey,
+    HeaderKind,
+    HeaderValue,
+    decode_user_headers,
+    encode_user_headers,
+)
 from tests.protocol.http_recordings import EXCHANGES, named
 
 
@@ -85,6 +91,11 @@ def test_message_id_when_polled_with_more_than_128_bits_then_is_refused():
         decode_json(json.dumps(header), MessageShape)
 
 
+@pytest.mark.parametrize("text", ["+5", "0" * 45 + "5"])
+def test_message_id_when_the_text_has_a_sign_or_many_zeros_then_is_the_number(text):
+    assert parse_message_id(text) == 5
+
+
 def test_message_id_when_32_digits_could_be_both_then_is_decimal():
     assert parse_message_id("0" * 30 + "10") == 10
 
@@ -141,6 +152,17 @@ def test_user_headers_when_sent_as_a_block_then_come_back_as_entries():
     assert isinstance(sent.user_headers, bytes)
 
     assert interpret_user_headers(sent.user_headers) == polled_message(5).user_headers
+
+
+def test_user_headers_when_a_client_wrote_them_in_another_order_then_entries_are_sorted():
+    keys = (HeaderKey.string("b"), HeaderKey.string("a"), HeaderKey.raw_bytes(b"z"))
+    value = HeaderValue.uint8(1)
+    block = b"".join(encode_user_headers([(key, value)]) for key in keys)
+
+    entries = interpret_user_headers(block)
+
+    assert isinstance(entries, tuple)
+    assert [entry.key.value for entry in entries] == [b"z", b"a", b"b"]
 
 
 def polled_message(message_id: int) -> MessageShape:

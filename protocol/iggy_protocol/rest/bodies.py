@@ -8,7 +8,8 @@ Owns the requests. Knows neither routes nor commands.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+import re
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from msgspec import Meta, Struct
 
@@ -55,6 +56,11 @@ __all__ = [
 
 U64_MAX: Final = 2**64 - 1
 
+# A sign and zeros in front are read over, as the real server does; 39 digits hold 128 bits.
+_DECIMAL: Final = re.compile(r"\+?0*([0-9]{1,39})")
+
+# The real server reads this one name in any case.
+CompressionText: TypeAlias = Annotated[str, Meta(pattern=r"\A(?i:none|gzip)\Z")]
 PartitioningName: TypeAlias = Literal["balanced", "partition_id", "messages_key"]
 SnapshotCompressionName: TypeAlias = Literal["Stored", "Deflated", "Bzip2", "Zstd", "Lzma", "Xz"]
 SnapshotTypeName: TypeAlias = Literal[
@@ -94,10 +100,9 @@ def parse_message_id(value: int | str) -> int:
         if 0 <= value <= U64_MAX:
             return value
         raise ValueError("a message id as a number has 64 bits; write a larger one as text")
-    if value.isascii() and value.isdecimal() and len(value) <= len(str(MESSAGE_ID_MAX)):
-        number = int(value)
-        if number <= MESSAGE_ID_MAX:
-            return number
+    decimal = _DECIMAL.fullmatch(value)
+    if decimal is not None and int(decimal[1]) <= MESSAGE_ID_MAX:
+        return int(decimal[1])
     digits = value.replace("-", "")
     if len(digits) == 32 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
         return int(digits, 16)
@@ -191,13 +196,18 @@ class UpdateTopicBody(Struct, frozen=True):
     """Change a topic."""
 
     name: str
-    compression_algorithm: CompressionName
+    compression_algorithm: CompressionText
     message_expiry: U64
     max_topic_size: U64
     replication_factor: U8 | None = None
 
     def __post_init__(self) -> None:
         _demand_u64(message_expiry=self.message_expiry, max_topic_size=self.max_topic_size)
+
+    @property
+    def compression(self) -> CompressionName:
+        """The algorithm, in the case in which servers answer it."""
+        return cast("CompressionName", self.compression_algorithm.lower())
 
 
 class CreateTopicBody(UpdateTopicBody, frozen=True, kw_only=True):

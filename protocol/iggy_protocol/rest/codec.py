@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
+from msgspec.inspect import BoolType, IntType, Type, UnionType, type_info
 
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidField, RemoteProtocolError
@@ -18,7 +20,7 @@ from iggy_protocol.rest.shapes import HeaderEntryShape, HeaderFieldShape, Header
 from iggy_protocol.user_headers import HeaderKind, decode_user_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from iggy_protocol.rest.shapes import UserHeadersField
     from iggy_protocol.user_headers import HeaderKey, HeaderValue
@@ -32,11 +34,16 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_Q = TypeVar("_Q", bound=msgspec.Struct)
 
 # msgspec ends its complaint with the place, as in "... - at `$.messages[0].id`".
 _PLACE: Final = re.compile(r"^(?P<message>.*) - at (`key` in )?`\$\.?(?P<path>.*)`$", re.DOTALL)
 
 _PREFIX: Final = struct.Struct("<BI")
+
+# What the real server reads as a number; msgspec's own lenience would take 1.0 and refuse 05.
+_DIGITS: Final = re.compile(r"\+?0*([0-9]{1,20})")
+_TRUTHS: Final = {"true": True, "false": False}
 
 _KIND_NAMES: Final[dict[HeaderKind, HeaderKindName]] = dict(
     zip(HeaderKind, get_args(HeaderKindName), strict=True)
@@ -69,14 +76,16 @@ def decode_json(data: bytes | bytearray | memoryview | str, shape: type[_T]) -> 
         ) from None
 
 
-def decode_query(query: Mapping[str, str], shape: type[_T]) -> _T:
+def decode_query(query: Mapping[str, str], shape: type[_Q]) -> _Q:
     """Read the parameters of a query, which are all text, into a shape.
 
     Raises:
         InvalidField: a parameter is missing or of another kind; a server answers 400.
     """
+    readers = _readers(shape)
+    values = {name: readers.get(name, str)(text) for name, text in query.items()}
     try:
-        return msgspec.convert(query, shape, strict=False)
+        return msgspec.convert(values, shape)
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None
 
@@ -96,15 +105,45 @@ def encode_header_entries(entries: Iterable[HeaderEntryShape]) -> bytes:
 
 
 def interpret_user_headers(block: bytes | bytearray | memoryview) -> UserHeadersField:
-    """Turn a stored block into entries, or into the bytes it is when it cannot be interpreted."""
+    """Turn a stored block into entries, or into the bytes it is when it cannot be interpreted.
+
+    The entries are sorted by key, in whichever order the producer wrote them.
+    """
     try:
         headers = decode_user_headers(block)
     except RemoteProtocolError:
         return bytes(block)
     return tuple(
-        HeaderEntryShape(key=_shape_of(key), value=_shape_of(value))
-        for key, value in headers.items()
+        HeaderEntryShape(key=_shape_of(key), value=_shape_of(headers[key]))
+        for key in sorted(headers, key=lambda key: (key.kind, key.raw))
     )
+
+
+def _read_number(text: str) -> int | str:
+    match = _DIGITS.fullmatch(text)
+    return text if match is None else int(match[1])
+
+
+def _read_truth(text: str) -> bool | str:
+    return _TRUTHS.get(text, text)
+
+
+_QUERY_READERS: Final[dict[type[Type], Callable[[str], object]]] = {
+    IntType: _read_number,
+    BoolType: _read_truth,
+}
+
+
+@cache
+def _readers(shape: type[msgspec.Struct]) -> Mapping[str, Callable[[str], object]]:
+    """Say how the text of each parameter is read; what cannot be read so stays text."""
+    readers: dict[str, Callable[[str], object]] = {}
+    for field in msgspec.structs.fields(shape):
+        known = type_info(field.type)
+        for kind in known.types if isinstance(known, UnionType) else (known,):
+            if type(kind) in _QUERY_READERS:
+                readers[field.name] = _QUERY_READERS[type(kind)]
+    return readers
 
 
 def _refusal(complaint: str) -> InvalidField:
