@@ -2,7 +2,8 @@
 
 All shards of a server listen on one port with SO_REUSEPORT, which would let a second server share
 it in silence. So the port is tried without that option first, and claimed under a name that only
-one process of the machine can hold.
+one process of the machine can hold. A port that the program holds which started the server is
+reserved for it, and not taken: test harnesses do so until the server says that it is ready.
 
 Owns descriptors that are let go when the process ends, however it ends.
 """
@@ -14,15 +15,16 @@ import errno
 import fcntl
 import os
 import socket
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 __all__ = ["AlreadyRunning", "PortTaken", "bind_shared_port", "lock_data_directory"]
 
 LOCK_NAME = ".lock"
 BACKLOG = 1024
+PROC = Path("/proc")
+# Columns of /proc/net/tcp, and the state in them that this is about.
+ADDRESS_COLUMN, STATE_COLUMN, INODE_COLUMN = 1, 3, 9
+LISTENING = "0A"
 
 
 class AlreadyRunning(Exception):
@@ -95,7 +97,50 @@ def _try_alone(family: int, address: tuple[object, ...], host: str, port: int) -
             # A bound port that nobody listens on can still be shared; a listening one cannot.
             probe.listen(1)
         except OSError as error:
-            raise _taken(host, port, error) from error
+            if not _is_reserved(port):
+                raise _taken(host, port, error) from error
+
+
+def _is_reserved(port: int) -> bool:
+    """Tell whether nobody listens on the port but those who started this process."""
+    try:
+        return _listeners(port) <= _sockets_of_ancestors()
+    except OSError:
+        return False
+
+
+def _listeners(port: int) -> frozenset[str]:
+    """Return the inodes of the sockets that listen on a port of this machine."""
+    tables = [PROC / "self" / "net" / "tcp", PROC / "self" / "net" / "tcp6"]
+    # Without IPv6 there is no second table; without the first nothing is known.
+    texts = [path.read_text() for path in tables if path == tables[0] or path.exists()]
+    rows = [line.split() for text in texts for line in text.splitlines()[1:]]
+    return frozenset(
+        row[INODE_COLUMN]
+        for row in rows
+        if row[STATE_COLUMN] == LISTENING
+        and int(row[ADDRESS_COLUMN].rpartition(":")[2], 16) == port
+    )
+
+
+def _sockets_of_ancestors() -> frozenset[str]:
+    inodes: set[str] = set()
+    process = os.getppid()
+    while process > 0:
+        home = PROC / str(process)
+        with contextlib.suppress(PermissionError):
+            inodes.update(_inode(entry) for entry in (home / "fd").iterdir())
+        process = int((home / "stat").read_text().rpartition(")")[2].split()[1])
+    return frozenset(inodes)
+
+
+def _inode(descriptor: Path) -> str:
+    """Return the inode of an open socket, or nothing for what is none."""
+    try:
+        target = str(descriptor.readlink())
+    except FileNotFoundError:
+        return ""
+    return target.removeprefix("socket:[").removesuffix("]") if target.startswith("socket:") else ""
 
 
 def _bind(family: int, address: tuple[object, ...], host: str, port: int) -> socket.socket:

@@ -85,12 +85,13 @@ class Host:
     ) -> Stats:
         """Put together what a client is told who asks for statistics."""
         free_bytes, disk_bytes = await self.storage.free_bytes()
-        usage = _usage(_processes())
+        family = _family()
+        usage = _usage(family.shards)
         own_share, total_share = self._cpu_shares(usage.cpu_ticks)
         memory = _memory()
         now_us = self.clock.now_us()
         return Stats(
-            process_id=os.getppid() if len(_processes()) > 1 else os.getpid(),
+            process_id=family.head,
             cpu_usage=own_share,
             total_cpu_usage=total_share,
             memory_usage_bytes=usage.resident_bytes,
@@ -130,16 +131,23 @@ class Host:
         return max(0.0, own), 100 * (busy - then_busy) / max(1, total - then_total)
 
 
-def _processes() -> list[int]:
-    """Return the ids of all shards: the children of whoever started this one, if it is a shard."""
-    parent = os.getppid()
+class _Family(NamedTuple):
+    """The processes of the server: the one that was started, and those that do the work."""
+
+    head: int
+    shards: list[int]
+
+
+def _family() -> _Family:
+    """Find the processes: the children of whoever started this one, if it is a shard."""
+    own, parent = os.getpid(), os.getppid()
     try:
         if (PROC / str(parent) / "comm").read_text() != (PROC / "self" / "comm").read_text():
-            return [os.getpid()]
+            return _Family(own, [own])
         children = (PROC / str(parent) / "task" / str(parent) / "children").read_text().split()
     except OSError:
-        return [os.getpid()]
-    return [int(child) for child in children] or [os.getpid()]
+        return _Family(own, [own])
+    return _Family(parent, [int(child) for child in children]) if children else _Family(own, [own])
 
 
 def _usage(processes: list[int]) -> _Usage:

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["Session", "SessionEnded"]
 
 
+VISITS_MIN = 8
+"""Batches and polls in a row for one other shard, after which a client is better off there. Fewer
+would send clients to and fro that use partitions of several shards in turn."""
+
+
 class SessionEnded(ServerFault):
     """The user of this session was deleted: answer, then close the connection."""
 
@@ -37,6 +42,7 @@ class Session:
         user_id: who has logged in, or None.
         user_incarnation: which life of that user.
         is_evicted: whether the client missed its heartbeats.
+        drawn_to: the other shard that has what this client keeps asking for, if there is one.
     """
 
     client_id: int
@@ -45,8 +51,24 @@ class Session:
     user_id: int | None = None
     user_incarnation: int = 0
     is_evicted: bool = False
+    drawn_to: int | None = None
+    _visited: int | None = field(default=None, repr=False)
+    _visits_count: int = field(default=0, repr=False)
     _checked_version: int = field(default=-1, repr=False)
     _user: UserRecord | None = field(default=None, repr=False)
+
+    def visit(self, shard_id: int | None) -> None:
+        """Note which shard the client's last batch or poll was for; None is this one."""
+        if shard_id != self._visited:
+            self._visited, self._visits_count, self.drawn_to = shard_id, 0, None
+        if shard_id is not None:
+            self._visits_count += 1
+            if self._visits_count >= VISITS_MIN:
+                self.drawn_to = shard_id
+
+    def stay(self) -> None:
+        """Forget what drew the client away."""
+        self._visited, self._visits_count, self.drawn_to = None, 0, None
 
     def sign_in(self, user: UserRecord) -> None:
         """Make this the session of a user."""

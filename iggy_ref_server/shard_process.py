@@ -59,6 +59,7 @@ class ShardJob:
         config: the configuration of the server.
         listener: accepts TCP connections, or None.
         neighbours: sockets to the other shards.
+        passages: sockets over which connections move to the other shards.
         root: chooses the first user of a new data directory.
         environment: may say how much is logged.
         turns: the round-robin of balanced sends.
@@ -69,6 +70,7 @@ class ShardJob:
     config: ServerConfig
     listener: socket.socket | None
     neighbours: Mapping[int, socket.socket]
+    passages: Mapping[int, socket.socket]
     root: Callable[[], RootCredentials]
     environment: Mapping[str, str]
     turns: mmap.mmap
@@ -142,6 +144,7 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
             shard_id: trio.socket.from_stdlib_socket(neighbour)
             for shard_id, neighbour in job.neighbours.items()
         },
+        passages=job.passages,
         listeners=[trio.socket.from_stdlib_socket(job.listener)] if job.listener else (),
         turns=job.turns,
         tls=job.tls,
@@ -149,14 +152,16 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
         ip=job.ip,
         is_follower=job.is_follower,
     )
-    async with open_shard(plan) as shard, trio.open_nursery() as nursery:
-        nursery.start_soon(shard.listen)
-        facts["damaged"] = len(shard.directory.damaged)
-        _report(pipes, "ready", facts)
-        await _order(pipes, b"d")
-        nursery.cancel_scope.cancel()
+    async with open_shard(plan) as shard:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shard.listen)
+            facts["damaged"] = len(shard.directory.damaged)
+            _report(pipes, "ready", facts)
+            await _order(pipes, b"d")
+            nursery.cancel_scope.cancel()
         await shard.drain()
         _report(pipes, "drained", {})
+        # Others may still have clients whose messages are for partitions of this shard.
         await _order(pipes, b"c")
     return 0
 

@@ -8,6 +8,7 @@ Owns the texts. How they are packed is the archive's affair.
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.config import ServerConfig
 
 __all__ = ["make_snapshot"]
+
+LOGGER = logging.getLogger(__name__)
 
 FILES_LISTED_MAX = 10_000
 LOG_TAIL_BYTES = 1 << 20
@@ -98,14 +101,17 @@ PARTS: dict[SnapshotType, tuple[str, Callable[[ServerConfig], Iterator[str]]]] =
 def make_snapshot(
     config: ServerConfig, types: tuple[SnapshotType, ...], compression: SnapshotCompression
 ) -> bytes:
-    """Pack the parts that were asked for, in this order.
+    """Pack the parts that were asked for, each once and in this order, as far as they can be read.
 
     Raises:
         ServerFault: the compression is not available here.
     """
     chosen = tuple(PARTS) if SnapshotType.ALL in types else types
     files = []
-    for part in chosen:
+    for part in dict.fromkeys(chosen):
         name, write = PARTS[part]
-        files.append((name, "\n".join(write(config)).encode() + b"\n"))
+        try:
+            files.append((name, "\n".join(write(config)).encode() + b"\n"))
+        except OSError as error:
+            LOGGER.warning("the snapshot goes without %s: %s", name, error)
     return pack(files, compression)

@@ -117,8 +117,8 @@ def run_server(
     for listener in listeners:
         listener.close()
     for job in jobs:
-        for neighbour in job.neighbours.values():
-            neighbour.close()
+        for ours in (*job.neighbours.values(), *job.passages.values()):
+            ours.close()
     # Logging has a thread, and a process with threads must not be forked.
     with start_logging(config.system.logging, directory, loaded.environment, process="supervisor"):
         for warning in loaded.warnings:
@@ -153,10 +153,10 @@ def _jobs(
 ) -> list[ShardJob]:
     """Write down what each shard is given; each pair of them is joined by a socket."""
     config = loaded.config
-    walls: list[dict[int, socket.socket]] = [{} for _ in placements]
-    for left in range(len(placements)):
-        for right in range(left + 1, len(placements)):
-            walls[left][right], walls[right][left] = socket.socketpair()
+    walls = _join(len(placements), socket.SOCK_STREAM)
+    # TLS keeps its state in the process, so such connections stay where they are.
+    moves = config.tcp.socket_migration and certificate is None
+    passages = _join(len(placements) if moves else 0, socket.SOCK_SEQPACKET)
     tcp = parse_address(config.tcp.address)
     ports = Ports(
         tcp=listeners[0].getsockname()[1] if listeners else tcp.port,
@@ -177,6 +177,7 @@ def _jobs(
             config=config,
             listener=listeners[placement.shard_id] if listeners else None,
             neighbours=walls[placement.shard_id],
+            passages=passages[placement.shard_id] if passages else {},
             root=root,
             tls=None if certificate is None else tls_context(certificate),
             environment=loaded.environment,
@@ -187,6 +188,15 @@ def _jobs(
         )
         for placement in placements
     ]
+
+
+def _join(count: int, kind: socket.SocketKind) -> list[dict[int, socket.socket]]:
+    """Make a pair of sockets for each pair of shards; returns what each shard gets."""
+    ends: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+    for left in range(count):
+        for right in range(left + 1, count):
+            ends[left][right], ends[right][left] = socket.socketpair(socket.AF_UNIX, kind)
+    return ends
 
 
 def _start(job: ShardJob) -> _Child:

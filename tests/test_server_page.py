@@ -72,7 +72,8 @@ PROOFS = {
     "test_members_when_six_partitions_are_joined_by_four_then_shares_differ_by_one_at_most",
     "C8": "features/test_groups.py::"
     "test_commit_without_a_partition_when_it_follows_a_poll_then_it_means_what_was_polled",
-    "C9": "world/test_world.py::test_members_on_different_shards_share_a_group",
+    "C9": "features/test_handover.py::"
+    "test_client_when_moved_then_its_number_login_and_memberships_stay",
     "C10": "features/test_groups.py::"
     "test_member_when_its_heart_stops_then_it_is_removed_and_its_connection_closed",
     "C12": "features/test_hostile.py::"
@@ -181,6 +182,8 @@ def test_readme_when_its_official_client_runs_then_it_gets_its_message(tmp_path)
     if not WHEEL.exists():
         pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
     (script,) = OFFICIAL_CLIENT.findall(PAGES[0].read_text(encoding="utf-8"))
+    # The wheel has no way to close a client, and its threads may abort an interpreter that ends.
+    script += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
     with RunningServer(tmp_path) as server:
         script = script.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}")
         done = subprocess.run(

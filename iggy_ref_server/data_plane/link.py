@@ -16,6 +16,7 @@ from iggy_ref_server.data_plane.outbox import Outbox
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iggy_ref_server.pending import Pending
     from iggy_ref_server.session import Session
 
 __all__ = ["Link", "Wire"]
@@ -39,8 +40,10 @@ class Link:
         session: the client.
         outbox: what is on its way.
         answers: what is owed.
+        clog: a send that must be settled before more is read, because its way is full.
         is_busy: whether a task works on one of its requests.
         is_hearing: False once nothing more shall be read from the peer.
+        is_moving: whether another shard is to go on with it as soon as nothing is owed.
         is_paused: whether as many requests are unanswered as may be.
         when_idle: called when the task is done that works on a request of a client that is gone.
         farewell: a status to be sent at the very end, or 0.
@@ -49,11 +52,13 @@ class Link:
 
     __slots__ = (
         "answers",
+        "clog",
         "connection",
         "farewell",
         "is_busy",
         "is_ending",
         "is_hearing",
+        "is_moving",
         "is_paused",
         "outbox",
         "outbox_bytes_max",
@@ -70,9 +75,11 @@ class Link:
         self.wire = wire
         self.outbox = Outbox()
         self.answers = AnswerQueue(self.connection, self.outbox)
+        self.clog: Pending | None = None
         self.is_busy = False
         self.is_hearing = True
         self.is_paused = False
+        self.is_moving = False
         self.is_ending = False
         self.farewell = 0
         self.when_idle: Callable[[], None] | None = None
@@ -83,9 +90,11 @@ class Link:
         """Whether another request of this client may be looked at now."""
         return (
             not self.is_busy
+            and not self.is_moving
             and self.is_hearing
             and self.outbox.size_bytes < self.outbox_bytes_max
             and self.answers.staged_bytes < STAGED_BYTES_MAX
+            and (self.clog is None or self.clog.is_done)
         )
 
     def end(self) -> None:
@@ -112,5 +121,9 @@ class Link:
     @property
     def is_finished(self) -> bool:
         """Whether the connection can be closed without breaking a promise."""
-        owes = self.is_busy or self.outbox or self.answers or self.farewell
-        return self.is_ending and not owes
+        return self.is_ending and not self.owes
+
+    @property
+    def owes(self) -> bool:
+        """Whether the client has still something to get."""
+        return bool(self.is_busy or self.outbox or self.answers or self.farewell)

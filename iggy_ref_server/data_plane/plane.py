@@ -51,11 +51,13 @@ class Staged(NamedTuple):
 
     Attributes:
         pending: the outcome.
+        is_clogged: whether so much is on its way there that the client shall wait for this one.
         metadata: what the send said about where it goes.
         follow: stages more messages to the same place; None where the next send may go elsewhere.
     """
 
     pending: Pending
+    is_clogged: bool = False
     metadata: bytes = b""
     follow: Callable[[memoryview, BatchShape], Pending] | None = None
 
@@ -110,6 +112,8 @@ class DataPlane:
         """Take every request that the link has received completely."""
         self._touched.add(link)
         link.is_paused = False
+        if link.clog is not None and link.clog.is_done:
+            link.clog = None
         while link.is_ready:
             try:
                 event = link.connection.next_event()
@@ -142,7 +146,9 @@ class DataPlane:
             link.answers.owe().answer = self._desk.refused(error)
             return
         self._owe(link, staged.pending, 1, len(body))
-        if staged.follow is not None:
+        if staged.is_clogged and not staged.pending.is_done:
+            link.clog = staged.pending
+        elif staged.follow is not None:
             self._send_more(link, staged)
 
     def _send_more(self, link: Link, staged: Staged) -> None:
@@ -208,5 +214,5 @@ class DataPlane:
                 link.settle()
                 if link.outbox or link.is_ending:
                     link.wire.wake(link)
-                if link.is_paused and link.is_ready:
+                if link.is_ready and (link.is_paused or link.clog is not None):
                     self.serve(link)

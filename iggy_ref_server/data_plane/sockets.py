@@ -10,15 +10,18 @@ Owns descriptors and readiness. What bytes mean is the data plane's affair.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from iggy_protocol import Limits
+from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.storage.interface import StorageError
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import Session
     from iggy_ref_server.storage.interface import FileSlice
 
-__all__ = ["SocketLimits", "SocketRoom"]
+__all__ = ["Mover", "SocketLimits", "SocketRoom"]
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 GONE = select.EPOLLERR | select.EPOLLHUP
@@ -38,6 +41,17 @@ EVENTS_PER_ROUND = 256
 SENDFILE_BYTES_MAX = 1 << 20
 # A wake costs about as much as receiving 64 KiB; more than the high mark would idle the core.
 LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
+# Bytes of a next request that move with a connection; one packet between shards holds them.
+MOVED_BYTES_MAX = 1 << 16
+
+
+class Mover(Protocol):
+    """Takes connections to the shards that have what they ask for."""
+
+    def move(
+        self, connected: socket.socket, session: Session, unread: bytes, shard_id: int
+    ) -> bool:
+        """Have another shard go on with a connection; False when it must stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +76,7 @@ class _Seat:
 
     __slots__ = (
         "interest",
+        "is_deserted",
         "is_loading",
         "last_heard",
         "link",
@@ -74,6 +89,7 @@ class _Seat:
         self.socket = connected
         self.link = link
         self.interest = READ
+        self.is_deserted = False
         self.is_loading = False
         self.low_mark = 1
         self.last_heard = now
@@ -88,6 +104,7 @@ class SocketRoom:
         limits: the bounds of each connection.
         nursery: for reads of file pages that are not in memory.
         gone: told the session of each connection that has ended.
+        mover: hands connections over to other shards, if they may move.
     """
 
     def __init__(
@@ -96,15 +113,19 @@ class SocketRoom:
         limits: SocketLimits,
         nursery: trio.Nursery,
         gone: Callable[[Session], None],
+        mover: Mover | None = None,
     ) -> None:
         self._plane = plane
         self._limits = limits
         self._nursery = nursery
         self._gone = gone
+        self._mover = mover
+        self._farewell = 0
         self._seats: dict[int, _Seat] = {}
         self._by_link: dict[Link, _Seat] = {}
         self._woken: set[Link] = set()
         self._in_round = False
+        self._lingering_count = 0
         self._leavers = trio.lowlevel.ParkingLot()
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -112,10 +133,10 @@ class SocketRoom:
         self._epoll.register(self._bell, READ)
 
     def __len__(self) -> int:
-        return len(self._seats)
+        return len(self._seats) + self._lingering_count
 
-    def admit(self, connected: socket.socket, session: Session) -> Link:
-        """Take over a connected socket."""
+    def admit(self, connected: socket.socket, session: Session, unread: bytes = b"") -> Link:
+        """Take over a connected socket, and what somebody else has received from it."""
         connected.setblocking(False)
         bytes_max = self._limits.outbox_bytes_max
         link = Link(session, self, self._limits.connection, outbox_bytes_max=bytes_max)
@@ -123,6 +144,11 @@ class SocketRoom:
         self._seats[connected.fileno()] = seat
         self._by_link[link] = seat
         self._epoll.register(connected.fileno(), READ)
+        if unread:
+            link.connection.receive_data(unread)
+            self.wake(link)
+        if self._farewell:
+            link.part_with(self._farewell)
         return link
 
     def wake(self, link: Link) -> None:
@@ -194,6 +220,7 @@ class SocketRoom:
         connection.buffer_updated(size)
         seat.last_heard = trio.current_time()
         if size == 0:
+            seat.is_deserted = True
             self._watch(seat, seat.interest & ~READ)
         self._plane.serve(seat.link)
         self._wait_for(seat, connection.missing_bytes)
@@ -211,7 +238,9 @@ class SocketRoom:
         if link.outbox and not seat.is_loading and not self._send(seat):
             return
         if link.is_finished:
-            self._drop(seat)
+            self._drop(seat, lingers=not seat.is_deserted)
+            return
+        if link.session.drawn_to is not None and self._moves(seat):
             return
         wants = WRITE if link.outbox and not seat.is_loading else 0
         if link.is_ready and not link.is_paused:
@@ -219,6 +248,29 @@ class SocketRoom:
         elif not link.is_hearing:
             seat.interest &= ~READ
         self._watch(seat, wants | (seat.interest & READ))
+
+    def _moves(self, seat: _Seat) -> bool:
+        """Hand a connection over if nothing is owed; until then have it begin nothing new."""
+        link, session = seat.link, seat.link.session
+        if self._mover is None or not link.is_hearing:
+            return False
+        link.is_moving = link.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
+        if not link.is_moving or link.owes:
+            return False
+        assert session.drawn_to is not None
+        if not link.connection.is_at_rest:
+            link.is_moving = False
+            return False
+        shard_id = session.drawn_to
+        session.stay()
+        self._wait_for(seat, 0)
+        if not self._mover.move(seat.socket, session, link.connection.unread(), shard_id):
+            link.is_moving = False
+            return False
+        self._forget(seat)
+        seat.socket.close()
+        self._leavers.unpark_all()
+        return True
 
     def _send(self, seat: _Seat) -> bool:
         """Write until the socket is full; False when the connection is gone."""
@@ -265,13 +317,15 @@ class SocketRoom:
             seat.interest = interest
             self._epoll.modify(seat.socket.fileno(), interest)
 
-    def _drop(self, seat: _Seat) -> None:
-        if self._by_link.pop(seat.link, None) is None:
+    def _drop(self, seat: _Seat, *, lingers: bool = False) -> None:
+        if seat.link not in self._by_link:
             return
-        descriptor = seat.socket.fileno()
-        del self._seats[descriptor]
-        self._epoll.unregister(descriptor)
-        seat.socket.close()
+        self._forget(seat)
+        if lingers:
+            self._lingering_count += 1
+            self._nursery.start_soon(self._linger, seat.socket)
+        else:
+            seat.socket.close()
         seat.link.is_hearing = False
         seat.link.outbox.clear()
         self._leavers.unpark_all()
@@ -279,6 +333,25 @@ class SocketRoom:
             seat.link.when_idle = lambda: self._gone(seat.link.session)
         else:
             self._gone(seat.link.session)
+
+    def _forget(self, seat: _Seat) -> None:
+        """Have nothing more to do with a socket."""
+        descriptor = seat.socket.fileno()
+        del self._by_link[seat.link]
+        del self._seats[descriptor]
+        self._epoll.unregister(descriptor)
+
+    async def _linger(self, connected: socket.socket) -> None:
+        """Let the client read its last answers before the socket is closed."""
+        try:
+            with contextlib.suppress(OSError):
+                connected.shutdown(socket.SHUT_WR)
+                connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+                await linger(partial(_discard, connected))
+        finally:
+            connected.close()
+            self._lingering_count -= 1
+            self._leavers.unpark_all()
 
     # Manners
 
@@ -294,10 +367,22 @@ class SocketRoom:
 
     async def drain(self, farewell: int) -> None:
         """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        self._farewell = farewell
         for seat in list(self._seats.values()):
             seat.link.part_with(farewell)
-        while self._seats:
+        while len(self):
             await self._leavers.park()
+
+    def hang_up(self) -> None:
+        """Close what is left, whatever it is owed."""
+        for seat in list(self._seats.values()):
+            self._drop(seat)
+
+
+async def _discard(connected: socket.socket) -> bool:
+    """Throw away what comes next; False when nothing will."""
+    await trio.lowlevel.wait_readable(connected)
+    return bool(connected.recv(DISCARD_BYTES))
 
 
 def _send_file(connected: socket.socket, piece: FileSlice) -> int:

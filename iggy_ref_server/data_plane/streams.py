@@ -2,15 +2,17 @@
 
 They are served by the same data plane as plain sockets, with a reader and a writer task each.
 
-Owns the two tasks. What bytes mean is the data plane's affair.
+Owns the two tasks of each connection. What bytes mean is the data plane's affair.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import trio
 
+from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.storage.interface import StorageError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.data_plane.sockets import SocketLimits
     from iggy_ref_server.session import Session
 
-__all__ = ["serve_stream"]
+__all__ = ["StreamRoom"]
 
 RECEIVE_BYTES = 65_536
 LOAD_BYTES_MAX = 1 << 20
@@ -45,28 +47,59 @@ class _StreamWire:
         self._bell = trio.Event()
 
 
-async def serve_stream(
-    stream: trio.abc.Stream,
-    session: Session,
-    plane: DataPlane,
-    limits: SocketLimits,
-    connected: Callable[[Link], None],
-) -> None:
-    """Serve one client from here to the end of its connection.
+class StreamRoom:
+    """All connections of a shard that are streams.
 
     Args:
-        stream: the connection, ready to be used; it is closed at the end.
-        session: the client.
         plane: serves the requests.
-        limits: the bounds of the connection.
-        connected: told the link as soon as there is one.
+        limits: the bounds of each connection.
+        connected: told each link as soon as there is one.
     """
-    wire = _StreamWire()
-    link = Link(session, wire, limits.connection, outbox_bytes_max=limits.outbox_bytes_max)
-    connected(link)
-    async with stream, trio.open_nursery() as nursery:
-        nursery.start_soon(_write, stream, wire, link, plane, limits, nursery.cancel_scope)
-        await _read(stream, wire, link, plane, limits)
+
+    def __init__(
+        self, plane: DataPlane, limits: SocketLimits, connected: Callable[[Link], None]
+    ) -> None:
+        self._plane = plane
+        self._limits = limits
+        self._connected = connected
+        self._lives: dict[Link, trio.CancelScope] = {}
+        self._leavers = trio.lowlevel.ParkingLot()
+
+    def __len__(self) -> int:
+        return len(self._lives)
+
+    async def serve(self, stream: trio.abc.Stream, session: Session) -> None:
+        """Serve one client from here to the end of its connection.
+
+        Args:
+            stream: the connection, ready to be used; it is closed at the end.
+            session: the client.
+        """
+        wire, limits, plane = _StreamWire(), self._limits, self._plane
+        link = Link(session, wire, limits.connection, outbox_bytes_max=limits.outbox_bytes_max)
+        try:
+            async with stream:
+                async with trio.open_nursery() as nursery:
+                    life = self._lives[link] = nursery.cancel_scope
+                    self._connected(link)
+                    nursery.start_soon(_write, stream, wire, link, plane, limits, life)
+                    await _read(stream, wire, link, plane, limits)
+                await _linger(stream)
+        finally:
+            self._lives.pop(link, None)
+            self._leavers.unpark_all()
+
+    async def drain(self, farewell: int) -> None:
+        """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        for link in list(self._lives):
+            link.part_with(farewell)
+        while self._lives:
+            await self._leavers.park()
+
+    def hang_up(self) -> None:
+        """Close what is left, whatever it is owed."""
+        for life in self._lives.values():
+            life.cancel()
 
 
 async def _read(
@@ -112,6 +145,20 @@ async def _write(
         link.is_hearing = False
         link.outbox.clear()
     life.cancel()
+
+
+async def _linger(stream: trio.abc.Stream) -> None:
+    """Let the client read its last answers; a stream in memory needs no time for that."""
+    transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else None
+    if not isinstance(transport, trio.SocketStream):
+        return
+
+    async def discard() -> bool:
+        return bool(await transport.receive_some(DISCARD_BYTES))
+
+    with contextlib.suppress(*BROKEN):
+        await transport.send_eof()
+        await linger(discard)
 
 
 async def _send_head(stream: trio.abc.Stream, link: Link) -> None:

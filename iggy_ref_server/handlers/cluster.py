@@ -35,9 +35,8 @@ async def get_cluster_metadata(
     is_follower = office.host.is_follower
     own = NodeRole.FOLLOWER if is_follower else NodeRole.LEADER
     current = _node(cluster.node.current.name, cluster.node.current.ip, ports, own)
-    others = [
-        _other(node, ports, is_follower and n == 0) for n, node in enumerate(cluster.node.others)
-    ]
+    # As in the original, a follower knows that it is none, and takes every other node for one.
+    others = [_other(node, ports, is_follower) for node in cluster.node.others]
     return ClusterMetadata(cluster.name, (current, *others))
 
 

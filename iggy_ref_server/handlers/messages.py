@@ -79,7 +79,10 @@ def poll_now(office: Office, session: Session, command: PollMessages) -> RawRepl
     partition_id = command.partition_id or 0
     request = _request(office, command, offset_key(command.consumer))
     polled = office.door(topic, partition_id).poll_now(request, auto_commit=command.auto_commit)
-    return None if polled is None else _reply(partition_id, polled)
+    if polled is None:
+        return None
+    session.visit(None)
+    return _reply(partition_id, polled)
 
 
 @handles(PollMessages)
@@ -92,6 +95,7 @@ async def poll_messages(office: Office, session: Session, command: PollMessages)
     partition_id = command.partition_id or 0
     request = _request(office, command, offset_key(command.consumer))
     door = office.door(topic, partition_id)
+    session.visit(door.shard_id)
     return _reply(partition_id, await door.poll(request, auto_commit=command.auto_commit))
 
 

@@ -33,16 +33,22 @@ __all__ = ["sign_in"]
 
 def sign_in(session: Session, user: UserRecord) -> Identity:
     """Make a session that of a user who has proven who they are."""
-    if not user.is_active:
-        raise ServerFault(StatusCode.USER_INACTIVE, f"user {user.id} is deactivated")
+    _insist_on_active(user)
     session.sign_in(user)
     return Identity(user.id)
+
+
+def _insist_on_active(user: UserRecord) -> None:
+    if not user.is_active:
+        raise ServerFault(StatusCode.USER_INACTIVE, f"user {user.id} is deactivated")
 
 
 @handles(LoginUser, is_public=True)
 async def login_user(office: Office, session: Session, command: LoginUser) -> Identity:
     """Log in with a password; a name of digits is a name."""
     user = office.metadata().find_user(command.username)
+    if user is not None:
+        _insist_on_active(user)
     stored = None if user is None else user.password_hash
     if not await office.passwords.verify(stored, command.password):
         raise ServerFault(StatusCode.INVALID_CREDENTIALS, "wrong user name or password")

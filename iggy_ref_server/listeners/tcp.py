@@ -11,6 +11,7 @@ import errno
 import logging
 import socket
 import ssl
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,9 +20,8 @@ import trio
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.config import Tcp
 from iggy_ref_server.data_plane.link import Link
-from iggy_ref_server.data_plane.plane import DataPlane
-from iggy_ref_server.data_plane.sockets import SocketLimits, SocketRoom
-from iggy_ref_server.data_plane.streams import serve_stream
+from iggy_ref_server.data_plane.sockets import SocketRoom
+from iggy_ref_server.data_plane.streams import StreamRoom
 from iggy_ref_server.session import Session
 
 __all__ = ["TcpDoor"]
@@ -32,6 +32,7 @@ HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 64
 # When descriptors or memory run out, accepting more at once would only burn the core.
 PAUSE_S = 0.1
+LINGER = struct.Struct("ii")
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -43,44 +44,40 @@ class TcpDoor:
         config: the section ``[tcp]``.
         tls: the certificate, or None for plain TCP.
         room: serves plain sockets.
-        plane: serves streams.
-        limits: the bounds of each connection.
+        streams: serves TLS connections.
+        nursery: for TLS connections, which outlive the accepting.
         connections_max: how many connections this shard takes.
         strangers_max: how many of them may not have logged in yet.
         count_strangers: counts those.
-        connected: told of each new link.
+        connected: told of each new link of a plain socket.
         gone: told of each session that has ended.
     """
 
     config: Tcp
     tls: ssl.SSLContext | None
     room: SocketRoom
-    plane: DataPlane
-    limits: SocketLimits
+    streams: StreamRoom
+    nursery: trio.Nursery
     connections_max: int
     strangers_max: int
     count_strangers: Callable[[], int]
     connected: Callable[[Link], None]
     gone: Callable[[Session], None]
-    _streams: int = 0
     _handshakes: int = 0
 
     async def serve(self, listener: trio.socket.SocketType) -> None:
         """Accept until cancelled."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                try:
-                    accepted, address = await listener.accept()
-                except OSError as error:
-                    if error.errno in OUT_OF_RESOURCES:
-                        LOGGER.error("cannot accept connections: %s", error.strerror)
-                        await trio.sleep(PAUSE_S)
-                    continue
-                self._admit(accepted, address, nursery)
+        while True:
+            try:
+                accepted, address = await listener.accept()
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    LOGGER.error("cannot accept connections: %s", error.strerror)
+                    await trio.sleep(PAUSE_S)
+                continue
+            self._admit(accepted, address)
 
-    def _admit(
-        self, accepted: trio.socket.SocketType, address: tuple[str, int], nursery: trio.Nursery
-    ) -> None:
+    def _admit(self, accepted: trio.socket.SocketType, address: tuple[str, int]) -> None:
         if not self._has_room():
             LOGGER.warning("refused %s: %d connections are enough", address, len(self.room))
             accepted.close()
@@ -94,12 +91,12 @@ class TcpDoor:
             plain = socket.socket(family, kind, fileno=accepted.detach())
             self.connected(self.room.admit(plain, session))
         elif self._handshakes < HANDSHAKES_MAX:
-            nursery.start_soon(self._serve_tls, accepted, session)
+            self.nursery.start_soon(self._serve_tls, accepted, session)
         else:
             accepted.close()
 
     def _has_room(self) -> bool:
-        connections = len(self.room) + self._streams
+        connections = len(self.room) + len(self.streams)
         if connections >= self.connections_max:
             return False
         return connections < self.strangers_max or self.count_strangers() < self.strangers_max
@@ -117,6 +114,9 @@ class TcpDoor:
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, options.recv_buffer_size_bytes)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_size_bytes)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.keepalive))
+        if options.linger_us:
+            linger_s = -(-options.linger_us // 1_000_000)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER.pack(1, linger_s))
 
     async def _serve_tls(self, accepted: trio.socket.SocketType, session: Session) -> None:
         assert self.tls is not None
@@ -133,13 +133,11 @@ class TcpDoor:
             return
         finally:
             self._handshakes -= 1
-        self._streams += 1
         try:
-            await serve_stream(stream, session, self.plane, self.limits, self.connected)
+            await self.streams.serve(stream, session)
         except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
             LOGGER.info("lost %s: %s", session.address, error)
         finally:
-            self._streams -= 1
             self.gone(session)
 
 

@@ -32,6 +32,14 @@ class Progress(NamedTuple):
 class PartitionDoor(Protocol):
     """What can be asked of a partition."""
 
+    @property
+    def shard_id(self) -> int | None:
+        """The other shard that the partition lives on; None for this one."""
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether so much is on its way to the partition that whoever sends more shall wait."""
+
     def stage(self, body: memoryview, shape: BatchShape) -> Pending:
         """Take an inspected SendMessages body; nothing is promised before it is done.
 
@@ -74,6 +82,14 @@ class LocalDoor:
     def __init__(self, partition: Partition, touched: Callable[[Partition], None]) -> None:
         self._partition = partition
         self._touched = touched
+
+    @property
+    def shard_id(self) -> None:
+        return None
+
+    @property
+    def is_clogged(self) -> bool:
+        return self._partition.is_clogged
 
     def stage(self, body: memoryview, shape: BatchShape) -> Pending:
         pending = self._partition.stage(body, shape)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import ConsumerKind, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions.appender import Appender
+from iggy_ref_server.partitions.appender import JOURNAL_BYTES_MAX, Appender
 from iggy_ref_server.partitions.chain import SegmentChain
 from iggy_ref_server.partitions.health import Health, PartitionHealth
 from iggy_ref_server.partitions.incarnation import IMPORTED
@@ -235,6 +235,11 @@ class Partition:
         return self._health.reason
 
     # ---- append
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether so much waits to be written that whoever sends more shall wait as well."""
+        return self._appender.journal.size_bytes >= JOURNAL_BYTES_MAX
 
     def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
         """Take a batch of messages; ``commit_now`` or ``commit`` will write it.

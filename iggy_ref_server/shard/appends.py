@@ -101,9 +101,12 @@ class SendAppends:
             route = self._routes[key] = self._find(metadata, user, body)
         doors = route.doors
         if len(doors) == 1:
-            return Staged(doors[0].stage(body, shape), key[1], doors[0].stage)
+            door = doors[0]
+            session.visit(door.shard_id)
+            return Staged(door.stage(body, shape), door.is_clogged, key[1], door.stage)
         assert route.turn is not None
-        return Staged(doors[route.turn.take(len(doors))].stage(body, shape))
+        door = doors[route.turn.take(len(doors))]
+        return Staged(door.stage(body, shape), door.is_clogged)
 
     def _find(self, metadata: Metadata, user: UserRecord, body: memoryview) -> _Route:
         head = decode_send_metadata(body)

@@ -2,7 +2,8 @@
 
 Opens them when the shard starts and follows the metadata afterwards: what was created is made,
 what was deleted is removed, what was purged starts anew. A partition whose files are damaged
-beyond repair is put aside, and the others are served.
+beyond repair is put aside, and the others are served; one whose files the disk refuses is tried
+again from time to time.
 
 Owns the table of open partitions. Which shard owns what is the placement's affair.
 """
@@ -17,6 +18,7 @@ import trio
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import CorruptPartition, Partition
+from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -59,6 +61,9 @@ class PartitionDirectory:
         self._partitions: dict[PartitionKey, Partition] = {}
         self._incarnations: dict[PartitionKey, int] = {}
         self._damaged: dict[PartitionKey, str] = {}
+        self._refused: dict[PartitionKey, StorageError] = {}
+        self._following = trio.Lock()
+        self._metadata: Metadata | None = None
         self._groups: dict[tuple[int, int], dict[int, int]] = {}
 
     def __iter__(self) -> Iterator[tuple[PartitionKey, Partition]]:
@@ -84,21 +89,42 @@ class PartitionDirectory:
             reason = self._damaged.get(key)
             if reason is not None:
                 raise ServerFault(StatusCode.CANNOT_READ_PARTITIONS, f"{key} is damaged: {reason}")
+            error = self._refused.get(key)
+            if error is not None:
+                raise ServerFault(_status_of(error), f"{key} is not open yet: {error}")
             raise ServerFault(StatusCode.PARTITION_NOT_FOUND, f"{key} is not here")
         return partition
 
     async def follow(self, metadata: Metadata) -> None:
-        """Make the partitions of this shard what the metadata say."""
+        """Make the partitions of this shard what the metadata say.
+
+        Raises:
+            ServerFault: a partition could not be purged.
+        """
+        async with self._following:
+            self._metadata = metadata
+            await self._follow(metadata)
+
+    async def retry(self) -> None:
+        """Try again to open the partitions whose files the disk refused."""
+        async with self._following:
+            if self._refused and self._metadata is not None:
+                await self._follow(self._metadata)
+
+    async def _follow(self, metadata: Metadata) -> None:
         wanted = dict(self._wanted(metadata))
+        faults: list[ServerFault] = []
         async with trio.open_nursery() as nursery:
             limiter = trio.Semaphore(AT_ONCE_MAX)
             for key in [key for key in self._incarnations if key not in wanted]:
                 nursery.start_soon(self._with, limiter, self._drop, key)
             for key, incarnation in wanted.items():
-                if self._incarnations.get(key) != incarnation:
+                if self._incarnations.get(key) != incarnation or key in self._refused:
                     self._incarnations[key] = incarnation
-                    nursery.start_soon(self._with, limiter, self._renew, key, incarnation)
+                    nursery.start_soon(self._with, limiter, self._renew, key, incarnation, faults)
         await self._follow_groups(metadata)
+        if faults:
+            raise ServerFault(faults[0].status, faults[0].message)
 
     async def _follow_groups(self, metadata: Metadata) -> None:
         """Forget the offsets of groups that are gone, or were made anew under the same id."""
@@ -141,26 +167,42 @@ class PartitionDirectory:
         async with limiter:
             await work(*arguments)
 
-    async def _renew(self, key: PartitionKey, incarnation: int) -> None:
+    async def _renew(self, key: PartitionKey, incarnation: int, faults: list[ServerFault]) -> None:
         """Create, open or purge one partition."""
         partition = self._partitions.get(key)
         if partition is not None:
-            await partition.purge(incarnation=incarnation)
+            try:
+                await partition.purge(incarnation=incarnation)
+            except ServerFault as fault:
+                faults.append(fault)
             return
+        self._damaged.pop(key, None)
         try:
             self._partitions[key] = await self._open_partition(key, incarnation)
-            self._damaged.pop(key, None)
         except CorruptPartition as damage:
+            self._refused.pop(key, None)
             self._damaged[key] = str(damage)
             LOGGER.error("partition %s is put aside: %s", tuple(key), damage)
+        except StorageError as error:
+            if key not in self._refused:
+                LOGGER.error("partition %s is opened later: %s", tuple(key), error)
+            self._refused[key] = error
+        else:
+            if self._refused.pop(key, None) is not None:
+                LOGGER.warning("partition %s is open now", tuple(key))
 
     async def _drop(self, key: PartitionKey) -> None:
         del self._incarnations[key]
         self._damaged.pop(key, None)
+        self._refused.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is not None:
             await partition.aclose()
-        await self._remove_files(key)
+        try:
+            await self._remove_files(key)
+        except StorageError as error:
+            # They carry the number of a life that is over, so nobody will ever see them.
+            LOGGER.warning("files of a deleted partition are still there: %s", error)
 
     async def aclose(self) -> None:
         """Flush and close all partitions."""
@@ -168,3 +210,9 @@ class PartitionDirectory:
             for partition in self._partitions.values():
                 nursery.start_soon(partition.aclose)
         self._partitions.clear()
+
+
+def _status_of(error: StorageError) -> StatusCode:
+    if isinstance(error, DiskFull):
+        return StatusCode.CANNOT_WRITE_TO_FILE
+    return StatusCode.CANNOT_READ_PARTITIONS

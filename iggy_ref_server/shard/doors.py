@@ -24,15 +24,22 @@ class RemoteDoor:
     """A partition of another shard.
 
     Args:
+        shard_id: that shard.
         hatch: the way to that shard.
         partition: its address there.
     """
 
-    __slots__ = ("_hatch", "_partition")
+    __slots__ = ("_hatch", "_partition", "shard_id")
 
-    def __init__(self, hatch: Hatch, partition: letters.Partition) -> None:
+    def __init__(self, shard_id: int, hatch: Hatch, partition: letters.Partition) -> None:
+        self.shard_id = shard_id
         self._hatch = hatch
         self._partition = partition
+
+    @property
+    def is_clogged(self) -> bool:
+        """Whether much is on its way to that shard already."""
+        return self._hatch.is_full
 
     def stage(self, body: memoryview, shape: BatchShape) -> Pending:
         pending = Pending()

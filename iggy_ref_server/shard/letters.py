@@ -30,6 +30,7 @@ __all__ = [
     "PolledReply",
     "Reply",
     "Resolve",
+    "Show",
     "Stored",
     "Tend",
     "Totals",
@@ -70,7 +71,17 @@ class Welcome(_Letter, frozen=True):
 
 
 class Entry(_Letter, frozen=True):
-    """A change of the metadata is in the payload; answer when all it implies is done."""
+    """A change of the metadata is in the payload; answer when all it implies is done.
+
+    What it adds is made ready, but not shown to clients before a ``Show``, where that is said.
+    """
+
+    version: int
+    is_shown: bool = True
+
+
+class Show(_Letter, frozen=True):
+    """All shards are ready for the change before; clients may see it from here on."""
 
     version: int
 
@@ -202,7 +213,14 @@ class Gone(_Letter, frozen=True):
 
 
 class Reply(_Letter, frozen=True):
-    """Done; what a client shall be told is in the payload."""
+    """Done; what a client shall be told is in the payload, or in the status of an error.
+
+    The version is that of the metadata which the answer rests on.
+    """
+
+    version: int = 0
+    status: int = 0
+    is_final: bool = False
 
 
 class Fault(_Letter, frozen=True):
@@ -210,13 +228,13 @@ class Fault(_Letter, frozen=True):
 
     status: int
     message: str
-    is_final: bool = False
 
 
 Letter = (
     Hello
     | Welcome
     | Entry
+    | Show
     | Ask
     | Append
     | Poll

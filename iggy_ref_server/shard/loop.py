@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import mmap
 import secrets
+import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,7 +29,7 @@ from iggy_ref_server.config import RootCredentials, ServerConfig
 from iggy_ref_server.data_plane.answers import Answer
 from iggy_ref_server.data_plane.plane import DataPlane
 from iggy_ref_server.data_plane.sockets import SocketRoom
-from iggy_ref_server.data_plane.streams import serve_stream
+from iggy_ref_server.data_plane.streams import StreamRoom
 from iggy_ref_server.dispatch import Dispatcher, answer_for
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.registry import GroupRegistry
@@ -48,6 +49,7 @@ from iggy_ref_server.shard.appends import SendAppends
 from iggy_ref_server.shard.census import Census, caller_of
 from iggy_ref_server.shard.directory import PartitionDirectory
 from iggy_ref_server.shard.group_desk import GroupsHere, GroupsThere
+from iggy_ref_server.shard.handover import Arrival, Handover
 from iggy_ref_server.shard.maintenance import Maintenance
 from iggy_ref_server.shard.metadata_desk import MetadataDesk
 from iggy_ref_server.shard.post_office import PostOffice
@@ -84,6 +86,7 @@ class ShardPlan:
         clock: the time of day.
         root: returns the first user's name and password, where a new data directory needs them.
         neighbours: sockets to the other shards, by their ids.
+        passages: sockets over which connections move to the other shards; none where they stay.
         passwords: hashes passwords.
         turns: the round-robin of balanced sends, shared by all shards.
         listeners: sockets to accept TCP connections on.
@@ -100,6 +103,7 @@ class ShardPlan:
     clock: Clock
     root: Callable[[], RootCredentials]
     neighbours: Mapping[int, trio.socket.SocketType] = field(default_factory=dict)
+    passages: Mapping[int, socket.socket] = field(default_factory=dict)
     passwords: Passwords | None = None
     turns: mmap.mmap | None = None
     listeners: Sequence[trio.socket.SocketType] = ()
@@ -167,8 +171,13 @@ class Shard:
         dispatcher = Dispatcher(self.office, self._forward if plan.shard_id else None)
         self._post.serve_requests(dispatcher.answer)
         self.plane = DataPlane(self._appends, dispatcher, nursery)
-        self._limits = settings.socket_limits(config)
-        self.room = SocketRoom(self.plane, self._limits, nursery, self._gone)
+        limits = settings.socket_limits(config)
+        self._handover = Handover(
+            plan.passages, self._last_seen_us, self._left, lambda: self.metadata.current.version
+        )
+        mover = self._handover if plan.passages else None
+        self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover)
+        self.streams = StreamRoom(self.plane, limits, self._connected)
 
     # Opening and closing
 
@@ -181,9 +190,9 @@ class Shard:
             self._nursery.start_soon(self._carry, hatch)
         if self._plan.shard_id:
             _, snapshot = await self._hatches[0].ask(letters.Hello())
-            self.metadata.begin(bytes(snapshot))
-            await self.directory.follow(self.metadata.current)
+            await self.metadata.begin(bytes(snapshot))
         self._nursery.start_soon(self.room.run)
+        self._nursery.start_soon(self._handover.run, self._arrived)
         chores = Maintenance(self.office, self.directory, self.room, self._evict)
         self._nursery.start_soon(chores.run)
 
@@ -207,8 +216,8 @@ class Shard:
             config=self._plan.config.tcp,
             tls=self._plan.tls,
             room=self.room,
-            plane=self.plane,
-            limits=self._limits,
+            streams=self.streams,
+            nursery=self._nursery,
             connections_max=self._plan.config.limits.max_connections,
             strangers_max=self._plan.config.limits.max_unauthenticated_connections,
             count_strangers=self.clients.count_strangers,
@@ -222,14 +231,18 @@ class Shard:
     async def serve_stream(self, stream: trio.abc.Stream, session: Session) -> None:
         """Serve a client whose connection is a stream, such as one in memory."""
         try:
-            await serve_stream(stream, session, self.plane, self._limits, self._connected)
+            await self.streams.serve(stream, session)
         finally:
             self._gone(session)
 
     async def drain(self) -> None:
         """Answer what clients are owed, and say good-bye to them."""
         with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
-            await self.room.drain(StatusCode.DISCONNECTED)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.room.drain, StatusCode.DISCONNECTED)
+                nursery.start_soon(self.streams.drain, StatusCode.DISCONNECTED)
+        self.room.hang_up()
+        self.streams.hang_up()
 
     async def aclose(self) -> None:
         """Flush and close the partitions."""
@@ -266,6 +279,27 @@ class Shard:
         now_us = self._plan.clock.now_us()
         self.clients.add(Client(link.session, link.end, now_us))
 
+    def _last_seen_us(self, session: Session) -> int:
+        client = self.clients.get(session.client_id)
+        return self._plan.clock.now_us() if client is None else client.last_seen_us
+
+    def _left(self, session: Session) -> None:
+        """Forget a client that another shard goes on with; its memberships stay."""
+        self.clients.remove(session)
+
+    def _arrived(self, connected: socket.socket, arrival: Arrival) -> None:
+        self._nursery.start_soon(self._take_in, connected, arrival)
+
+    async def _take_in(self, connected: socket.socket, arrival: Arrival) -> None:
+        """Go on with a client of another shard, once it can see here what it saw there."""
+        try:
+            await self.metadata.reach(arrival.metadata_version)
+        except BaseException:
+            connected.close()
+            raise
+        link = self.room.admit(connected, arrival.session, arrival.unread)
+        self.clients.add(Client(link.session, link.end, arrival.last_seen_us))
+
     def _gone(self, session: Session) -> None:
         """Forget a client whose connection has ended, in all places at once."""
         if self.clients.remove(session):
@@ -291,12 +325,15 @@ class Shard:
             # Whoever was deleted is told so here, where the connection can be closed.
             session.user(self.metadata.current)
         try:
-            _, payload = await self._hatches[0].ask(
+            reply, payload = await self._hatches[0].ask(
                 letters.Ask(caller_of(session), request.code), [request.payload]
             )
         except ServerFault as fault:
             return answer_for(fault)
-        return Answer(parts=(payload,) if payload.nbytes else ())
+        assert isinstance(reply, letters.Reply)
+        # Shard 0 is ahead at times; what this client sees next must not be older than this.
+        await self.metadata.reach(reply.version)
+        return Answer(reply.status, (payload,) if payload.nbytes else (), reply.is_final)
 
 
 @asynccontextmanager

@@ -31,6 +31,8 @@ __all__ = ["Maintenance"]
 LOGGER = logging.getLogger(__name__)
 
 MANNERS_S = 1.0
+# A disk that refused may have room again soon.
+RETRY_S = 1.0
 HEARTBEAT_FACTOR = 1.2
 # A topic is trimmed when it has grown to this part of its limit.
 ALMOST_FULL = 0.9
@@ -71,6 +73,7 @@ class Maintenance:
             (tokens.enabled and is_first, tokens.interval_us, self._sweep_tokens),
             (is_first, config.consumer_group.rebalancing_check_interval_us, self._hand_over),
             (True, int(MANNERS_S * 1e6), self._hang_up),
+            (True, int(RETRY_S * 1e6), self._directory.retry),
             (
                 config.system.logging.sysinfo_print_interval_us > 0,
                 config.system.logging.sysinfo_print_interval_us,

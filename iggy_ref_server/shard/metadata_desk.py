@@ -2,7 +2,8 @@
 
 Shard 0 writes: log first, then apply, then tell all shards; a change is answered when every shard
 has followed it, so that a client never sees it undone on another connection. The other shards hold
-replicas that only go forward.
+replicas that only go forward. Partitions that are added are opened on all shards before any shard
+shows them, so that whoever sees a topic can use it.
 
 Owns the present state of the shard and the order of changes. Knows neither commands nor files.
 """
@@ -10,10 +11,12 @@ Owns the present state of the shard and the order of changes. Knows neither comm
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.registry import GroupKey, GroupRegistry
 from iggy_ref_server.metadata import changes
 from iggy_ref_server.metadata.frame import read_frame
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["MetadataDesk"]
 
 C = TypeVar("C", bound="Change | None")
+
+# What is made ready everywhere before it is shown anywhere.
+ADDITIONS = (changes.TopicCreated, changes.PartitionsAdded)
 
 
 class MetadataDesk:
@@ -61,13 +67,22 @@ class MetadataDesk:
         self._entries: deque[tuple[bytes, Metadata, Change]] = deque()
         self._changing = trio.Lock()
         self._following = trio.Lock()
+        self._begun = trio.Event()
+        self._prepared: Metadata | None = None
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    def _advance(self, metadata: Metadata) -> None:
+        """Show clients of this shard a later state."""
+        assert metadata.version >= self.current.version, "replicas only go forward"
+        self.current = metadata
+        self._waiting.unpark_all()
 
     # Shard 0
 
     def write_to(self, store: MetadataStore) -> None:
         """Become the one writer."""
         self._store = store
-        self.current = store.current
+        self._advance(store.current)
         store.subscribe(self._log_changed)
         for stream in self.current.streams:
             for topic in stream.topics:
@@ -100,17 +115,40 @@ class MetadataDesk:
         async with self._following:
             while self._entries:
                 entry, metadata, change = self._entries.popleft()
-                self.current = metadata
-                has_more = isinstance(change, changes.PartitionsAdded)
-                if not has_more:
+                is_shown = not isinstance(change, ADDITIONS)
+                if is_shown:
+                    self._advance(metadata)
                     self._follow_with_groups(change)
-                async with trio.open_nursery() as nursery:
-                    for hatch in self._hatches.values():
-                        nursery.start_soon(hatch.ask, letters.Entry(metadata.version), [entry])
-                    nursery.start_soon(self._settle, metadata)
-                if has_more:
-                    # Only now can members read the new partitions.
+                letter = letters.Entry(metadata.version, is_shown)
+                faults = await self._with_all(letter, [entry], partial(self._settle, metadata))
+                if not is_shown:
+                    self._advance(metadata)
                     self._follow_with_groups(change)
+                    faults += await self._with_all(letters.Show(metadata.version), [])
+                if faults:
+                    raise ServerFault(faults[0].status, faults[0].message)
+
+    async def _with_all(
+        self,
+        letter: letters.Letter,
+        payload: list[bytes],
+        own: Callable[[], Awaitable[None]] | None = None,
+    ) -> list[ServerFault]:
+        """Have all shards do their part, this one included; return what went wrong."""
+        faults: list[ServerFault] = []
+
+        async def attempt(work: Callable[[], Awaitable[object]]) -> None:
+            try:
+                await work()
+            except ServerFault as fault:
+                faults.append(fault)
+
+        async with trio.open_nursery() as nursery:
+            for hatch in self._hatches.values():
+                nursery.start_soon(attempt, partial(hatch.ask, letter, payload))
+            if own is not None:
+                nursery.start_soon(attempt, own)
+        return faults
 
     def _follow_with_groups(self, change: Change) -> None:
         """Let the consumer groups be what the metadata say."""
@@ -137,13 +175,32 @@ class MetadataDesk:
 
     # Every other shard
 
-    def begin(self, snapshot: bytes) -> None:
+    async def begin(self, snapshot: bytes) -> None:
         """Start from what shard 0 knows now."""
-        self.current = decode_snapshot(snapshot, None)
+        async with self._following:
+            metadata = decode_snapshot(snapshot, None)
+            await self._settle(metadata)
+            self._advance(metadata)
+            self._begun.set()
 
-    async def follow(self, entry: bytes, version: int) -> None:
-        """Follow a change of shard 0."""
+    async def follow(self, entry: bytes, *, is_shown: bool) -> None:
+        """Follow a change of shard 0, or only make ready for it."""
+        # A change may be on its way before the state that it changes has come.
+        await self._begun.wait()
         async with self._following:
             metadata = replay(self.current, entry)
-            self.current = metadata
+            self._prepared = metadata
+            if is_shown:
+                self._advance(metadata)
             await self._settle(metadata)
+
+    def show(self, version: int) -> None:
+        """Show clients the change for which everybody is ready now."""
+        assert self._prepared is not None
+        assert self._prepared.version >= version
+        self._advance(self._prepared)
+
+    async def reach(self, version: int) -> None:
+        """Wait until clients of this shard see at least this version."""
+        while self.current.version < version:
+            await self._waiting.park()

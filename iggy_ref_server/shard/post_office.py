@@ -198,16 +198,16 @@ class PostOffice:
         return letters.Welcome(), [self._metadata.snapshot_bytes()]
 
     async def _entry(self, letter: letters.Entry, payload: memoryview) -> Answered:
-        await self._metadata.follow(bytes(payload), letter.version)
+        await self._metadata.follow(bytes(payload), is_shown=letter.is_shown)
         return DONE, ()
 
     async def _ask(self, letter: letters.Ask, payload: memoryview) -> Answered:
         assert self._answer is not None, "only shard 0 is asked"
         request = RequestReceived(letter.code, payload)
         answer = await self._answer(session_of(letter.caller), request)
-        if answer.status:
-            return letters.Fault(answer.status, "refused by shard 0", answer.close), ()
-        return DONE, await read_parts(answer.parts)
+        parts = await read_parts(answer.parts)
+        version = self._metadata.current.version
+        return letters.Reply(version, answer.status, answer.close), parts
 
     # Groups, on shard 0
 
@@ -248,6 +248,10 @@ class PostOffice:
         self._metadata.registry.client_gone(letter.client_id)
         return DONE
 
+    def _show(self, letter: letters.Show) -> letters.Letter:
+        self._metadata.show(letter.version)
+        return DONE
+
     def _totals(self, letter: letters.Totals) -> letters.Letter:
         return self._census.own_totals()
 
@@ -260,6 +264,7 @@ class PostOffice:
         letters.Committed: _committed,
         letters.Groups: _groups,
         letters.Gone: _gone,
+        letters.Show: _show,
         letters.Totals: _totals,
         letters.Clients: _clients,
     }

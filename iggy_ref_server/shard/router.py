@@ -74,7 +74,7 @@ class Router:
         owner = owner_of(key, len(self._hatches) + 1)
         if owner == self._shard_id:
             return LocalDoor(self._directory.get(key), self._touched)
-        return RemoteDoor(self._hatches[owner], letters.Partition(*key, incarnation))
+        return RemoteDoor(owner, self._hatches[owner], letters.Partition(*key, incarnation))
 
     def forget(self) -> None:
         """Drop all doors, because the metadata have changed."""

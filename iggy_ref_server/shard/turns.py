@@ -5,6 +5,9 @@ the sum of its places. Nobody waits for anybody: sends that come one after anoth
 order, sends at the same moment may take the same turn, which harms nobody. This is the only memory
 that shards share, because a question to another shard would cost more than the send.
 
+When a topic gets more partitions or fewer, the turn stays where it was, as far as there is such a
+partition. So it is also kept among how many the last turn was taken.
+
 Owns that memory. Knows topics as numbers only.
 """
 
@@ -25,24 +28,33 @@ COUNT_BYTES = 8
 
 def share_turns(shards_count: int) -> mmap.mmap:
     """Make the memory for the turns of all topics; processes that are forked later share it."""
-    return mmap.mmap(-1, PLACES * shards_count * COUNT_BYTES)
+    return mmap.mmap(-1, PLACES * (shards_count + 1) * COUNT_BYTES)
 
 
 class Turn:
     """The turn of one topic, as one shard counts it."""
 
-    __slots__ = ("_counts", "_own", "_place")
+    __slots__ = ("_among", "_counts", "_own", "_place")
 
     def __init__(self, counts: memoryview, place: int, own: int) -> None:
         self._counts = counts
         self._place = place
         self._own = own
+        self._among = len(counts) - PLACES + place
 
     def take(self, count: int) -> int:
         """Return whose turn it is among so many, and let the next one have theirs."""
-        turn = sum(self._counts[self._place :: PLACES]) % count
-        self._counts[self._own] += 1
-        return turn
+        counts = self._counts
+        total: int = sum(counts[self._place : self._among : PLACES])
+        among = counts[self._among]
+        if among != count:
+            counts[self._among] = count
+            if among:
+                shift = (total % among - total) % count
+                counts[self._own] += shift
+                total += shift
+        counts[self._own] += 1
+        return total % count
 
 
 class Turns:

@@ -7,9 +7,10 @@ mechanism, and a stream takes batches of any size. A letter is
     u32 id    0 is no question and gets no answer; the highest bit marks an answer
     u32 size of the record, u32 size of the payload, record, payload
 
-Letters arrive in the order in which they were posted, so appends of one client stay in order. At
-most ``QUESTIONS_MAX`` questions may be unanswered; whoever asks more waits. That bounds the inbox
-of the other side.
+Letters arrive in the order in which they were posted, so appends of one client stay in order. A
+hatch is full when ``QUESTIONS_MAX`` questions are unanswered, or ``UNANSWERED_BYTES_MAX`` of their
+bytes. Whoever asks then waits; a client whose send has passed the mark is not read any further
+until that send is answered. That bounds the inbox of the other side.
 
 Owns the socket, ids and order. What letters mean is the post office's affair.
 """
@@ -25,7 +26,6 @@ import trio
 
 from iggy_protocol import StatusCode, allocate
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.session import SessionEnded
 from iggy_ref_server.shard.letters import Fault, Letter
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ __all__ = ["Hatch", "Receiver"]
 HEAD = struct.Struct("<III")
 ANSWER = 1 << 31
 QUESTIONS_MAX = 1024
-UNSENT_BYTES_MAX = 8 << 20
+# Large enough that a full batch is on its way while the one before is written.
+UNANSWERED_BYTES_MAX = 8 << 20
 BUFFERS_PER_CALL = 64
 
 _encoder = msgspec.msgpack.Encoder()
@@ -69,10 +70,10 @@ class Hatch:
         self._socket = connected
         self._receiver = receiver
         self._unsent: deque[memoryview] = deque()
-        self._unsent_bytes = 0
+        self._unanswered_bytes = 0
         self._bell = trio.Event()
         self._room = trio.lowlevel.ParkingLot()
-        self._questions: dict[int, Callable[[Letter, memoryview], None]] = {}
+        self._questions: dict[int, tuple[Callable[[Letter, memoryview], None], int]] = {}
         self._next_id = 1
         self._is_closed = False
 
@@ -81,7 +82,9 @@ class Hatch:
     @property
     def is_full(self) -> bool:
         """Whether a further question has to wait."""
-        return len(self._questions) >= QUESTIONS_MAX or self._unsent_bytes >= UNSENT_BYTES_MAX
+        return (
+            len(self._questions) >= QUESTIONS_MAX or self._unanswered_bytes >= UNANSWERED_BYTES_MAX
+        )
 
     def post(
         self,
@@ -95,8 +98,9 @@ class Hatch:
                 Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone"), memoryview(b"")
             )
             return
-        self._questions[self._next_id] = answered
-        self._write(self._next_id, letter, payload)
+        size_bytes = self._write(self._next_id, letter, payload)
+        self._questions[self._next_id] = answered, size_bytes
+        self._unanswered_bytes += size_bytes
         self._next_id = self._next_id % (ANSWER - 1) + 1
 
     async def ask(
@@ -119,8 +123,7 @@ class Hatch:
         self.post(letter, payload, answered)
         await done.wait()
         if isinstance(fault := answer[0][0], Fault):
-            kind = SessionEnded if fault.is_final else ServerFault
-            raise kind(fault.status, fault.message)
+            raise ServerFault(fault.status, fault.message)
         return answer[0]
 
     def answer(self, question: int, letter: Letter, payload: Sequence[Buffer] = ()) -> None:
@@ -128,14 +131,15 @@ class Hatch:
         if question and not self._is_closed:
             self._write(question | ANSWER, letter, payload)
 
-    def _write(self, number: int, letter: Letter, payload: Sequence[Buffer]) -> None:
+    def _write(self, number: int, letter: Letter, payload: Sequence[Buffer]) -> int:
+        """Put a letter behind those that are not sent yet; return its size."""
         record = _encoder.encode(letter)
         views = [memoryview(part) for part in payload]
         size = sum(view.nbytes for view in views)
         self._unsent.append(memoryview(HEAD.pack(number, len(record), size) + record))
         self._unsent.extend(view for view in views if view.nbytes)
-        self._unsent_bytes += HEAD.size + len(record) + size
         self._bell.set()
+        return HEAD.size + len(record) + size
 
     # The socket
 
@@ -150,9 +154,10 @@ class Hatch:
             self._is_closed = True
             self._socket.close()
             gone = Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone")
-            for answered in list(self._questions.values()):
+            questions, self._questions = self._questions, {}
+            self._unanswered_bytes = 0
+            for answered, _ in questions.values():
                 answered(gone, memoryview(b""))
-            self._questions.clear()
             self._room.unpark_all()
 
     async def _send(self) -> None:
@@ -165,15 +170,12 @@ class Hatch:
                     sent = await self._socket.sendmsg(head)
                 except OSError:
                     return
-                self._unsent_bytes -= sent
                 while sent:
                     first = self._unsent.popleft()
                     if sent < first.nbytes:
                         self._unsent.appendleft(first[sent:])
                         break
                     sent -= first.nbytes
-                if not self.is_full:
-                    self._room.unpark_all()
 
     async def _receive(self) -> None:
         head = bytearray(HEAD.size)
@@ -198,9 +200,12 @@ class Hatch:
 
     def _deliver(self, number: int, letter: Letter, payload: memoryview) -> None:
         if number & ANSWER:
-            answered = self._questions.pop(number & ~ANSWER, None)
-            self._room.unpark()
-            if answered is not None:
+            question = self._questions.pop(number & ~ANSWER, None)
+            if question is not None:
+                answered, size_bytes = question
+                self._unanswered_bytes -= size_bytes
+                if not self.is_full:
+                    self._room.unpark_all()
                 answered(letter, payload)
         else:
             self._receiver.take(self, number, letter, payload)

@@ -5,6 +5,7 @@ Owns ``ThreadStorage``. What never waits is in ``inline_file``, names are in ``d
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -13,6 +14,7 @@ from iggy_ref_server.storage.directory import THREADS_MAX, PosixDirectory
 from iggy_ref_server.storage.inline_file import InlineFile
 from iggy_ref_server.storage.os_errors import storage_error
 from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.shared_sync import SharedSync
 from iggy_ref_server.storage.vectors import write_all
 
 if TYPE_CHECKING:
@@ -65,13 +67,18 @@ class ThreadFile(InlineFile):
     ) -> None:
         super().__init__(path, descriptor, directory.gate, pressure)
         self._directory = directory
+        self._syncs = SharedSync()
 
     async def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
         """Write all buffers one after another, and then sync the data if asked."""
-        work = partial(write_and_sync if sync else write_all, self.descriptor, buffers, position)
-        failed_sync = await self._change("write", work)
-        if failed_sync is not None:
-            raise storage_error("sync", self.path, failed_sync) from failed_sync
+        if not sync:
+            await self._change("write", partial(write_all, self.descriptor, buffers, position))
+            return
+        work = partial(write_and_sync, self.descriptor, buffers, position)
+        with self._gate.passing("write", self.path):
+            async with self.turn:
+                run = partial(self._directory.run_blocking, "write", self.path, work)
+                self._check_sync(await self._syncs.lead(run))
 
     async def read(self, size: int, position: int) -> bytes:
         """Read ``size`` bytes, or as many as there are before the file's end."""
@@ -85,8 +92,13 @@ class ThreadFile(InlineFile):
         with self._gate.passing("sync", self.path):
             async with self.turn:
                 pass  # what was to be changed before is changed; what comes later need not wait
-            work = partial(os.fdatasync, self.descriptor)
-            await self._directory.run_blocking("sync", self.path, work)
+            work = partial(sync_data, self.descriptor)
+            run = partial(self._directory.run_blocking, "sync", self.path, work)
+            self._check_sync(await self._syncs.join(run))
+
+    def _check_sync(self, result: int) -> None:
+        if result:
+            raise storage_error("sync", self.path, -result)
 
     async def truncate(self, size: int) -> None:
         """Cut or extend the file."""
@@ -98,14 +110,19 @@ class ThreadFile(InlineFile):
                 return await self._directory.run_blocking(action, self.path, work)
 
 
-def write_and_sync(descriptor: int, buffers: Sequence[Buffer], position: int) -> OSError | None:
-    """Write and sync in one visit to a thread; hand back what the sync raised."""
+def write_and_sync(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
+    """Write and sync in one visit to a thread; return 0, or the negative error of the sync."""
     write_all(descriptor, buffers, position)
+    return sync_data(descriptor)
+
+
+def sync_data(descriptor: int) -> int:
+    """Sync; return 0, or the negative number of the error."""
     try:
         os.fdatasync(descriptor)
     except OSError as error:
-        return error
-    return None
+        return -(error.errno or errno.EIO)
+    return 0
 
 
 def read_all(descriptor: int, size: int, position: int) -> bytes:

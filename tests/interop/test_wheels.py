@@ -7,11 +7,15 @@ them can be installed at a time. A scenario runs there as a script and reports i
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from iggy_protocol import GetConsumerGroup, GetStreams, Ping
+from tests.server.features.scene import eventually
 from tests.server.running import RunningServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,18 +40,23 @@ def report_of(request, wheel, tmp_path):
 
     def run(scenario):
         with RunningServer(tmp_path, shards=request.param) as server:
-            host, port = server.address
-            done = subprocess.run(
-                [wheel, SCENARIOS / f"{scenario}.py", f"{host}:{port}"],
-                capture_output=True,
-                text=True,
-                timeout=SCENARIO_SECONDS_MAX,
-                check=False,
-            )
-            assert done.returncode == 0, f"{done.stderr}\n{server.output()}"
-        return json.loads(done.stdout)
+            return report(wheel, scenario, server)
 
     return run
+
+
+def report(wheel, scenario, server):
+    """Run a scenario with the client against a server, and return what it reports."""
+    host, port = server.address
+    done = subprocess.run(
+        [wheel, SCENARIOS / f"{scenario}.py", f"{host}:{port}"],
+        capture_output=True,
+        text=True,
+        timeout=SCENARIO_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{server.output()}"
+    return json.loads(done.stdout)
 
 
 NUMBERED = [[number, f"0 {number}"] for number in range(5)]
@@ -103,6 +112,109 @@ def test_client_when_it_consumes_in_a_group_then_everything_comes_once_and_in_or
         "iterated": 60,
         "beyond the end": "InvalidOffset(0)",
     }
+
+
+def test_consumer_when_it_begins_anywhere_then_its_first_batch_is_the_right_one(report_of):
+    assert report_of("strategies") == {
+        "first": [0, 99],
+        "offset": [250, 349],
+        "timestamp": [500, 599],
+        "last": [1900, 1999],
+        "next": [0, 99],
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Run a leader and a follower that name each other."""
+    with socket.socket() as first, socket.socket() as second:
+        for reserved in (first, second):
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind(("127.0.0.1", 0))
+        ports = [first.getsockname()[1], second.getsockname()[1]]
+        nodes = [
+            RunningServer(
+                tmp_path / f"node-{number}",
+                settings={
+                    "IGGY_TCP_ADDRESS": f"127.0.0.1:{own}",
+                    "IGGY_CLUSTER_ENABLED": "true",
+                    "IGGY_CLUSTER_NODE_CURRENT_NAME": f"node-{number}",
+                    "IGGY_CLUSTER_NODE_OTHERS_0_NAME": f"node-{1 - number}",
+                    "IGGY_CLUSTER_NODE_OTHERS_0_IP": "127.0.0.1",
+                    "IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP": str(ports[1 - number]),
+                },
+                arguments=["--follower"] * number,
+            )
+            for number, own in enumerate(ports)
+        ]
+        with nodes[0] as leader, nodes[1] as follower:
+            yield leader, follower
+
+
+@pytest.mark.parametrize("door", [0, 1], ids=["leader", "follower"])
+def test_client_when_it_knocks_at_either_node_then_it_ends_up_at_the_leader(wheel, cluster, door):
+    leader, follower = cluster
+
+    assert report(wheel, "redirect", cluster[door]) == {"stream": "made-by-the-client"}
+
+    assert [stream.name for stream in leader.login().ask(GetStreams())] == ["made-by-the-client"]
+    assert follower.login().ask(GetStreams()) == ()
+
+
+HEARTBEATS = {"IGGY_HEARTBEAT_ENABLED": "true", "IGGY_HEARTBEAT_INTERVAL": "500 ms"}
+ALL_TEN = [str(number) for number in range(10)]
+
+
+@contextmanager
+def returning_client(wheel, server):
+    """Run the consumer that loses its connection up to the moment when it may."""
+    host, port = server.address
+    client = subprocess.Popen(
+        [wheel, SCENARIOS / "comeback.py", f"{host}:{port}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with client:
+        try:
+            assert client.stdout is not None
+            assert client.stdout.readline() == "first\n", "it failed before it consumed anything"
+            yield client
+        finally:
+            client.kill()
+
+
+def taken_by(client):
+    output, _ = client.communicate("go on\n", timeout=SCENARIO_SECONDS_MAX)
+    assert client.returncode == 0
+    return json.loads(output)["taken"]
+
+
+def test_consumer_and_producer_when_the_server_restarts_then_they_reconnect_and_go_on(
+    wheel, tmp_path
+):
+    with RunningServer(tmp_path, shards=2) as server, returning_client(wheel, server) as client:
+        host, port = server.address
+        server.settings["IGGY_TCP_ADDRESS"] = f"{host}:{port}"
+        server.restart()
+
+        assert taken_by(client) == ALL_TEN
+
+
+def test_consumer_when_its_heart_stood_still_then_it_comes_back_by_itself(wheel, tmp_path):
+    with (
+        RunningServer(tmp_path, shards=2, settings=HEARTBEATS) as server,
+        returning_client(wheel, server) as client,
+    ):
+        observer = server.login()
+
+        def is_thrown_out():
+            observer.ask(Ping())
+            group = observer.ask(GetConsumerGroup("s", "t", "readers"))
+            return group is not None and group.members == ()
+
+        assert eventually(is_thrown_out, within_s=10)
+        assert taken_by(client) == ALL_TEN
 
 
 def test_clients_when_there_are_many_then_nothing_is_lost_and_nothing_comes_twice(report_of):

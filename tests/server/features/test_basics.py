@@ -233,6 +233,13 @@ def test_stats_when_things_were_made_then_they_are_counted(start_server):
     assert stats.server_semver == 8000
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+def test_stats_when_asked_for_then_the_process_is_the_one_that_was_started(start_server, shards):
+    server = start_server(shards=shards)
+
+    assert server.login().ask(GetStats()).process_id == server.pid
+
+
 def test_group_when_deleted_then_it_is_gone(root):
     topic = make_topic(root)
     topic.make_group()

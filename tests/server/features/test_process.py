@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,33 @@ def test_port_when_in_use_then_a_second_server_refuses_to_start(start_server):
 
     with pytest.raises(ServerFailed, match=rf"(?s)instead of starting.*{port}"):
         start_server(shards=2, settings={"IGGY_TCP_ADDRESS": f"{host}:{port}"})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_port_when_reserved_by_who_starts_the_server_then_it_serves_there(start_server, host):
+    """The harness of the original listens itself until the server has written where it listens."""
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    with reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind((host, 0))
+        reserved.listen(1)
+        port = reserved.getsockname()[1]
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        settings = {"IGGY_TCP_ADDRESS": address, "IGGY_TCP_IPV6": "true" if ":" in host else ""}
+        server = start_server(shards=2, settings=settings)
+
+    assert server.address == (host, port)
+    assert server.login().ask(GetStreams()) == ()
+    with pytest.raises(ServerFailed, match=rf"(?s)instead of starting.*{port}"):
+        start_server(settings=settings)
+
+
+def test_port_when_held_for_itself_by_who_starts_the_server_then_it_is_refused(start_server):
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(ServerFailed, match=rf"(?s)instead of starting.*{port}"):
+            start_server(settings={"IGGY_TCP_ADDRESS": f"127.0.0.1:{port}"})
 
 
 def test_connections_when_many_come_to_two_shards_then_both_serve_them(start_server):

@@ -11,12 +11,17 @@ import trustme
 
 from iggy_protocol import (
     ClusterNode,
+    CreatePersonalAccessToken,
+    CreateStream,
     CreateTopic,
+    CreateUser,
+    DeleteStream,
     DeleteTopic,
     GetClusterMetadata,
     GetSnapshot,
     GetStats,
     GetStream,
+    LogoutUser,
     NodeRole,
     Ping,
     PurgeTopic,
@@ -25,7 +30,7 @@ from iggy_protocol import (
 )
 from tests.server.features.scene import eventually, make_topic
 from tests.server.running import ServerFailed
-from tests.server.wire_client import HungUp
+from tests.server.wire_client import HungUp, Refused
 
 
 def figures(topic):
@@ -69,6 +74,16 @@ def test_snapshot_when_packed_otherwise_then_it_opens_all_the_same(root, compres
     assert snapshot(root, SnapshotType.TEST, compression=compression)["test.txt"]
 
 
+def test_snapshot_when_a_part_cannot_be_read_then_the_others_come_once_each(server, root):
+    (server.data / "logs" / "iggy-server.log.99").mkdir()
+
+    asked = (SnapshotType.SERVER_LOGS, SnapshotType.TEST, SnapshotType.TEST)
+
+    assert list(snapshot(root, *asked)) == ["test.txt"]
+    (server.data / "logs" / "iggy-server.log.99").rmdir()
+    assert list(snapshot(root, *asked)) == ["server_logs.txt", "test.txt"]
+
+
 def test_snapshot_when_it_holds_the_configuration_then_secrets_are_blacked_out(start_server):
     key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
     settings = {
@@ -100,6 +115,56 @@ def test_logs_when_files_have_a_limit_then_they_rotate_under_their_name(start_se
     assert eventually(lambda: len(list(logs.iterdir())) > 2)
     assert all(path.name.startswith("iggy-server.log") for path in logs.iterdir())
     assert max(path.stat().st_size for path in logs.iterdir()) < 4_000
+
+
+@pytest.mark.parametrize(
+    ("file_size", "total_size", "files"),
+    [("20 KB", "80 KB", 4), ("0", "80 KB", 1), ("20 KB", "0", 6), ("0", "0", 1)],
+    ids=["both limited", "file unlimited", "total unlimited", "both unlimited"],
+)
+def test_logs_when_streams_come_and_go_then_files_obey_their_limits(
+    start_server, file_size, total_size, files
+):
+    settings = {
+        "IGGY_SYSTEM_LOGGING_MAX_FILE_SIZE": file_size,
+        "IGGY_SYSTEM_LOGGING_MAX_TOTAL_SIZE": total_size,
+        "IGGY_SYSTEM_LOGGING_ROTATION_CHECK_INTERVAL": "1 s",
+        "IGGY_SYSTEM_LOGGING_RETENTION": "30 s",
+    }
+    server = start_server(settings=settings)
+    client = server.login()
+    for number in range(400):
+        client.ask(CreateStream(f"stream-{number}-{'x' * 90}"))
+        client.ask(DeleteStream(f"stream-{number}-{'x' * 90}"))
+    server.stop()
+
+    sizes = {path.name: path.stat().st_size for path in (server.data / "logs").iterdir()}
+
+    suffixes = [name.removeprefix("iggy-server.log").removeprefix(".") for name in sizes]
+    assert all(suffix.isdecimal() or not suffix for suffix in suffixes)
+    assert len(sizes) <= files if total_size != "0" else len(sizes) >= files
+    assert max(sizes.values()) > 100_000 if file_size == "0" else max(sizes.values()) <= 20_000
+
+
+def test_log_when_things_change_then_it_says_who_did_what_and_no_secret(start_server):
+    server = start_server(shards=2)
+    client = server.login()
+    client.ask(CreateStream("orders"))
+    client.ask(CreateUser("reader", "very-secret"))
+    token = client.ask(CreatePersonalAccessToken("mine", 0)).token
+    with pytest.raises(Refused):
+        server.connect().login("reader", "not-the-secret")
+    client.ask(LogoutUser())
+    server.stop()
+
+    log = (server.data / "logs" / "iggy-server.log").read_text()
+
+    assert f"{client.local_address} as user 0: CreateStream(name='orders')" in log
+    assert f"{client.local_address} as user 0: CreateUser(username='reader', status=ACTIVE)" in log
+    assert f"{client.local_address} as user 0: LogoutUser()" in log
+    [refusal] = [line for line in log.splitlines() if " WARN " in line and "is refused" in line]
+    assert "wrong user name or password" in refusal
+    assert not any(secret in log for secret in ("very-secret", "not-the-secret", token))
 
 
 def test_environment_when_it_overrides_then_the_effective_configuration_says_so(start_server):
@@ -162,6 +227,21 @@ def test_cluster_when_the_server_is_told_to_follow_then_it_names_the_other_as_le
 
     assert current.role is NodeRole.FOLLOWER
     assert (leader.name, leader.role, leader.tcp_port) == ("leader", NodeRole.LEADER, 8095)
+
+
+def test_cluster_when_a_follower_knows_several_others_then_each_is_named_as_leader(start_server):
+    settings = {"IGGY_CLUSTER_ENABLED": "true"}
+    for number in range(2):
+        settings |= {
+            f"IGGY_CLUSTER_NODE_OTHERS_{number}_NAME": f"node-{number}",
+            f"IGGY_CLUSTER_NODE_OTHERS_{number}_IP": "127.0.0.1",
+            f"IGGY_CLUSTER_NODE_OTHERS_{number}_PORTS_TCP": str(9000 + number),
+        }
+    client = start_server(settings=settings, arguments=["--follower"]).login()
+
+    roles = [node.role for node in client.ask(GetClusterMetadata()).nodes]
+
+    assert roles == [NodeRole.FOLLOWER, NodeRole.LEADER, NodeRole.LEADER]
 
 
 def test_cluster_when_it_is_off_then_one_healthy_leader_is_described(root, server):

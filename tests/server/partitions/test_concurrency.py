@@ -10,8 +10,11 @@ import trio
 
 from iggy_protocol import PollingStrategy
 from iggy_ref_server.partitions import AckLevel, PartitionSettings
+from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.memory import MemoryStorage
+from iggy_ref_server.storage.pressure import Pressure
 from iggy_ref_server.storage.threads import ThreadStorage
 from tests.server.partitions.partition_talk import (
     CONSUMER,
@@ -28,6 +31,7 @@ from tests.server.partitions.partition_talk import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from iggy_ref_server.partitions import Partition
@@ -38,16 +42,30 @@ pytestmark = pytest.mark.trio
 LEVELS = pytest.mark.parametrize("ack", AckLevel)
 
 
-@pytest.fixture(params=["memory", "threads"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+@pytest.fixture(params=["memory", "threads", "io_uring", "io_uring under pressure"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     """Offer files in memory that are slow and cold at times, and files on a disk."""
-    if request.param == "threads":
-        return ThreadStorage(tmp_path)
+    if request.param == "memory":
+        yield MemoryStorage(slow_and_cold())
+        return
+    engine, _, has_pressure = request.param.partition(" ")
+    # Under pressure nothing is written at once, and every append goes through the ring.
+    pressure = Pressure(inline_bytes_max=0) if has_pressure else None
+    try:
+        opened = await open_storage(tmp_path, engine, pressure=pressure)
+    except StorageError as error:
+        pytest.skip(str(error))
+    yield opened
+    await opened.aclose()
+
+
+def slow_and_cold() -> FaultPlan:
+    """Plan for a disk that answers when it likes."""
     plan = FaultPlan(seed=11)
     plan.delay("*", seconds=(0, 0.001), probability=0.3)
     plan.refuse(probability=0.3)
     plan.chill(probability=0.3)
-    return MemoryStorage(plan)
+    return plan
 
 
 async def produce(partition: Partition, number: int, count: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,3 +107,31 @@ async def cancel_when_blocked(scope):
     """Cancel a scope once everybody waits."""
     await trio.testing.wait_all_tasks_blocked()
     scope.cancel()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("is_write", [False, True])
+async def test_syncs_when_asked_for_at_once_then_one_waits_for_the_other(
+    tmp_path, monkeypatch, is_write
+):
+    """The kernel tells of lost data once; of two side by side the other would say all is well."""
+    storage = ThreadStorage(tmp_path)
+    file = await storage.open("file", create=True)
+    begun: list[threading.Event] = []
+    overlaps: list[bool] = []
+
+    def slow_sync(_):
+        """Sync for so long that another one would begin meanwhile."""
+        for earlier in begun:
+            earlier.set()
+        begun.append(threading.Event())
+        overlaps.append(begun[-1].wait(0.2))
+
+    monkeypatch.setattr(os, "fdatasync", slow_sync)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.sync)
+        while not begun:
+            await trio.lowlevel.checkpoint()
+        nursery.start_soon(partial(file.write, [b"abc"], 0, sync=True) if is_write else file.sync)
+
+    assert overlaps == [False, False]

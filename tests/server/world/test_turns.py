@@ -6,9 +6,12 @@ import pytest
 
 from iggy_protocol import (
     Consumer,
+    CreatePartitions,
     CreateStream,
     CreateTopic,
+    DeletePartitions,
     DeleteTopic,
+    GetTopic,
     Partitioning,
     PollingStrategy,
     PollMessages,
@@ -39,3 +42,30 @@ async def test_balanced_sends_of_many_clients_go_round_in_order(shards_count, au
                 )
                 found = (await clients[0].ask(poll)).messages.payloads()
                 assert found == [b"%d" % partition_id, b"%d" % (partition_id + 4)]
+
+
+@pytest.mark.trio
+async def test_balanced_sends_when_partitions_come_and_go_then_the_turn_stays(autojump_clock):
+    async with open_world(shards_count=2) as world:
+        client = await world.log_in(1)
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 3))
+
+        async def where_the_next_goes(payload):
+            await client.ask(SendMessages("s", "t", BALANCED, [payload]))
+            count = (await client.ask(GetTopic("s", "t"))).partitions_count
+            for partition_id in range(count):
+                poll = PollMessages(
+                    Consumer.single(1), "s", "t", PollingStrategy.last(), 1, partition_id
+                )
+                if (await client.ask(poll)).messages.payloads() == [payload]:
+                    return partition_id
+            return None
+
+        turns = [await where_the_next_goes(b"%d" % n) for n in range(4)]
+        await client.ask(CreatePartitions("s", "t", 2))
+        turns += [await where_the_next_goes(b"more %d" % n) for n in range(3)]
+        await client.ask(DeletePartitions("s", "t", 3))
+        turns += [await where_the_next_goes(b"fewer %d" % n) for n in range(2)]
+
+        assert turns == [0, 1, 2, 0, 1, 2, 3, 0, 1]

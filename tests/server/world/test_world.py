@@ -76,8 +76,10 @@ async def test_pipelined_sends_of_one_client_keep_their_order(shards_count, auto
             await client.send(*[send(b"%d" % n, to=2) for n in range(50)])
             for _ in range(50):
                 await client.answer()
-        stored = await payloads(await world.log_in(), 2)
-        assert stored == [b"%d" % n for n in range(50)] * shards_count or len(stored) == 100
+        start, client = PollingStrategy.offset, await world.log_in()
+        for shard_id in range(shards_count):
+            polled = await client.ask(poll(start(50 * shard_id), 2))
+            assert polled.messages.payloads()[:50] == [b"%d" % n for n in range(50)]
 
 
 @pytest.mark.trio

@@ -127,7 +127,7 @@ def make_config(settings: Mapping[str, str]) -> ServerConfig:
 
 @asynccontextmanager
 async def open_world(
-    storage: MemoryStorage | None = None,
+    storage: Storage | None = None,
     *,
     shards_count: int = 1,
     settings: Mapping[str, str] | None = None,

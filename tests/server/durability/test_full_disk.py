@@ -1,0 +1,126 @@
+"""A full disk: producers are told, what was acknowledged is kept, and all works when there is room.
+
+On a real disk where the system lets us make one, and in any case with a disk in memory that says
+what a full one says.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+import trio
+
+from iggy_protocol import (
+    Consumer,
+    CreateStream,
+    CreateTopic,
+    Partitioning,
+    PollingStrategy,
+    PollMessages,
+    SendMessages,
+    StatusCode,
+)
+from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.memory import MemoryStorage
+from tests.server.durability.small_disk import ServerOnSmallDisk, SmallDisk
+from tests.server.features.scene import make_topic
+from tests.server.wire_client import Refused
+from tests.server.world import world as worlds
+
+SIZE_BYTES = 6 << 20
+BATCH_BYTES = 100_000
+ENGINES = pytest.mark.parametrize("engine", ["auto", "threads"])
+LEVELS = pytest.mark.parametrize("ack", ["written", "fsync"])
+
+
+def payload(number):
+    return f"{number:0>{BATCH_BYTES}}"
+
+
+def fill(topic, first):
+    """Send until the server refuses; return how many were acknowledged, and why no more were."""
+    for number in range(first, first + 10 * SIZE_BYTES // BATCH_BYTES):
+        try:
+            topic.send(payload(number))
+        except Refused as refused:
+            return number, refused.status
+    raise AssertionError("the disk is never full")
+
+
+@pytest.mark.skipif(
+    bool(SmallDisk.missing()),
+    reason=f"no namespaces ({SmallDisk.missing()}); ENOSPC comes from the fault plan alone",
+)
+@pytest.mark.timeout(90)
+@ENGINES
+@LEVELS
+def test_small_disk_when_full_then_nothing_acknowledged_is_harmed_and_it_recovers(
+    tmp_path, engine, ack
+):
+    settings = {
+        "IGGY_SYSTEM_PARTITION_ACK": ack,
+        "IGGY_SYSTEM_STORAGE_ENGINE": engine,
+        "IGGY_SYSTEM_SEGMENT_SIZE": "1 MiB",
+    }
+    with closing(SmallDisk(tmp_path / "data", SIZE_BYTES)) as disk:
+        server = ServerOnSmallDisk(tmp_path, disk, settings)
+        with closing(server):
+            server.start()
+            topic = make_topic(server.login())
+            ballast = disk.seen_from_outside / "ballast"
+            ballast.write_bytes(bytes(1 << 20))
+
+            count, status = fill(topic, 0)
+            assert status == StatusCode.CANNOT_WRITE_TO_FILE
+            assert topic.offsets() == list(range(count))
+
+            server.kill()
+            server.start()
+            topic = topic.seen_by(server.login())
+            assert topic.offsets() == list(range(count))
+
+            ballast.unlink()
+            for number in range(count, count + 5):
+                topic.send(payload(number))
+            assert topic.read() == [payload(number) for number in range(count + 5)]
+            server.restart()
+            topic = topic.seen_by(server.login())
+            assert topic.offsets() == list(range(count + 5))
+
+
+@pytest.mark.trio
+@LEVELS
+@pytest.mark.parametrize("shards_count", [1, 2])
+async def test_disk_in_memory_when_full_then_nothing_acknowledged_is_harmed_and_it_recovers(
+    ack, shards_count, autojump_clock
+):
+    plan = FaultPlan(seed=3)
+    storage = MemoryStorage(plan)
+    settings = {"SYSTEM_PARTITION_ACK": ack, "SYSTEM_SEGMENT_SIZE": "64 KiB"}
+    first = PollingStrategy.first()
+    poll = PollMessages(Consumer.single(1), "s", "t", first, 10_000, 0)
+    async with worlds.open_world(storage, shards_count=shards_count, settings=settings) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 1))
+        plan.capacity_bytes = 400_000
+        kept, reasons = [], set()
+        for number in range(1000):
+            message = b"%0999d" % number
+            try:
+                await client.ask(SendMessages("s", "t", Partitioning.partition(0), [message]))
+                kept.append(message)
+            except worlds.Refused as refused:
+                reasons.add(refused.status)
+        assert reasons == {StatusCode.CANNOT_WRITE_TO_FILE}
+        assert 100 < len(kept) < 500
+        assert (await client.ask(poll)).messages.payloads() == kept
+
+        plan.capacity_bytes = None
+        await trio.sleep(2)
+        await client.ask(SendMessages("s", "t", Partitioning.partition(0), [b"room again"]))
+        kept.append(b"room again")
+    async with worlds.open_world(storage.kill(), shards_count=shards_count) as world:
+        client = await world.log_in()
+        assert (await client.ask(poll)).messages.payloads() == kept

@@ -1,0 +1,128 @@
+"""How long a start takes, what it reads, and what it says: none of it grows with what is stored."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from iggy_protocol import Partitioning, SendMessages
+from tests.server.features.scene import make_topic
+from tests.server.running import RunningServer
+
+pytestmark = pytest.mark.timeout(120)
+
+READY_SECONDS_MAX = 1.0
+# Other programs use the machine as well; the server is quick if it can be quick once. Where it
+# never can, it is held to the time in which Python imports trio: 0.2 s on a quiet machine.
+ATTEMPTS = 5
+READY_PER_IMPORT_MAX = 8
+
+MESSAGES_FEW, MESSAGES_MANY = 2_000, 400_000
+BATCH = 2_000
+PAYLOAD = bytes(36)
+# A start reads the part of the log behind the index, which is a mebibyte at most, twice.
+READ_BYTES_MORE_MAX = 4 << 20
+MEMORY_BYTES_MORE_MAX = 6 << 20
+
+
+def shard_pid(server):
+    """Find the only shard."""
+    listed = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+    return int(listed)
+
+
+def figures(server):
+    """Return what the shard has read, and what it holds in memory."""
+    shard = Path(f"/proc/{shard_pid(server)}")
+    counters = dict(line.split(": ") for line in (shard / "io").read_text().splitlines())
+    status = (shard / "status").read_text()
+    resident_kib = int(status.partition("RssAnon:")[2].split()[0])
+    return int(counters["rchar"]), resident_kib * 1024
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_empty_server_when_started_then_is_ready_in_a_second(tmp_path, shards):
+    seconds, imports = [], []
+    for attempt in range(ATTEMPTS):
+        began = time.monotonic()
+        with RunningServer(tmp_path / str(attempt), shards=shards):
+            seconds.append(time.monotonic() - began)
+        if seconds[-1] < READY_SECONDS_MAX:
+            return
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-c", "import trio"], check=True)
+        imports.append(time.monotonic() - began)
+    assert min(seconds) < READY_PER_IMPORT_MAX * min(imports), (seconds, imports)
+
+
+def filled_and_killed(directory, messages_count):
+    """Fill a partition, kill the server, start it again; return what the start cost."""
+    # Worker threads read with calls that the kernel counts, unlike a ring.
+    settings = {"IGGY_SYSTEM_STORAGE_ENGINE": "threads"}
+    with RunningServer(directory, settings=settings) as server:
+        client = server.login()
+        topic = make_topic(client)
+        batch = SendMessages(
+            topic.stream, topic.topic, Partitioning.partition(0), [PAYLOAD] * BATCH
+        )
+        for _ in range(messages_count // BATCH):
+            client.ask(batch)
+        server.kill()
+        began = time.monotonic()
+        server.start()
+        took = time.monotonic() - began
+        read_bytes, memory_bytes = figures(server)
+        topic = topic.seen_by(server.login())
+        assert topic.details().messages_count == messages_count
+        return read_bytes, memory_bytes, took
+
+
+def test_start_when_many_messages_are_stored_then_costs_no_more_than_with_few(tmp_path):
+    few_bytes, few_memory, few_s = filled_and_killed(tmp_path / "few", MESSAGES_FEW)
+    many_bytes, many_memory, many_s = filled_and_killed(tmp_path / "many", MESSAGES_MANY)
+
+    stored_bytes = MESSAGES_MANY * (64 + len(PAYLOAD))
+    assert stored_bytes > 8 * READ_BYTES_MORE_MAX
+    assert many_bytes - few_bytes < READ_BYTES_MORE_MAX
+    assert many_memory - few_memory < MEMORY_BYTES_MORE_MAX
+    assert many_s < few_s + READY_SECONDS_MAX
+
+
+def test_doors_when_not_built_yet_then_are_accepted_and_named(start_server):
+    settings = {
+        "IGGY_HTTP_ENABLED": "true",
+        "IGGY_HTTP_ADDRESS": "127.0.0.1:3456",
+        "IGGY_QUIC_ENABLED": "true",
+        "IGGY_QUIC_ADDRESS": "127.0.0.1:3457",
+        "IGGY_WEBSOCKET_ENABLED": "true",
+        "IGGY_WEBSOCKET_ADDRESS": "127.0.0.1:3458",
+    }
+    server = start_server(settings=settings)
+
+    config = server.current_config()
+    for name, port in (("http", 3456), ("quic", 3457), ("websocket", 3458)):
+        assert config[name]["address"] == f"127.0.0.1:{port}"
+        assert f"127.0.0.1:{port} is configured, but this release does not serve it" in (
+            server.output()
+        )
+
+
+@pytest.mark.parametrize("engine", ["threads", "io_uring"])
+def test_engine_when_chosen_then_is_named_at_the_start(start_server, engine):
+    server = start_server(settings={"IGGY_SYSTEM_STORAGE_ENGINE": engine})
+
+    name = {"threads": "worker threads", "io_uring": "io_uring"}[engine]
+    assert f"storage   {name};" in server.output()
+
+
+def test_engine_when_the_ring_cannot_be_had_then_threads_serve_and_say_why(start_server):
+    server = start_server(settings={"IGGY_NO_EXTENSIONS": "1"})
+
+    assert "storage   worker threads (no io_uring: " in server.output()
+    topic = make_topic(server.login())
+    topic.send("served")
+    assert topic.read() == ["served"]

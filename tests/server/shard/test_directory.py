@@ -1,0 +1,133 @@
+"""The partitions of a shard when the disk refuses some of them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import trio
+
+from iggy_protocol import (
+    Consumer,
+    CreateStream,
+    CreateTopic,
+    DeleteTopic,
+    Partitioning,
+    PollingStrategy,
+    PollMessages,
+    PurgeTopic,
+    SendMessages,
+    StatusCode,
+)
+from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.memory import MemoryStorage
+from tests.server.world.world import Client, Refused, open_world
+
+pytestmark = pytest.mark.trio
+
+SHARDS = pytest.mark.parametrize("shards_count", [1, 2])
+
+
+async def send(client: Client, partition_id: int) -> None:
+    """Send one message to a partition."""
+    where = Partitioning.partition(partition_id)
+    await client.ask(SendMessages("s", "t", where, [b"%d" % partition_id]))
+
+
+async def read(client: Client, partition_id: int) -> list[bytes]:
+    """Read a partition from its beginning."""
+    first = PollingStrategy.first()
+    poll = PollMessages(Consumer.single(1), "s", "t", first, 100, partition_id)
+    return (await client.ask(poll)).messages.payloads()
+
+
+async def refusal(client: Client, partition_id: int) -> int:
+    """Send what has to be refused, and return why it is."""
+    with pytest.raises(Refused) as refused:
+        await send(client, partition_id)
+    return refused.value.status
+
+
+@SHARDS
+async def test_partition_when_the_disk_refuses_it_at_a_start_then_the_others_are_served(
+    shards_count, autojump_clock
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    async with open_world(storage) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 3))
+        for partition_id in range(3):
+            await send(client, partition_id)
+
+    plan.fail("open", path="*/partitions/1/*")
+    async with open_world(storage, shards_count=shards_count) as world:
+        client = await world.log_in()
+        assert await read(client, 0) == [b"0"]
+        assert await read(client, 2) == [b"2"]
+        assert await refusal(client, 1) == StatusCode.CANNOT_READ_PARTITIONS
+
+        plan.heal()
+        await trio.sleep(3)
+        await send(client, 1)
+        assert await read(client, 1) == [b"1", b"1"]
+
+
+@SHARDS
+async def test_topic_when_made_on_a_full_disk_then_works_when_there_is_room(
+    shards_count, autojump_clock
+):
+    plan = FaultPlan()
+    async with open_world(MemoryStorage(plan), shards_count=shards_count) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        plan.fail("open", errno=errno.ENOSPC, path="streams/*")
+        await client.ask(CreateTopic("s", "t", 2))
+        assert await refusal(client, 0) == StatusCode.CANNOT_WRITE_TO_FILE
+
+        plan.heal()
+        await trio.sleep(3)
+        for partition_id in range(2):
+            await send(client, partition_id)
+            assert await read(client, partition_id) == [b"%d" % partition_id]
+
+
+@SHARDS
+async def test_purge_when_the_disk_refuses_it_then_that_is_told_and_the_rest_goes_on(
+    shards_count, autojump_clock
+):
+    plan = FaultPlan()
+    async with open_world(MemoryStorage(plan), shards_count=shards_count) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 2))
+        for partition_id in range(2):
+            await send(client, partition_id)
+        plan.fail("remove", path="*/partitions/1/*")
+        with pytest.raises(Refused) as refused:
+            await client.ask(PurgeTopic("s", "t"))
+        assert refused.value.status == StatusCode.CANNOT_DELETE_FILE
+        assert await read(client, 0) == []
+        await send(client, 0)
+
+        plan.heal()
+        await client.ask(PurgeTopic("s", "t"))
+        await send(client, 1)
+        assert await read(client, 1) == [b"1"]
+
+
+async def test_topic_when_deleted_and_the_disk_keeps_its_files_then_nobody_sees_them(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    async with open_world(MemoryStorage(plan), shards_count=2) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 2))
+        await send(client, 0)
+        plan.fail("remove_tree")
+        await client.ask(DeleteTopic("s", "t"))
+        plan.heal()
+        await client.ask(CreateTopic("s", "t", 2))
+        assert await read(client, 0) == []
