@@ -267,7 +267,7 @@ class ClientConnection(Endpoint["Command[Any]"]):
     """The client's end: commands go out, replies come in, in the same order."""
 
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
-        super().__init__(dialect=dialect, limits=limits)
+        super().__init__(dialect=dialect, limits=limits, keeps_spare=True)
         self._head_bytes = dialect.response_head_bytes
 
     def send(self, command: Command[Any]) -> list[Buffer]:

@@ -67,14 +67,16 @@ class Endpoint(Generic[T]):
     Args:
         dialect: the framing of this connection.
         limits: the bounds of this connection.
+        keeps_spare: whether memory is remembered that the caller still looks at.
     """
 
-    def __init__(self, *, dialect: Framing, limits: Limits) -> None:
+    def __init__(self, *, dialect: Framing, limits: Limits, keeps_spare: bool = False) -> None:
         self._dialect = dialect
         self._limits = limits
         self._buffer = ReceiveBuffer(
             unread_bytes_max=limits.unread_bytes_max,
             retained_bytes_max=limits.retained_bytes_max,
+            keeps_spare=keeps_spare,
         )
         self._outstanding: deque[T] = deque()
         self._error: RemoteProtocolError | None = None

@@ -74,6 +74,9 @@ class ReceiveBuffer:
             for bytes (``ensure`` has returned False) gets them whatever their number.
         retained_bytes_max: the largest chunk that is kept when it is empty.
         chunk_bytes: the size of a chunk that no large frame asked for.
+        keeps_spare: whether a chunk that views are alive on is remembered and taken again when
+            they are gone. A reader who looks at one reply while the next one comes spares the
+            kernel fresh pages for every reply in that way.
 
     Attributes:
         view: where the unread bytes are; with ``start`` it is what a head is parsed from.
@@ -88,8 +91,10 @@ class ReceiveBuffer:
         "_chunk_bytes",
         "_chunk_view",
         "_expected",
+        "_keeps_spare",
         "_offered",
         "_rest",
+        "_spare",
         "_used",
         "_wanted",
         "chunk_allocations",
@@ -107,6 +112,7 @@ class ReceiveBuffer:
         unread_bytes_max: int,
         retained_bytes_max: int = RETAINED_BYTES_MAX,
         chunk_bytes: int = CHUNK_BYTES,
+        keeps_spare: bool = False,
     ) -> None:
         self.unread_bytes_max = unread_bytes_max
         self.retained_bytes_max = retained_bytes_max
@@ -116,6 +122,8 @@ class ReceiveBuffer:
         self.chunk_allocations = 0
         self.copied_bytes = 0
         self._chunk_bytes = chunk_bytes
+        self._keeps_spare = keeps_spare
+        self._spare = bytearray()
         self._chunk = bytearray()
         self._chunk_view = EMPTY
         self._used = 0
@@ -130,8 +138,8 @@ class ReceiveBuffer:
 
     @property
     def reserved_bytes(self) -> int:
-        """The size of the chunk that is kept at present."""
-        return len(self._chunk)
+        """The size of the chunks that are kept at present."""
+        return len(self._chunk) + len(self._spare)
 
     # Bytes in
 
@@ -335,11 +343,23 @@ class ReceiveBuffer:
         source = None if self.view is self._chunk_view else self.view
         self.view = self._chunk_view = EMPTY
         if len(old) < size or not is_unshared(old):
-            # Whole multiples, so that the next frame may be a little larger than this one.
-            self._chunk = allocate(-(-size // self._chunk_bytes) * self._chunk_bytes)
-            self.chunk_allocations += 1
+            self._chunk = self._other_chunk(old, size)
         self._chunk_view = memoryview(self._chunk)
         self._move_front(memoryview(old) if source is None else source, 0)
+
+    def _other_chunk(self, old: bytearray, size: int) -> bytearray:
+        """Take the spare chunk if it will do, or a new one; the old one is the next spare."""
+        spare = self._spare
+        fits = len(spare) >= size and is_unshared(spare)
+        if self._keeps_spare and self._chunk_bytes < len(old) <= self.retained_bytes_max:
+            self._spare = old
+        elif fits:
+            self._spare = bytearray()
+        if fits:
+            return spare
+        self.chunk_allocations += 1
+        # Whole multiples, so that the next frame may be a little larger than this one.
+        return allocate(-(-size // self._chunk_bytes) * self._chunk_bytes)
 
     def _move_front(self, source: memoryview, target: int) -> None:
         have = self.end - self.start

@@ -25,10 +25,17 @@ class BufferMachine(RuleBasedStateMachine):
 
     views = Bundle("views")
 
-    @initialize(chunk_bytes=st.integers(1, 600), retained_bytes_max=st.integers(1, 1_000))
-    def begin(self, chunk_bytes: int, retained_bytes_max: int) -> None:
+    @initialize(
+        chunk_bytes=st.integers(1, 600),
+        retained_bytes_max=st.integers(1, 1_000),
+        keeps_spare=st.booleans(),
+    )
+    def begin(self, chunk_bytes: int, retained_bytes_max: int, keeps_spare: bool) -> None:
         self.buffer = ReceiveBuffer(
-            unread_bytes_max=700, retained_bytes_max=retained_bytes_max, chunk_bytes=chunk_bytes
+            unread_bytes_max=700,
+            retained_bytes_max=retained_bytes_max,
+            chunk_bytes=chunk_bytes,
+            keeps_spare=keeps_spare,
         )
         self.unread = b""
         self.received = 0

@@ -53,8 +53,9 @@ async def test_balanced_sends_when_partitions_come_and_go_then_the_turn_stays(au
 
         async def where_the_next_goes(payload):
             await client.ask(SendMessages("s", "t", BALANCED, [payload]))
-            count = (await client.ask(GetTopic("s", "t"))).partitions_count
-            for partition_id in range(count):
+            topic = await client.ask(GetTopic("s", "t"))
+            assert topic is not None
+            for partition_id in range(topic.partitions_count):
                 poll = PollMessages(
                     Consumer.single(1), "s", "t", PollingStrategy.last(), 1, partition_id
                 )
