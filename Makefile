@@ -11,7 +11,7 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 # The extras of pyproject.toml that the gate installs, separated by commas.
-EXTRAS ?= dev,server
+EXTRAS ?= dev,server,otel,compression,pydantic
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 

@@ -34,6 +34,43 @@ EXPECTED = {
         "read offset 1: coffee",
         "read offset 2: cake",
     ],
+    "getting_started/producer.py": [
+        "topic 'messages' has 1 partition",
+        "sent message-0 to message-9",
+        "sent message-20 to message-29",
+    ],
+    "getting_started/consumer.py": [
+        "offset 0: message-0",
+        "offset 29: message-29",
+        "read 30 messages",
+    ],
+    "basic/producer.py": ["sent 300 orders of 3 customers"],
+    "basic/consumer.py": [
+        "ada: 100 orders, in order",
+        "alan: 100 orders, in order",
+        "grace: 100 orders, in order",
+    ],
+    "message_headers/producer.py": ["sent order_created", "sent order_rejected"],
+    "message_headers/consumer.py": [
+        "order 1: tea",
+        "order 1 costs 4.2",
+        "order 2 is refused: no cake",
+    ],
+    "message_envelope/envelope.py": [
+        '{"source":"shop","event":{"type":"OrderCreated","order_id":1,"item":"tea"}}',
+    ],
+    "message_envelope/producer.py": ["sent 2 envelopes"],
+    "message_envelope/consumer.py": [
+        "shop says: order 1 is tea",
+        "till says: order 1 costs 4.2",
+        "set aside: b'no envelope at all'",
+    ],
+    "multi_tenant/tenants.py": [
+        "north: read 20 messages, may not send to south",
+        "south: read 20 messages, may not send to west",
+        "west: read 20 messages, may not send to north",
+    ],
+    "stream_builder/builders.py": ["read [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"],
     "server/start_a_server.py": [
         "$ iggy-server",
         "ready for clients: True",
@@ -58,11 +95,16 @@ def example_name(path: Path) -> str:
     return path.relative_to(ROOT / "examples").as_posix()
 
 
-def run(example: Path) -> subprocess.CompletedProcess[str]:
+def needs_a_server(example: Path) -> bool:
+    """Tell whether an example talks to a server that its command line names."""
+    return "URL = " in example.read_text(encoding="utf-8")
+
+
+def run(example: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example as a reader would."""
     search = os.pathsep.join([str(ROOT), str(ROOT / "protocol")])
     return subprocess.run(
-        [sys.executable, "-W", "error", str(example)],
+        [sys.executable, "-W", "error", str(example), *arguments],
         env={**os.environ, "PYTHONPATH": search, "PYTHONIOENCODING": "utf-8"},
         capture_output=True,
         encoding="utf-8",
@@ -72,8 +114,14 @@ def run(example: Path) -> subprocess.CompletedProcess[str]:
 # Those of the server start processes, which wait for whatever else the machine does.
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("example", EXAMPLES, ids=example_name)
-def test_example_when_run_then_prints_what_is_expected(example):
-    result = run(example)
+def test_example_when_run_then_prints_what_is_expected(example, request):
+    arguments = []
+    if needs_a_server(example):
+        arguments.append(request.getfixturevalue("iggy_server").url)
+    producer = example.with_name("producer.py")
+    if example.stem == "consumer" and producer.exists():
+        assert run(producer, *arguments).returncode == 0
+    result = run(example, *arguments)
 
     assert (result.returncode, result.stderr) == (0, "")
     lines = iter([" ".join(line.split()) for line in result.stdout.splitlines()])

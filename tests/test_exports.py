@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import iggy_sdk
+
+# What a door that loads its names late is made of.
+DOOR_TOOLS = frozenset({"TYPE_CHECKING", "annotations", "import_module"})
+# The values that both sides speak are the protocol's, and the SDK hands them on.
+HANDED_ON = {"iggy_sdk": "iggy_protocol"}
 
 DOORS = ("iggy_protocol", "iggy_protocol.rest", "iggy_sdk", "iggy_ref_server", "spark_jobs")
 
@@ -20,11 +31,12 @@ def sort_key(name: str) -> tuple[int, list[int | str]]:
 
 
 def public_names(door: ModuleType) -> set[str]:
-    """List what a door offers at run time, submodules and compiler flags left out."""
+    """List what a door offers at run time, without submodules and its own tools."""
+    offered = {name: getattr(door, name) for name in dir(door) if name not in DOOR_TOOLS}
     return {
         name
-        for name, value in vars(door).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType) and name != "annotations"
+        for name, value in offered.items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
     }
 
 
@@ -59,7 +71,7 @@ def test_door_when_opened_then_leaks_nothing_private_or_foreign(name):
         promised
         for promised, value in values.items()
         if (inspect.isclass(value) or inspect.isroutine(value))
-        and value.__module__.partition(".")[0] != name.partition(".")[0]
+        and value.__module__.partition(".")[0] not in {name.partition(".")[0], HANDED_ON.get(name)}
     ]
 
     assert (private, foreign) == ([], [])
@@ -77,3 +89,27 @@ def test_door_when_read_then_every_class_and_function_has_a_docstring(name):
     ]
 
     assert not silent
+
+
+def test_door_of_the_sdk_when_imported_then_it_loads_nothing():
+    script = "import sys, iggy_sdk; print(sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
+    )
+
+    assert "'iggy_sdk'" in done.stdout
+    assert "iggy_protocol" not in done.stdout
+    assert "anyio" not in done.stdout
+
+
+def test_door_of_the_sdk_when_type_checkers_read_it_then_they_see_what_programs_get():
+    tree = ast.parse(Path(inspect.getfile(iggy_sdk)).read_text(encoding="utf-8"))
+    (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+    assert seen == iggy_sdk._HOME_OF

@@ -10,6 +10,7 @@ import ast
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -29,7 +30,7 @@ WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
 
 ROW = re.compile(r"^\| ([CDS]\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r"\bIGGY_[A-Z0-9_]*[A-Z0-9]\b")
-OFFICIAL_CLIENT = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CLIENTS = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Under tests/server.
 PROOFS = {
@@ -176,18 +177,33 @@ def test_variables_when_a_page_names_them_then_they_exist(page):
     assert unknown_variables(dict.fromkeys(named, "1")) == []
 
 
+def run_client(python, script, directory):
+    """Run a client of the front page against a server that listens elsewhere."""
+    with RunningServer(directory) as server:
+        script = script.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}")
+        return subprocess.run(
+            [python, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        )
+
+
 @pytest.mark.interop
 @pytest.mark.timeout(90)
 def test_readme_when_its_official_client_runs_then_it_gets_its_message(tmp_path):
     if not WHEEL.exists():
         pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
-    (script,) = OFFICIAL_CLIENT.findall(PAGES[0].read_text(encoding="utf-8"))
+    script, _ = CLIENTS.findall(PAGES[0].read_text(encoding="utf-8"))
     # The wheel has no way to close a client, and its threads may abort an interpreter that ends.
     script += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
-    with RunningServer(tmp_path) as server:
-        script = script.replace("127.0.0.1:8090", f"127.0.0.1:{server.address[1]}")
-        done = subprocess.run(
-            [WHEEL, "-c", script], capture_output=True, text=True, timeout=60, check=False
-        )
+
+    done = run_client(WHEEL, script, tmp_path)
 
     assert (done.returncode, done.stdout) == (0, "0 tea\n"), done.stderr
+
+
+@pytest.mark.timeout(90)
+def test_readme_when_our_client_runs_then_it_gets_its_message(tmp_path):
+    _, script = CLIENTS.findall(PAGES[0].read_text(encoding="utf-8"))
+
+    done = run_client(sys.executable, script, tmp_path)
+
+    assert (done.returncode, done.stdout[1:]) == (0, " 0 tea\n"), done.stderr

@@ -282,8 +282,10 @@ def test_noqa_when_explained_then_passed():
     assert not list(silent_noqa(CODE, "x = 1  # noqa: E501  a table reads better unbroken"))
 
 
-# Shipped although only tests and simulators of users need it: the third engine of the storage.
-FOR_TESTS = {"iggy_ref_server.storage.memory"}
+# Shipped although only tests and simulators of users need them: storage and wires in memory.
+FOR_TESTS = {"iggy_ref_server.storage.memory", "iggy_sdk.transport.memory"}
+# What users import, and nobody inside.
+DOORS = {"iggy_sdk.blocking", "iggy_sdk.compat", "iggy_sdk.otel", "iggy_sdk.testing"}
 
 
 def module_name(path: Path) -> str:
@@ -309,8 +311,9 @@ def imported_names(path: Path) -> Iterator[str]:
 def test_shipped_module_when_listed_then_is_used_by_another():
     shipped = [path for path in FILES if path.suffix == ".py" and is_shipped(path)]
     used = {name for path in shipped for name in imported_names(path) if name != module_name(path)}
-    commands = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"].values()
-    used |= {command.partition(":")[0] for command in commands} | set(PACKAGES) | FOR_TESTS
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    commands = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
+    used |= {command.partition(":")[0] for command in commands} | set(PACKAGES) | FOR_TESTS | DOORS
 
     dead = {module_name(path) for path in shipped} - used
 

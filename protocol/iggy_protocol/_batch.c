@@ -11,11 +11,13 @@
  *   _batch_gather.h   from many small requests to one batch
  *   _batch_store.h    stamping, and index entries
  *   _batch_view.h     messages read in place
+ *   _batch_columns.h  messages as columns
  *   this file         the functions as Python sees them, and the module
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "_batch_columns.h"
 #include "_batch_encode.h"
 #include "_batch_gather.h"
 #include "_batch_inspect.h"
@@ -251,6 +253,182 @@ static PyObject *batch_index_entries(PyObject *Py_UNUSED(module), PyObject *cons
     return entries;
 }
 
+/* ---- columns ---------------------------------------------------------------------------- */
+
+/* The fixed columns in their order, then bounds and bytes of payloads and user headers. */
+enum { COLUMNS_COUNT = 9, PAIR_COLUMNS_COUNT = 8 };
+
+static PyObject *refuse_changed(void)
+{
+    return PyErr_Format(PyExc_ValueError, "the bytes changed while they were read");
+}
+
+/* Make bytearrays of these sizes, unset; a negative size makes None. */
+static PyObject *make_arrays(const Py_ssize_t *sizes, Py_ssize_t count)
+{
+    PyObject *arrays = PyTuple_New(count);
+    for (Py_ssize_t i = 0; arrays != NULL && i < count; i++) {
+        PyObject *array = sizes[i] < 0 ? Py_NewRef(Py_None)
+                                       : PyByteArray_FromStringAndSize(NULL, sizes[i]);
+        if (array == NULL)
+            Py_CLEAR(arrays);
+        else
+            PyTuple_SET_ITEM(arrays, i, array);
+    }
+    return arrays;
+}
+
+static uint8_t *array_at(PyObject *arrays, Py_ssize_t index)
+{
+    PyObject *array = PyTuple_GET_ITEM(arrays, index);
+    return array == Py_None ? NULL : (uint8_t *)PyByteArray_AS_STRING(array);
+}
+
+/* Tell whether bounds of 32 bits reach over so many bytes or values. */
+static int check_bounds(const char *what, size_t size)
+{
+    if (size <= INT32_MAX)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "%s do not fit into one column: %zu of them", what, size);
+    return -1;
+}
+
+static PyObject *copy_columns(const Py_buffer *messages, bool has_payloads, bool has_headers)
+{
+    struct column_sizes sizes = {0};
+    size_t rest = measure_columns(messages->buf, (size_t)messages->len, &sizes);
+    if (rest > 0)
+        return refuse_cut_tail(rest);
+    if ((has_payloads && check_bounds("bytes of payloads", sizes.payload_bytes) < 0) ||
+        (has_headers && check_bounds("bytes of user headers", sizes.header_bytes) < 0))
+        return NULL;
+    Py_ssize_t count = (Py_ssize_t)sizes.count;
+    const Py_ssize_t widths[COLUMNS_COUNT] = {
+        8 * count,
+        8 * count,
+        8 * count,
+        ID_BYTES * count,
+        8 * count,
+        has_payloads ? 4 * (count + 1) : -1,
+        has_payloads ? (Py_ssize_t)sizes.payload_bytes : -1,
+        has_headers ? 4 * (count + 1) : -1,
+        has_headers ? (Py_ssize_t)sizes.header_bytes : -1,
+    };
+    PyObject *arrays = make_arrays(widths, COLUMNS_COUNT);
+    if (arrays == NULL)
+        return NULL;
+    const struct columns columns = {
+        array_at(arrays, 0), array_at(arrays, 1), array_at(arrays, 2),
+        array_at(arrays, 3), array_at(arrays, 4), array_at(arrays, 5),
+        array_at(arrays, 6), array_at(arrays, 7), array_at(arrays, 8),
+    };
+    bool is_filled;
+    RUN_RELEASED(messages->len, is_filled = fill_columns(&columns, &sizes, messages->buf,
+                                                         (size_t)messages->len));
+    if (is_filled)
+        return arrays;
+    Py_DECREF(arrays);
+    return refuse_changed();
+}
+
+static PyObject *batch_columns(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                               Py_ssize_t given)
+{
+    Py_buffer messages;
+    if (check_arguments("columns", given, 3) < 0)
+        return NULL;
+    int has_payloads = PyObject_IsTrue(arguments[1]), has_headers = PyObject_IsTrue(arguments[2]);
+    if (has_payloads < 0 || has_headers < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &messages, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *columns = copy_columns(&messages, has_payloads, has_headers);
+    PyBuffer_Release(&messages);
+    return columns;
+}
+
+static PyObject *refuse_bounds(size_t index)
+{
+    return PyErr_Format(PyExc_ValueError, "bounds %zu are not those of a block", index);
+}
+
+/* Copy the pairs of all blocks whose measure found them readable. */
+static PyObject *fill_all_pairs(PyObject *arrays, const struct pair_sizes *sizes,
+                                const Py_buffer *bounds, const Py_buffer *blocks,
+                                const uint8_t *readable, size_t count)
+{
+    struct pairs pairs = {
+        array_at(arrays, 0), array_at(arrays, 1), array_at(arrays, 2), array_at(arrays, 3),
+        array_at(arrays, 4), array_at(arrays, 5), array_at(arrays, 6), array_at(arrays, 7),
+        {0},
+    };
+    put_bound(pairs.pair_bounds, 0, 0);
+    put_bound(pairs.key_bounds, 0, 0);
+    put_bound(pairs.value_bounds, 0, 0);
+    memcpy(pairs.readable, readable, count);
+    for (size_t i = 0; i < count; i++) {
+        size_t start, size;
+        if (readable[i] && (!find_block(bounds->buf, i, (size_t)blocks->len, &start, &size) ||
+                            !fill_pairs(&pairs, sizes, (const uint8_t *)blocks->buf + start, size)))
+            return refuse_changed();
+        put_bound(pairs.pair_bounds, i + 1, pairs.used.count);
+    }
+    return pairs.used.count == sizes->count ? arrays : refuse_changed();
+}
+
+static PyObject *split_pairs(const Py_buffer *bounds, const Py_buffer *blocks)
+{
+    if (bounds->len < 4 || bounds->len % 4 != 0)
+        return PyErr_Format(PyExc_ValueError, "the bounds are not whole numbers of 32 bits");
+    size_t count = (size_t)bounds->len / 4 - 1;
+    struct pair_sizes sizes = {0};
+    PyObject *marks = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count);
+    if (marks == NULL)
+        return NULL;
+    uint8_t *readable = (uint8_t *)PyBytes_AS_STRING(marks);
+    for (size_t i = 0; i < count; i++) {
+        size_t start, size;
+        if (!find_block(bounds->buf, i, (size_t)blocks->len, &start, &size)) {
+            Py_DECREF(marks);
+            return refuse_bounds(i);
+        }
+        readable[i] = measure_pairs((const uint8_t *)blocks->buf + start, size, &sizes);
+    }
+    Py_ssize_t pairs = (Py_ssize_t)sizes.count;
+    const Py_ssize_t widths[PAIR_COLUMNS_COUNT] = {
+        (Py_ssize_t)bounds->len,  (Py_ssize_t)count, pairs, 4 * (pairs + 1),
+        (Py_ssize_t)sizes.key_bytes, pairs, 4 * (pairs + 1), (Py_ssize_t)sizes.value_bytes,
+    };
+    PyObject *arrays = NULL, *filled = NULL;
+    if (check_bounds("bytes of header values", sizes.value_bytes) == 0 &&
+        check_bounds("bytes of header keys", sizes.key_bytes) == 0)
+        arrays = make_arrays(widths, PAIR_COLUMNS_COUNT);
+    if (arrays != NULL)
+        filled = fill_all_pairs(arrays, &sizes, bounds, blocks, readable, count);
+    if (filled == NULL)
+        Py_XDECREF(arrays);
+    Py_DECREF(marks);
+    return filled;
+}
+
+static PyObject *batch_header_pairs(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                                    Py_ssize_t given)
+{
+    Py_buffer bounds, blocks;
+    if (check_arguments("header_pairs", given, 2) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &bounds, PyBUF_SIMPLE) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[1], &blocks, PyBUF_SIMPLE) < 0) {
+        PyBuffer_Release(&bounds);
+        return NULL;
+    }
+    PyObject *pairs = split_pairs(&bounds, &blocks);
+    PyBuffer_Release(&blocks);
+    PyBuffer_Release(&bounds);
+    return pairs;
+}
+
 /* ---- the rest of the door --------------------------------------------------------------- */
 
 static PyObject *batch_checksum(PyObject *Py_UNUSED(module), PyObject *argument)
@@ -355,6 +533,12 @@ static PyMethodDef batch_methods[] = {
      PyDoc_STR("verify($module, messages, /)\n--\n\nFind the first bad message, or -1.")},
     {"payloads", batch_payloads, METH_O,
      PyDoc_STR("payloads($module, messages, /)\n--\n\nCopy all payloads.")},
+    {"columns", FAST(batch_columns), METH_FASTCALL,
+     PyDoc_STR("columns($module, messages, payloads, user_headers, /)\n--\n\n"
+               "Copy the messages into one array per field.")},
+    {"header_pairs", FAST(batch_header_pairs), METH_FASTCALL,
+     PyDoc_STR("header_pairs($module, bounds, blocks, /)\n--\n\n"
+               "Split blocks of user headers into columns of keys and values.")},
     {"allocate", batch_allocate, METH_O,
      PyDoc_STR("allocate($module, size, /)\n--\n\nMake a bytearray of unset bytes.")},
     {"walk", batch_walk, METH_O,

@@ -28,6 +28,19 @@ class MessageView:
 
 def allocate(size: int, /) -> bytearray: ...
 def checksum(data: Buffer, /) -> int: ...
+def columns(
+    messages: Buffer, payloads: bool, user_headers: bool, /
+) -> tuple[
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray | None,
+    bytearray | None,
+    bytearray | None,
+    bytearray | None,
+]: ...
 def encode(
     metadata: bytes,
     messages: Sequence[Buffer | NewMessage],
@@ -38,6 +51,11 @@ def encode(
 def gather(
     frames: bytearray | memoryview, metadata: Buffer, frames_max: int, /
 ) -> tuple[int, int, int, int, int]: ...
+def header_pairs(
+    bounds: Buffer, blocks: Buffer, /
+) -> tuple[
+    bytearray, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray, bytearray
+]: ...
 def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> bytearray: ...
 def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]: ...
 def measure(messages: Buffer, /) -> tuple[int, int]: ...

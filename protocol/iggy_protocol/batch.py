@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH_IMPLEMENTATION",
     "BatchShape",
+    "HeaderColumns",
     "MessageBatch",
+    "MessageColumns",
     "MessageView",
     "SendRun",
     "allocate",
@@ -241,6 +243,71 @@ def allocate(size: int) -> bytearray:
     return _twin.allocate(size)
 
 
+class HeaderColumns(NamedTuple):
+    """The user headers of many messages as columns.
+
+    Attributes:
+        pair_bounds: which pairs belong to each message; signed, 32 bits, one more than messages.
+        readable: one byte for each message, 0 if its block cannot be read and so has no pairs.
+        key_kinds: a ``HeaderKind`` in one byte for each pair.
+        key_bounds: where each key begins and ends; signed, 32 bits, one more than pairs.
+        keys: all keys in one piece.
+        value_kinds: a ``HeaderKind`` in one byte for each pair.
+        value_bounds: where each value begins and ends; signed, 32 bits, one more than pairs.
+        values: all values in one piece.
+    """
+
+    pair_bounds: bytearray
+    readable: bytearray
+    key_kinds: bytearray
+    key_bounds: bytearray
+    keys: bytearray
+    value_kinds: bytearray
+    value_bounds: bytearray
+    values: bytearray
+
+
+class MessageColumns(NamedTuple):
+    """Messages as columns: bytes of arrays whose numbers are in the order of this machine.
+
+    Value i of payloads and user headers lies between bounds i and i + 1.
+
+    Attributes:
+        offsets: unsigned, 64 bits.
+        timestamps_us: when the server stored them; unsigned, 64 bits.
+        origin_timestamps_us: when they came about; unsigned, 64 bits.
+        ids: 16 bytes each, as other clients show them in a UUID.
+        checksums: unsigned, 64 bits.
+        payload_bounds: signed, 32 bits, one more than messages; None if they are not wanted.
+        payloads: all payloads in one piece; None if they are not wanted.
+        user_header_bounds: the same for user headers.
+        user_headers: all blocks of user headers in one piece; see ``split_user_headers``.
+    """
+
+    offsets: bytearray
+    timestamps_us: bytearray
+    origin_timestamps_us: bytearray
+    ids: bytearray
+    checksums: bytearray
+    payload_bounds: bytearray | None
+    payloads: bytearray | None
+    user_header_bounds: bytearray | None
+    user_headers: bytearray | None
+
+    def split_user_headers(self) -> HeaderColumns:
+        """Split all user headers into keys and values; equal keys of a message all stay.
+
+        Raises:
+            LocalProtocolError: the user headers are missing, or are not what their bounds say.
+        """
+        try:
+            return HeaderColumns._make(
+                _twin.header_pairs(self.user_header_bounds or b"", self.user_headers or b"")
+            )
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from error
+
+
 class MessageBatch:
     """Messages back to back in a buffer, read in place.
 
@@ -293,6 +360,21 @@ class MessageBatch:
     def payloads(self) -> list[bytes]:
         """Copy all payloads in one go."""
         return _twin.payloads(self._buffer)
+
+    def columns(self, *, payloads: bool = True, user_headers: bool = True) -> MessageColumns:
+        """Copy the messages into columns, without an object for each.
+
+        Args:
+            payloads: whether payloads are wanted.
+            user_headers: whether user headers are wanted.
+
+        Raises:
+            LocalProtocolError: a column would have more bytes than 31 bits can count.
+        """
+        try:
+            return MessageColumns._make(_twin.columns(self._buffer, payloads, user_headers))
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from error
 
     def verify(self) -> None:
         """Recompute every checksum.

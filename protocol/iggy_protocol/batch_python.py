@@ -16,6 +16,7 @@ from xxhash import xxh3_64_intdigest
 
 from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_layout import INDEX_ENTRY
 from iggy_protocol.message_view import (
     HEADER,
@@ -40,8 +41,10 @@ __all__ = [
     "MessageView",
     "allocate",
     "checksum",
+    "columns",
     "encode",
     "gather",
+    "header_pairs",
     "index_entries",
     "inspect",
     "measure",

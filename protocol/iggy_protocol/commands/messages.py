@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -76,6 +77,8 @@ SEND_METADATA: Layout[SendMetadata] = Layout(
 )
 METADATA_AT = 4
 """The size of the metadata's length, and so where the metadata begins."""
+PREFIXES_MAX = 1_024
+"""Heads of requests that are remembered. Writing one costs a single send more than its message."""
 
 
 class PolledHead(NamedTuple):
@@ -134,6 +137,15 @@ def decode_send_metadata(body: Buffer) -> SendMetadata:
     return SEND_METADATA.decode(view[METADATA_AT:indexes_at])
 
 
+@lru_cache(maxsize=PREFIXES_MAX)
+def _prefix(
+    stream: Identifier, topic: Identifier, partitioning: Partitioning, messages_count: int
+) -> bytes:
+    """Write everything before the index table; a producer says the same again and again."""
+    metadata = SEND_METADATA.encode(SendMetadata(stream, topic, partitioning, messages_count))
+    return len(metadata).to_bytes(METADATA_AT, "little") + metadata
+
+
 class SendMessagesCodec:
     """u32 metadata length, metadata, one index entry per message, messages."""
 
@@ -157,9 +169,7 @@ class SendMessagesCodec:
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
         """Write head, index and messages in one buffer with room for the frame head."""
-        head = SendMetadata(value.stream, value.topic, value.partitioning, len(value.messages))
-        metadata = SEND_METADATA.encode(head)
-        prefix = len(metadata).to_bytes(METADATA_AT, "little") + metadata
+        prefix = _prefix(value.stream, value.topic, value.partitioning, len(value.messages))
         if isinstance(value.messages, MessageBatch):
             return [prefix, _client_index(value.messages), value.messages.buffer]
         encoded = batch.encode_messages(

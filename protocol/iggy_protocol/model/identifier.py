@@ -127,7 +127,9 @@ class Partitioning:
     @classmethod
     def key(cls, key: bytes | str) -> Partitioning:
         """Keep everything with the same key in the same partition."""
-        return cls(PartitioningKind.MESSAGES_KEY, key.encode() if isinstance(key, str) else key)
+        return cls(
+            PartitioningKind.MESSAGES_KEY, key.encode() if isinstance(key, str) else bytes(key)
+        )
 
     @property
     def partition_id(self) -> int | None:

@@ -1,0 +1,296 @@
+"""Connection strings: from text to where the server is, who logs in, and which settings differ.
+
+    scheme://[user:password@ | token@]host[:port][,host[:port]…][?key=value&…]
+
+Schemes are ``iggy`` (TCP), ``iggy+tcp``, ``iggy+ws``, ``iggy+wss``, ``iggy+quic``, ``iggy+http``
+and ``iggy+https``. Credentials and values are percent-decoded, so a literal ``%`` is written
+``%25``. A text without ``://`` is a TCP address alone. Upstream's keys are understood under each
+of their spellings. No error quotes the credentials.
+
+Owns the grammar and the table of keys. Whether a transport is served is not decided here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from iggy_protocol import StatusCode
+from iggy_sdk.durations import parse_duration
+from iggy_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "SETTINGS",
+    "Address",
+    "Credentials",
+    "Endpoint",
+    "PasswordLogin",
+    "TokenLogin",
+    "TransportName",
+    "parse_address",
+    "parse_endpoint",
+]
+
+TransportName: TypeAlias = Literal["tcp", "ws", "quic", "http"]
+
+_SCHEMES: Final[Mapping[str, tuple[TransportName, bool]]] = {
+    "iggy": ("tcp", False),
+    "iggy+tcp": ("tcp", False),
+    "iggy+ws": ("ws", False),
+    "iggy+wss": ("ws", True),
+    "iggy+quic": ("quic", True),
+    "iggy+http": ("http", False),
+    "iggy+https": ("http", True),
+}
+DEFAULT_PORTS: Final[Mapping[TransportName, int]] = {
+    "tcp": 8090,
+    "ws": 8092,
+    "quic": 8080,
+    "http": 3000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address of a server; ``str()`` writes it as ``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordLogin:
+    """Log in with a name and a password."""
+
+    username: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """Log in with a personal access token."""
+
+    token: str = field(repr=False)
+
+
+Credentials: TypeAlias = PasswordLogin | TokenLogin
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a connection string says.
+
+    Attributes:
+        transport: how to reach the server.
+        tls: whether the scheme itself asks for TLS.
+        endpoints: where the server is; several are tried in turn.
+        credentials: who logs in, if anybody.
+        settings: what the query says, under our own names; see ``SETTINGS``.
+    """
+
+    transport: TransportName
+    tls: bool
+    endpoints: tuple[Endpoint, ...]
+    credentials: Credentials | None = None
+    settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def _flag(text: str, name: str) -> bool:
+    if text not in ("true", "false"):
+        raise _invalid(f"{name} is {text!r}", f"Write {name}=true or {name}=false.")
+    return text == "true"
+
+
+def _number(text: str, name: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise _invalid(f"{name} is {text!r}", f"Give {name} as a whole number.")
+    return int(text)
+
+
+def _retries(text: str, name: str) -> int | None:
+    return None if text == "unlimited" else _number(text, name)
+
+
+def _duration(text: str, name: str) -> float:
+    return parse_duration(text, name=name)
+
+
+def _text(text: str, name: str) -> str:
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the query: our own name for it, and how its value is read."""
+
+    name: str
+    read: Callable[[str, str], Any]
+
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "tls": Setting("tls", _flag),
+    "tls_domain": Setting("tls_domain", _text),
+    "tls_ca_file": Setting("tls_ca_file", _text),
+    "tls_validate_certificate": Setting("tls_validate_certificate", _flag),
+    "validate_certificate": Setting("tls_validate_certificate", _flag),
+    "tls_client_cert": Setting("tls_client_cert", _text),
+    "tls_client_key": Setting("tls_client_key", _text),
+    "nodelay": Setting("nodelay", _flag),
+    "connect_timeout": Setting("connect_timeout", _duration),
+    "request_timeout": Setting("request_timeout", _duration),
+    "close_timeout": Setting("close_timeout", _duration),
+    "heartbeat_interval": Setting("heartbeat_interval", _duration),
+    "reconnection_enabled": Setting("reconnection_enabled", _flag),
+    "reconnection_retries": Setting("reconnection_retries", _retries),
+    "reconnection_max_retries": Setting("reconnection_retries", _retries),
+    "reconnection_interval": Setting("reconnection_interval", _duration),
+    "reconnection_max_interval": Setting("reconnection_max_interval", _duration),
+    "reestablish_after": Setting("reestablish_after", _duration),
+    "reconnection_reestablish_after": Setting("reestablish_after", _duration),
+    "max_outstanding": Setting("max_outstanding", _number),
+    # Of single transports: QUIC, WebSocket, HTTP.
+    "response_buffer_size": Setting("response_buffer_size", _number),
+    "max_concurrent_bidi_streams": Setting("max_concurrent_bidi_streams", _number),
+    "datagram_send_buffer_size": Setting("datagram_send_buffer_size", _number),
+    "initial_mtu": Setting("initial_mtu", _number),
+    "send_window": Setting("send_window", _number),
+    "receive_window": Setting("receive_window", _number),
+    "keep_alive_interval": Setting("keep_alive_interval", _number),
+    "max_idle_timeout": Setting("max_idle_timeout", _number),
+    "read_buffer_size": Setting("read_buffer_size", _number),
+    "write_buffer_size": Setting("write_buffer_size", _number),
+    "max_write_buffer_size": Setting("max_write_buffer_size", _number),
+    "max_message_size": Setting("max_message_size", _number),
+    "max_frame_size": Setting("max_frame_size", _number),
+    "accept_unmasked_frames": Setting("accept_unmasked_frames", _flag),
+    "retries": Setting("retries", _number),
+}
+
+
+def parse_address(text: str) -> Address:
+    """Read a connection string, or a bare ``host:port``.
+
+    Raises:
+        ConfigurationError: the text is neither; it is a ``ValueError`` too.
+    """
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return Address("tcp", False, _endpoints(text, "tcp"))
+    if scheme not in _SCHEMES:
+        # What stands before "://" may be a password that lost its scheme, so it is not quoted.
+        raise _invalid("the scheme is not known", _did_you_mean(scheme, _SCHEMES, "schemes"))
+    transport, tls = _SCHEMES[scheme]
+    authority, _, query = rest.partition("?")
+    userinfo, at, hosts = authority.rpartition("@")
+    return Address(
+        transport,
+        tls,
+        _endpoints(hosts.removesuffix("/"), transport),
+        _credentials(userinfo) if at else None,
+        MappingProxyType(_settings(query)),
+    )
+
+
+def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORTS["tcp"]) -> Endpoint:
+    """Read ``host``, ``host:port`` or ``[v6]:port``.
+
+    Raises:
+        ConfigurationError: there is no host, or the port is no port.
+    """
+    advice = "Write an address as host:port, and an IPv6 address as [host]:port."
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        # It is not quoted: a string that was cut at the wrong place may hold a password.
+        raise _invalid("an address cannot be read", advice)
+    port = default_port if match["port"] is None else int(match["port"])
+    if not 1 <= port <= 65_535:
+        raise _invalid(f"{port} is no port", "Ports go from 1 to 65535.")
+    # A zone such as %eth0 is written %25eth0 in addresses.
+    return Endpoint((match["v6"] or match["host"]).replace("%25", "%"), port)
+
+
+_ENDPOINT: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%\w+)?)\]|(?P<host>[^\s:@/?#\[\],]+))(?::(?P<port>[0-9]{1,5}))?"
+)
+
+
+def _endpoints(text: str, transport: TransportName) -> tuple[Endpoint, ...]:
+    port = DEFAULT_PORTS[transport]
+    return tuple(parse_endpoint(part, default_port=port) for part in text.split(","))
+
+
+def _credentials(userinfo: str) -> Credentials:
+    first, colon, second = userinfo.partition(":")
+    if not first or (colon and not second):
+        raise _invalid(
+            "the credentials are not complete",
+            "Write user:password@ or token@ before the host, or nothing at all.",
+        )
+    if not colon:
+        return TokenLogin(_decoded(first, "the token"))
+    return PasswordLogin(_decoded(first, "the user name"), _decoded(second, "the password"))
+
+
+def _settings(query: str) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for pair in query.split("&") if query else ():
+        key, equals, raw = pair.partition("=")
+        if not _OPTION.fullmatch(key):
+            # A password with a bare ? in it would end up here, so it is not quoted.
+            raise _invalid("an option cannot be read", "Write ? and & in credentials as %3F, %26.")
+        if key not in SETTINGS:
+            raise _invalid(
+                f"there is no option {key!r}", _did_you_mean(key, SETTINGS, "the options")
+            )
+        if not equals or "=" in raw:
+            raise _invalid(f"{key} has no single value", f"Write {key}=value.")
+        setting = SETTINGS[key]
+        if setting.name in settings:
+            raise _invalid(f"{key} comes twice", "Write each option once.")
+        settings[setting.name] = setting.read(_decoded(raw, key), key)
+    return settings
+
+
+_OPTION: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def _decoded(text: str, what: str) -> str:
+    """Undo percent-encoding; a stray ``%`` is a mistake rather than itself."""
+    data = text.encode()
+    escapes = _ESCAPE.findall(data)
+    try:
+        if len(escapes) != data.count(b"%"):
+            raise ValueError(text)
+        return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), data).decode()
+    except ValueError:
+        # The cause would quote what may be a password, so it is not chained.
+        raise _invalid(
+            f"{what} cannot be decoded",
+            "Write a literal % as %25, and other characters as the bytes of their UTF-8.",
+        ) from None
+
+
+def _did_you_mean(given: str, known: Iterable[str], what: str) -> str:
+    near = get_close_matches(given, known, n=1, cutoff=0.6)
+    if near:
+        return f"Did you mean {near[0]!r}?"
+    return f"Use one of {what}: {', '.join(sorted(known))}."
+
+
+def _invalid(message: str, advice: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the connection string is not valid: {message}",
+        code=StatusCode.INVALID_CONNECTION_STRING,
+        advice=advice,
+    )

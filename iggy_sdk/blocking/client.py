@@ -1,0 +1,206 @@
+"""The client that blocks, for scripts, notebooks and Spark.
+
+    with IggyClient("iggy://user:secret@localhost:8090") as client:
+        client.create_stream("shop", exist_ok=True)
+
+The async client does the work on a thread of its own; this one hands calls over and waits. Threads
+may share it. A process that was forked needs another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from iggy_sdk.blocking.bridge import Bridge, Hosted
+from iggy_sdk.blocking.calls import outside_loops
+from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
+from iggy_sdk.blocking.families import AllFamilies
+from iggy_sdk.blocking.producer_builder import ProducerBuilder
+from iggy_sdk.client import IggyClient as AsyncIggyClient
+from iggy_sdk.transport import open_transport
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from iggy_protocol import Command, Identifier
+    from iggy_sdk.consumer import ConsumerSettings
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.options import ClientOptions, ClientSettings, Endpoint
+    from iggy_sdk.session_statistics import ClientStatistics
+    from iggy_sdk.transport import Dial
+
+__all__ = ["IggyClient"]
+
+R = TypeVar("R")
+
+
+class IggyClient(AllFamilies):
+    """A client of Apache Iggy whose calls block."""
+
+    def __init__(self, url: str | None = None, **settings: Unpack[ClientSettings]) -> None:
+        """Take an address and options; nothing is opened yet.
+
+        Args:
+            url: a connection string or a bare ``host:port``; None is the usual port of this
+                machine, without a login.
+            settings: options, which override those of the connection string.
+
+        Raises:
+            ConfigurationError: the connection string or an option is not valid.
+        """
+        self._begin(outside_loops(lambda: AsyncIggyClient(url, **settings)))
+
+    @classmethod
+    def from_connection_string(cls, connection_string: str) -> Self:
+        """Make a client from a connection string alone."""
+        return cls(connection_string)
+
+    @classmethod
+    def from_options(cls, options: ClientOptions, *, dial: Dial = open_transport) -> Self:
+        """Make a client from options that are resolved already.
+
+        Args:
+            options: what ``resolve_options`` returns.
+            dial: how to reach a server, for wires of your own.
+        """
+        return cls._around(outside_loops(lambda: AsyncIggyClient.from_options(options, dial=dial)))
+
+    def sibling(self) -> Self:
+        """Make a client with the same options and login, and a connection of its own."""
+        return self._around(outside_loops(self._inner.sibling))
+
+    @classmethod
+    def _around(cls, inner: AsyncIggyClient) -> Self:
+        client = cls.__new__(cls)
+        client._begin(inner)
+        return client
+
+    def _begin(self, inner: AsyncIggyClient) -> None:
+        self._inner = inner
+        self._bridge = Bridge()
+        self._hosted: Hosted[AsyncIggyClient] | None = None
+
+    @property
+    def options(self) -> ClientOptions:
+        """The options of this client."""
+        return self._inner.options
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present connection; 0 before the first, and it only grows."""
+        return self._inner.epoch
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where the present or last connection goes to."""
+        return self._inner.endpoint
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that has not failed."""
+        return self._inner.is_connected
+
+    def statistics(self) -> ClientStatistics:
+        """Return what the client has done so far."""
+        return self._inner.statistics()
+
+    def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+        """Send any command of ``iggy_protocol`` and return the answer.
+
+        ``request(PollMessages(...))`` is the shortest way to messages: its ``PolledMessages`` are
+        views on the bytes that the socket brought.
+
+        Args:
+            command: what to ask.
+            timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
+
+        Raises:
+            RequestTimeoutError: there was no answer in time.
+            DisconnectedError: the connection broke, and the command may have been carried out.
+            ClientClosedError: the client is not open.
+            IggyError: whatever the server answered.
+        """
+        return self._run(self._inner.request(command, timeout=timeout))
+
+    # Producers and consumers
+
+    def producer(
+        self, stream: Identifier, topic: Identifier, **options: Any
+    ) -> ProducerBuilder[Any]:
+        """Prepare a producer; enter it with ``with``. The options are those of its methods."""
+        return ProducerBuilder(self._bridge, self._inner.producer(stream, topic, **options))
+
+    def consumer(
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[Any]:
+        """Prepare a consumer of its own; enter it with ``with``."""
+        return ConsumerBuilder(
+            self._bridge,
+            self._inner.consumer(name, stream, topic, **options),
+        )
+
+    def consumer_group(
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[Any]:
+        """Prepare a member of a consumer group; enter it with ``with``."""
+        return ConsumerBuilder(
+            self._bridge, self._inner.consumer_group(name, stream, topic, **options)
+        )
+
+    # Lifetime
+
+    def connect(self) -> None:
+        """Connect, log in, and keep the connection alive until ``close()``.
+
+        Raises:
+            ConnectionFailedError: no server can be reached.
+            AuthenticationError: the server refuses the login.
+            ClientClosedError: the client was closed.
+        """
+        if self._hosted is not None:
+            self._run(self._inner.connect())
+            return
+        self._bridge.open(self)
+        try:
+            self._hosted, _ = self._bridge.host(self._inner)
+        except BaseException:
+            self._bridge.close()
+            raise
+
+    def disconnect(self) -> None:
+        """Close the connection; ``connect`` opens another one."""
+        self._run(self._inner.disconnect())
+
+    def close(self) -> None:
+        """Close the client for good, with its producers and consumers; may be called again."""
+        self._bridge.close()
+
+    def shutdown(self) -> None:
+        """Close the client for good, under the name that migrants know."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "open" if self._bridge.is_open else "closed"
+        ends = ", ".join(str(endpoint) for endpoint in self.options.endpoints)
+        return f"<blocking IggyClient to {ends}, {state}>"

@@ -1,0 +1,269 @@
+"""A consumer that blocks: ``for`` instead of ``async for``, and handlers that are plain functions.
+
+One thread reads at a time; the other calls may come from any. Handlers run on worker threads and
+may use blocking clients.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from iggy_sdk.blocking.calls import Calls, T
+from iggy_sdk.blocking.consumer_verbs import ConsumerVerbs
+from iggy_sdk.blocking.iterators import BatchIterator, MessageIterator
+from iggy_sdk.blocking.messages import ReceivedMessage
+from iggy_sdk.blocking.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from iggy_protocol import PollingStrategy
+    from iggy_sdk import consumer
+    from iggy_sdk.blocking.bridge import Bridge
+    from iggy_sdk.blocking.producer import Producer, ProducerOpening
+    from iggy_sdk.consumer.runner import OrderBy
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
+    from iggy_sdk.options import Retry
+
+__all__ = ["ConsumerOpening", "Handler", "IggyConsumer", "T"]
+
+Handler: TypeAlias = "Callable[[ReceivedMessage[T]], object]"
+"""Called with each message, on a worker thread; what it returns is not looked at."""
+
+
+class IggyConsumer(ConsumerVerbs[T]):
+    """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``.
+
+    Asking for the next message acknowledges the one before, and what is acknowledged is stored:
+    at least once. A few hundred messages are fetched ahead; after a crash those may come again that
+    were handed out within the last moment (0.2 s by default).
+    """
+
+    def __init__(self, bridge: Bridge, builder: consumer.ConsumerBuilder[T]) -> None:
+        """Enter an async consumer in the loop."""
+        self._bridge = bridge
+        self._hosted, self._inner = bridge.host(builder)
+        self._reading = Reading(bridge, self._inner, builder.options.commit)
+        self._is_until_end = builder.options.until_end
+
+    # Reading
+
+    def __iter__(self) -> IggyConsumer[T]:
+        return self
+
+    def __next__(self) -> ReceivedMessage[T]:
+        """Hand out the next message, and acknowledge the one before.
+
+        Raises:
+            IggyError: polling or storing failed for good; one may go on asking.
+        """
+        message = self._reading.next(until_end=self._is_until_end)
+        if message is None:
+            raise StopIteration
+        return message
+
+    def iter_messages(self, *, until_end: bool = False) -> MessageIterator[T]:
+        """Iterate over messages, to the end of the data if so wished."""
+        return MessageIterator(self._reading, until_end=until_end or self._is_until_end)
+
+    def batches(
+        self, max_messages: int | None = None, max_wait: Seconds = 0.0, *, until_end: bool = False
+    ) -> BatchIterator[T]:
+        """Iterate over batches; asking for the next one acknowledges the one before.
+
+        Args:
+            max_messages: how many make a full batch; None takes ``batch_length``.
+            max_wait: how long a batch waits to become full after its first message; 0 takes
+                what one poll brings.
+            until_end: whether to stop once every partition was read to its end.
+
+        Raises:
+            ConfigurationError: a batch must have room for a message.
+        """
+        self._reading.give_back()
+        inner = self._inner.batches(max_messages, max_wait, until_end=until_end)
+        return BatchIterator(self._bridge, inner)
+
+    def run(
+        self,
+        handler: Handler[T],
+        *,
+        concurrency: int = 1,
+        order_by: OrderBy | None = None,
+        retry: Retry | None = None,
+        dead_letter: Producer[Any] | ProducerOpening[Any] | None = None,
+        until_end: bool = False,
+    ) -> None:
+        """Give every message to a handler on a worker thread, until ``stop()`` or an interrupt.
+
+        Args:
+            handler: called with each message; the message is done when it returns.
+            concurrency: how many messages are handled at a time.
+            order_by: which messages must not overtake each other: those of one ``"partition"``,
+                those with one ``"key"``, or those for which a function returns the same.
+            retry: how a handler that raised is called again; None does not.
+            dead_letter: a producer for messages that could not be handled, or a builder of one.
+            until_end: whether to return once every partition was read to its end.
+
+        Raises:
+            Exception: what the handler raised for a message, without a ``dead_letter``.
+            IggyError: polling, storing or sending failed for good.
+        """
+        self._reading.give_back()
+        self._run(
+            self._inner.run(
+                self._threaded(handler, concurrency),
+                concurrency=concurrency,
+                order_by=order_by,
+                retry=retry,
+                dead_letter=None if dead_letter is None else dead_letter._inner,
+                until_end=until_end,
+            )
+        )
+
+    def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
+        """Handle messages one after the other until an event is set, as migrants know it."""
+        self._reading.give_back()
+        self._run(self._inner.consume_messages(self._threaded(callback, 1), shutdown_event))
+
+    def _threaded(self, handler: Handler[T], concurrency: int) -> Callable[..., Any]:
+        hands: list[anyio.CapacityLimiter] = []
+
+        async def handle(message: AsyncReceivedMessage[T]) -> None:
+            if not hands:
+                hands.append(anyio.CapacityLimiter(concurrency))
+            blocking = ReceivedMessage(message, self._bridge)
+            await anyio.to_thread.run_sync(handler, blocking, limiter=hands[0])
+
+        return handle
+
+    # Offsets and places
+
+    def partition_id(self) -> int | None:
+        """Tell the partition of the message that was handed out last."""
+        last = next(reversed(self._reading.handed_out), None)
+        return self._inner.partition_id() if last is None else last
+
+    def get_last_consumed_offset(self, partition_id: int) -> int | None:
+        """Tell the offset of the last message of a partition that was handed out."""
+        found = self._reading.handed_out.get(partition_id)
+        return self._inner.get_last_consumed_offset(partition_id) if found is None else found
+
+    def store_offset(self, offset: int, partition_id: int | None = None) -> None:
+        """Store an offset; without a partition, for that of the last message."""
+        named = self.partition_id() if partition_id is None else partition_id
+        self._run(self._inner.store_offset(offset, named))
+
+    def delete_offset(self, partition_id: int | None = None) -> None:
+        """Delete the stored offset; without a partition, that of the last message's."""
+        named = self.partition_id() if partition_id is None else partition_id
+        self._run(self._inner.delete_offset(named))
+
+    def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
+        """Go on elsewhere; without a partition, in all of them.
+
+        What is acknowledged is stored first. What is stored changes only with the next commit.
+        """
+        self._reading.leave_place()
+        self._run(self._inner.seek(strategy, partition_id))
+
+    def position(self, partition_id: int) -> int | None:
+        """Tell the offset that is handed out next, if it is known."""
+        return self.positions().get(partition_id)
+
+    def positions(self) -> dict[int, int]:
+        """Tell the offset that is handed out next, for all partitions where it is known."""
+        return {**self._inner.positions(), **self._reading.firsts()}
+
+    def lag(self) -> dict[int, int]:
+        """Ask how many messages each partition is behind; for a group, all of the topic's.
+
+        Raises:
+            IggyError: the server refuses.
+        """
+        lag = self._run(self._inner.lag())
+        for partition_id, count in self._reading.counts().items():
+            lag[partition_id] = lag.get(partition_id, 0) + count
+        return lag
+
+    # Lifetime
+
+    def close(self) -> None:
+        """Store what is due, leave the group, close an own connection. May be called again."""
+        self.__exit__(None, None, None)
+
+    def shutdown(self) -> None:
+        """Close, under the name that migrants know."""
+        self.close()
+
+    def __enter__(self) -> IggyConsumer[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bridge.release(self._hosted)
+        try:
+            if not self.is_closed:
+                self._reading.settle()
+        finally:
+            self._hosted.leave(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+
+class ConsumerOpening(Calls, Generic[T]):
+    """The way from options to a consumer."""
+
+    def __init__(self, bridge: Bridge, inner: consumer.ConsumerBuilder[T]) -> None:
+        """Take the options as the async client collected them."""
+        self._bridge = bridge
+        self._inner = inner
+        # A builder may be entered again, by other threads as well: each leaves its own.
+        self._entered: defaultdict[int, list[IggyConsumer[T]]] = defaultdict(list)
+
+    def open(self) -> IggyConsumer[T]:
+        """Enter a consumer without a block; ``close()`` it in the end.
+
+        Raises:
+            StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+            IggyError: the server refuses, or cannot be reached.
+        """
+        return IggyConsumer(self._bridge, self._inner)
+
+    def __enter__(self) -> IggyConsumer[T]:
+        consumer = self.open()
+        self._entered[threading.get_ident()].append(consumer)
+        return consumer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        stack = self._entered[threading.get_ident()]
+        consumer = stack.pop()
+        if not stack:
+            del self._entered[threading.get_ident()]
+        consumer.__exit__(kind, error, trace)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConsumerOpening) and self._inner == other._inner
+
+    def __hash__(self) -> int:
+        return hash(self._inner)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"

@@ -1,0 +1,102 @@
+"""A producer that blocks: the same calls without await, and ``with`` instead of ``async with``.
+
+Threads may share it. Callbacks such as ``on_error`` run on the thread of the loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Generic
+
+from iggy_sdk.blocking.calls import Calls, T, in_loop
+from iggy_sdk.blocking.producer_verbs import ProducerVerbs
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iggy_sdk import producer
+    from iggy_sdk.blocking.bridge import Bridge
+
+__all__ = ["Producer", "ProducerOpening", "T"]
+
+
+class Producer(ProducerVerbs[T]):
+    """Sends messages to a topic; made by ``client.producer()`` and entered with ``with``."""
+
+    def __init__(self, bridge: Bridge, inner: producer.Producer[T]) -> None:
+        """Enter an async producer in the loop."""
+        self._bridge = bridge
+        self._hosted, self._inner = bridge.host(inner)
+
+    def close(self) -> None:
+        """Deliver what is in the buffer, and take no messages any more. May be called again.
+
+        Raises:
+            SendFailedError: messages were given up and nobody has been told.
+        """
+        self.__exit__(None, None, None)
+
+    def shutdown(self) -> None:
+        """Close the producer, under the name that migrants know."""
+        self.close()
+
+    def __enter__(self) -> Producer[T]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bridge.release(self._hosted)
+        self._hosted.leave(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+
+class ProducerOpening(Calls, Generic[T]):
+    """The way from options to a producer."""
+
+    def __init__(self, bridge: Bridge, inner: producer.ProducerBuilder[T]) -> None:
+        """Take the options as the async client collected them."""
+        self._bridge = bridge
+        self._inner = inner
+        # A builder may be entered again, by other threads as well: each leaves its own.
+        self._entered: defaultdict[int, list[Producer[T]]] = defaultdict(list)
+
+    def open(self) -> Producer[T]:
+        """Enter a producer without a block; ``close()`` it in the end.
+
+        Raises:
+            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+        """
+        return Producer(self._bridge, self._run(in_loop(self._inner.make)))
+
+    def __enter__(self) -> Producer[T]:
+        producer = self.open()
+        self._entered[threading.get_ident()].append(producer)
+        return producer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        stack = self._entered[threading.get_ident()]
+        producer = stack.pop()
+        if not stack:
+            del self._entered[threading.get_ident()]
+        producer.__exit__(kind, error, trace)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerOpening) and self._inner == other._inner
+
+    def __hash__(self) -> int:
+        return hash(self._inner)
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"

@@ -1,0 +1,236 @@
+"""The client: one connection to Iggy and all verbs of it.
+
+    async with IggyClient("iggy://user:secret@localhost:8090") as client:
+        await client.create_stream("shop", exist_ok=True)
+
+Owns the lifetime and puts the parts together. It must not know frames, sockets or retries.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import anyio
+
+from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.families import AllFamilies
+from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
+from iggy_sdk.producer import ProducerBuilder
+from iggy_sdk.reconnect import Link
+from iggy_sdk.transport import open_transport
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from iggy_protocol import Command, Identifier
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.options import Endpoint
+    from iggy_sdk.session_statistics import ClientStatistics
+    from iggy_sdk.transport import Dial
+
+__all__ = ["IggyClient"]
+
+R = TypeVar("R")
+
+
+class IggyClient(AllFamilies):
+    """A client of Apache Iggy, on asyncio and on trio."""
+
+    def __init__(self, url: str | None = None, **settings: Unpack[ClientSettings]) -> None:
+        """Take an address and options; nothing is opened yet.
+
+        Args:
+            url: a connection string or a bare ``host:port``; None is the usual port of this
+                machine, without a login.
+            settings: options, which override those of the connection string.
+
+        Raises:
+            ConfigurationError: the connection string or an option is not valid.
+        """
+        self._set_up(resolve_options(url, **settings), open_transport)
+
+    def _set_up(self, options: ClientOptions, dial: Dial) -> None:
+        self._options = options
+        self._dial = dial
+        self._link = Link(options, dial=dial)
+        self._tasks: TaskGroup | None = None
+
+    @classmethod
+    def from_connection_string(cls, connection_string: str) -> Self:
+        """Make a client from a connection string alone."""
+        return cls(connection_string)
+
+    @classmethod
+    def from_options(cls, options: ClientOptions, *, dial: Dial = open_transport) -> Self:
+        """Make a client from options that are resolved already.
+
+        Args:
+            options: what ``resolve_options`` returns.
+            dial: how to reach a server, for wires of your own.
+        """
+        client = cls.__new__(cls)
+        client._set_up(options, dial)
+        return client
+
+    def sibling(self) -> Self:
+        """Make a client with the same options and login, and a connection of its own."""
+        client = type(self).from_options(self._options, dial=self._dial)
+        client._link.login = self._link.login
+        return client
+
+    @property
+    def options(self) -> ClientOptions:
+        """The options of this client."""
+        return self._options
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present connection; 0 before the first, and it only grows."""
+        return self._link.epoch
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where the present or last connection goes to."""
+        return self._link.endpoint
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that has not failed."""
+        return self._link.is_connected
+
+    def statistics(self) -> ClientStatistics:
+        """Return what the client has done so far."""
+        return self._link.statistics()
+
+    async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+        """Send any command of ``iggy_protocol`` and return the answer.
+
+        Args:
+            command: what to ask.
+            timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
+
+        Raises:
+            RequestTimeoutError: there was no answer in time.
+            DisconnectedError: the connection broke, and the command may have been carried out.
+            ClientClosedError: the client was closed.
+            IggyError: whatever the server answered.
+        """
+        return await self._link.request(command, timeout=timeout)
+
+    # Producers and consumers
+
+    def producer(
+        self, stream: Identifier, topic: Identifier, **options: Any
+    ) -> ProducerBuilder[Any]:
+        """Begin a producer: ``async with client.producer("shop", "orders") as producer``.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            options: any option of ``ProducerBuilder``, which are its methods as well.
+
+        Raises:
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
+        """
+        return ProducerBuilder(self, stream, topic, **options)
+
+    def consumer(
+        self, name: Identifier, stream: Identifier, topic: Identifier, **options: Any
+    ) -> ConsumerBuilder[Any]:
+        """Begin a consumer that reads by itself, under a name of its own.
+
+        Args:
+            name: whose offsets are stored.
+            stream: name or id.
+            topic: name or id.
+            options: any option of ``ConsumerBuilder``, which are its methods as well.
+
+        Raises:
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
+        """
+        return ConsumerBuilder.standalone(self, name, stream, topic, **options)
+
+    def consumer_group(
+        self, name: Identifier, stream: Identifier, topic: Identifier, **options: Any
+    ) -> ConsumerBuilder[Any]:
+        """Begin a member of a consumer group, which has a connection of its own.
+
+        Args:
+            name: name or id of the group.
+            stream: name or id.
+            topic: name or id.
+            options: any option of ``ConsumerBuilder``, which are its methods as well.
+
+        Raises:
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
+        """
+        return ConsumerBuilder.group(self, name, stream, topic, **options)
+
+    # Lifetime
+
+    async def __aenter__(self) -> Self:
+        """Connect, log in, and keep the connection alive until the block is left.
+
+        Raises:
+            ConnectionFailedError: no server can be reached.
+            AuthenticationError: the server refuses the login.
+            ConfigurationError: the client is entered already.
+        """
+        self._link.check_hostless()
+        await self._link.connect()
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
+        tasks.start_soon(self._link.host)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the client and wait for its tasks."""
+        tasks, self._tasks = self._tasks, None
+        assert tasks is not None
+        try:
+            await self._link.aclose()
+        finally:
+            tasks.cancel_scope.cancel()
+            # The error of the block is the block's; in the group it would come out wrapped.
+            await tasks.__aexit__(None, None, None)
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Host the client in a task group of yours: ``await group.start(client.run)``.
+
+        It connects before it reports to have started, and ends when the client is closed.
+        """
+        await self._link.run(task_status=task_status)
+
+    async def connect(self) -> None:
+        """Connect and log in without a host; nothing is done between two requests then.
+
+        Raises:
+            ConnectionFailedError: no server can be reached.
+            AuthenticationError: the server refuses the login.
+            ClientClosedError: the client was closed.
+        """
+        await self._link.connect()
+
+    async def disconnect(self) -> None:
+        """Close the connection; ``connect`` opens another one."""
+        await self._link.disconnect()
+
+    async def aclose(self) -> None:
+        """Close the client for good; what is on its way has ``close_timeout`` to end."""
+        await self._link.aclose()
+
+    async def shutdown(self) -> None:
+        """Close the client for good, under the name that migrants know."""
+        await self._link.aclose()

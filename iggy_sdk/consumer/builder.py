@@ -1,0 +1,261 @@
+"""What ``client.consumer()`` and ``client.consumer_group()`` return: a consumer to be.
+
+    builder = client.consumer_group("billing", "shop", "orders").batch_length(500)
+    async with builder as consumer:
+        async for message in consumer: ...
+
+A builder is a value: every method returns another one, and one may be entered any number of times.
+Each method is the keyword of the same name, and the other way round. Awaiting a builder gives a
+consumer without a block, for programs that cannot nest; it has no background task, so time-based
+commits happen when something is read, and its ``shutdown()`` has to be called.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import anyio
+
+from iggy_protocol import Consumer
+from iggy_sdk.consumer.consumer import IggyConsumer
+from iggy_sdk.consumer.options import ConsumerOptions, apply_options
+from iggy_sdk.consumer.place import Place
+from iggy_sdk.consumer.setup import make_works
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import TracebackType
+
+    from iggy_protocol import Identifier, PollingStrategy
+    from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.options import Partitions
+    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.encryption import Encryptor
+    from iggy_sdk.serde import Serde
+
+__all__ = ["ConsumerBuilder"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+_STANDALONE = ConsumerOptions(partition_id=0, connection="shared")
+_GROUP = ConsumerOptions(connection="own")
+
+
+class ConsumerBuilder(Generic[T]):
+    """A consumer to be: set its options, then enter it with ``async with``."""
+
+    __slots__ = ("_client", "_entered", "_options", "_place")
+
+    def __init__(self, client: ClientDoor, place: Place, options: ConsumerOptions) -> None:
+        """Take what was collected; ``standalone`` and ``group`` are the ways to begin.
+
+        Raises:
+            ConfigurationError: the options do not go together.
+        """
+        options.check_against(client.options.encryptor)
+        self._client = client
+        self._place = place
+        self._options = options
+        # The consumers of this builder that are entered, by task: a block is left where it began.
+        self._entered: dict[int, list[AsyncExitStack]] = {}
+
+    @classmethod
+    def standalone(
+        cls,
+        client: ClientDoor,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        /,
+        **options: Any,
+    ) -> ConsumerBuilder[Any]:
+        """Begin a consumer that reads by itself.
+
+        Raises:
+            ConfigurationError: there is no such option, or its value cannot be used.
+        """
+        place = Place(Consumer.single(name), stream, topic)
+        return ConsumerBuilder(client, place, apply_options(_STANDALONE, options))
+
+    @classmethod
+    def group(
+        cls,
+        client: ClientDoor,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        /,
+        **options: Any,
+    ) -> ConsumerBuilder[Any]:
+        """Begin a member of a consumer group.
+
+        Raises:
+            ConfigurationError: there is no such option, or its value cannot be used.
+        """
+        place = Place(Consumer.group(name), stream, topic)
+        return ConsumerBuilder(client, place, apply_options(_GROUP, options))
+
+    @property
+    def options(self) -> ConsumerOptions:
+        """What was collected so far."""
+        return self._options
+
+    # Options
+
+    def partition_id(self, partition_id: Partitions) -> ConsumerBuilder[T]:
+        """Read one partition, several, or ``"all"``."""
+        return self._with("partition_id", partition_id)
+
+    def start(self, start: PollingStrategy) -> ConsumerBuilder[T]:
+        """Start the first poll of each partition here."""
+        return self._with("start", start)
+
+    def polling_strategy(self, polling_strategy: PollingStrategy | None) -> ConsumerBuilder[T]:
+        """Start the first poll of each partition here; the official name."""
+        return self._with("polling_strategy", polling_strategy)
+
+    def commit(self, commit: AutoCommit) -> ConsumerBuilder[T]:
+        """Store offsets in this way."""
+        return self._with("commit", commit)
+
+    def auto_commit(self, auto_commit: AutoCommit | None) -> ConsumerBuilder[T]:
+        """Store offsets in this way; the official name."""
+        return self._with("auto_commit", auto_commit)
+
+    def batch_length(self, batch_length: int) -> ConsumerBuilder[T]:
+        """Ask for so many messages with one poll."""
+        return self._with("batch_length", batch_length)
+
+    def poll_interval(self, poll_interval: Seconds | None) -> ConsumerBuilder[T]:
+        """Leave at least this time between two polls."""
+        return self._with("poll_interval", poll_interval)
+
+    def polling_retry_interval(self, polling_retry_interval: Seconds) -> ConsumerBuilder[T]:
+        """Wait no longer than this before a failed poll is made again."""
+        return self._with("polling_retry_interval", polling_retry_interval)
+
+    def init_retries(
+        self, init_retries: int, init_retry_interval: Seconds | None = None
+    ) -> ConsumerBuilder[T]:
+        """Look so often again for a stream or topic that is not there yet."""
+        builder: ConsumerBuilder[T] = self._with("init_retries", init_retries)
+        if init_retry_interval is None:
+            return builder
+        return builder.init_retry_interval(init_retry_interval)
+
+    def init_retry_interval(self, init_retry_interval: Seconds) -> ConsumerBuilder[T]:
+        """Wait this long between two looks."""
+        return self._with("init_retry_interval", init_retry_interval)
+
+    def allow_replay(self, allow_replay: bool = True) -> ConsumerBuilder[T]:
+        """Hand out again what the server sends again."""
+        return self._with("allow_replay", allow_replay)
+
+    def until_end(self, until_end: bool = True) -> ConsumerBuilder[T]:
+        """End once every partition was read to its end."""
+        return self._with("until_end", until_end)
+
+    def create_consumer_group_if_not_exists(self, create: bool = True) -> ConsumerBuilder[T]:
+        """Make the group if it is missing."""
+        return self._with("create_consumer_group_if_not_exists", create)
+
+    def auto_join_consumer_group(self, join: bool = True) -> ConsumerBuilder[T]:
+        """Join the group, and join it again when that is needed."""
+        return self._with("auto_join_consumer_group", join)
+
+    def connection(self, connection: Literal["own", "shared"]) -> ConsumerBuilder[T]:
+        """Use a connection of its own, or that of the client."""
+        return self._with("connection", connection)
+
+    def close_timeout(self, close_timeout: Seconds | None) -> ConsumerBuilder[T]:
+        """Take no longer than this to close."""
+        return self._with("close_timeout", close_timeout)
+
+    def serde(self, serde: Serde[V] | None) -> ConsumerBuilder[V]:
+        """Read values in this way; None takes bytes as they are."""
+        builder: ConsumerBuilder[Any] = self._with("serde", serde)
+        return builder
+
+    def encryptor(self, encryptor: Encryptor | None) -> ConsumerBuilder[T]:
+        """Open sealed messages; None opens nothing, whatever the client does."""
+        return self._with("encryptor", encryptor)
+
+    def _with(self, name: str, value: Any) -> ConsumerBuilder[Any]:
+        options = apply_options(self._options, {name: value})
+        return ConsumerBuilder(self._client, self._place, options)
+
+    # Entering
+
+    async def __aenter__(self) -> IggyConsumer[T]:
+        """Connect if need be, look for the topic, and join the group.
+
+        Raises:
+            StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+            IggyError: the server refuses, or cannot be reached.
+        """
+        async with AsyncExitStack() as stack:
+            client = self._client
+            if self._options.connection == "own":
+                client = await stack.enter_async_context(client.sibling())
+            works = await make_works(client, self._place, self._options, owns_client=False)
+            consumer: IggyConsumer[T] = IggyConsumer(works)
+            tasks = await stack.enter_async_context(anyio.create_task_group())
+            tasks.start_soon(works.pulse)
+            stack.callback(tasks.cancel_scope.cancel)
+            stack.push_async_callback(works.aclose)
+            self._entered.setdefault(_task_id(), []).append(stack.pop_all())
+        return consumer
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Store what is due, leave the group, and close an own connection."""
+        stacks = self._entered[_task_id()]
+        stack = stacks.pop()
+        if not stacks:
+            del self._entered[_task_id()]
+        # The error of the block is the block's; in the task group it would come out wrapped.
+        await stack.aclose()
+
+    def __await__(self) -> Generator[Any, Any, IggyConsumer[T]]:
+        """Make a consumer without a block; its ``shutdown()`` has to be called."""
+        return self._open().__await__()
+
+    async def _open(self) -> IggyConsumer[T]:
+        if self._options.connection == "shared":
+            works = await make_works(self._client, self._place, self._options, owns_client=False)
+            return IggyConsumer(works)
+        client = self._client.sibling()
+        try:
+            await client.connect()
+            works = await make_works(client, self._place, self._options, owns_client=True)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await client.aclose()
+            raise
+        return IggyConsumer(works)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerBuilder):
+            return NotImplemented
+        return (self._client, self._place, self._options) == (
+            other._client,
+            other._place,
+            other._options,
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._client), self._place))
+
+    def __repr__(self) -> str:
+        return f"<ConsumerBuilder of {self._place}: {self._options}>"
+
+
+def _task_id() -> int:
+    return anyio.get_current_task().id

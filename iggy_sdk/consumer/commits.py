@@ -1,0 +1,190 @@
+"""Storing offsets: what is due, when it is time, and what a refusal means.
+
+An offset that the server refuses because the partition is somebody else's is dropped: its new
+owner goes on from the last one that was stored. One that could not be stored for other reasons
+that may pass stays due, so that a commit can be late but not lost.
+
+Owns the moments of storing. What may be stored is the ledger's decision.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from iggy_sdk.consumer.auto_commit import Trigger
+from iggy_sdk.consumer.membership import Withdrawn
+from iggy_sdk.errors import IggyError, InvalidOffset, PartitionNotFound, PartitionNotOwned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.ledger import Ledger, LedgerBook
+    from iggy_sdk.consumer.membership import Seat
+    from iggy_sdk.consumer.place import Place
+
+__all__ = ["Commits"]
+
+CLOCK_SECONDS: Final = 0.001
+"""A timer that fires a little early is on time."""
+
+logger = logging.getLogger("iggy_sdk.consumer")
+
+
+class Commits:
+    """Stores offsets for one consumer.
+
+    Args:
+        seat: sends the requests.
+        place: who reads what.
+        book: what may be stored.
+        mode: when to store.
+        on_lost: told of partitions that turn out to be somebody else's.
+    """
+
+    def __init__(
+        self,
+        *,
+        seat: Seat,
+        place: Place,
+        book: LedgerBook,
+        mode: AutoCommit,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.is_hosted = False
+        """Whether somebody else looks at the clock."""
+        self.stores_count = 0
+        self.dropped_count = 0
+        self.failures_count = 0
+        self._seat = seat
+        self._place = place
+        self._book = book
+        self._mode = mode
+        self._on_lost = on_lost
+        self._storing = anyio.Lock()
+        self._gathered_since: float | None = None
+        self._ticked_at: float | None = None
+
+    async def flush_if_time(self, *, drained: bool) -> None:
+        """Store what is due, unless it is better gathered a little longer.
+
+        Args:
+            drained: whether nothing is left to hand out. Then it is stored at once, because a
+                partition cannot change hands before.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        if self._mode.is_disabled:
+            return
+        now = anyio.current_time()
+        self._tick(now)
+        waiting = self._book.waiting
+        if not waiting:
+            self._gathered_since = None
+            return
+        if self._mode.trigger is Trigger.EACH and not drained and not self._is_ripe(now, waiting):
+            return
+        await self.flush()
+
+    def may_wait(self, ledger: Ledger) -> bool:
+        """Tell cheaply whether nothing has to be stored after a message of this ledger."""
+        if not ledger.has_due:
+            return self._mode.every is None
+        gathers = self._mode.trigger is Trigger.EACH and self.is_hosted
+        return gathers and ledger.waiting < self._mode.coalesce_messages
+
+    async def on_pulse(self) -> None:
+        """Store what is due, because a background task found that it is time.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        self._tick(anyio.current_time())
+        if self._book.waiting:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Store everything that is due.
+
+        Raises:
+            IggyError: the server refuses for good. What may pass is logged and stays due.
+        """
+        async with self._storing:
+            for ledger in self._book.with_due():
+                await self._store_due(ledger)
+            self._gathered_since = None
+
+    async def finish(self) -> None:
+        """Store what the mode would have stored in a while, because there is no later.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        if self._mode.every is not None:
+            self._book.tick()
+        await self.flush()
+
+    async def store(self, partition_id: int, offset: int) -> None:
+        """Store an offset because the user says so.
+
+        Raises:
+            IggyError: the server refuses.
+        """
+        async with self._storing:
+            await self._seat.request(self._place.store(partition_id, offset))
+            self.stores_count += 1
+            ledger = self._book.find(partition_id)
+            if ledger is not None:
+                ledger.store(offset)
+
+    def _tick(self, now: float) -> None:
+        if self._mode.every is None:
+            return
+        if self._ticked_at is None:
+            self._ticked_at = now
+        if now - self._ticked_at >= self._mode.every - CLOCK_SECONDS:
+            self._ticked_at = now
+            self._book.tick()
+
+    def _is_ripe(self, now: float, waiting: int) -> bool:
+        """Tell whether stores of single messages were gathered long enough."""
+        if self._gathered_since is None:
+            self._gathered_since = now
+        enough = waiting >= self._mode.coalesce_messages
+        return enough or now - self._gathered_since >= self._mode.coalesce
+
+    async def _store_due(self, ledger: Ledger) -> None:
+        offset, partition_id = ledger.due, ledger.partition_id
+        if offset is None:
+            return
+        try:
+            await self._seat.request(
+                self._place.store(partition_id, offset),
+                lambda: self._book.find(partition_id) is ledger,
+            )
+        except Withdrawn:
+            logger.info("%s: partition %d has moved on", self._place, partition_id)
+        except (PartitionNotOwned, PartitionNotFound, InvalidOffset) as error:
+            self._drop(ledger, offset, error)
+        except IggyError as error:
+            self.failures_count += 1
+            if not error.retriable:
+                raise
+            logger.warning("storing an offset failed, it is tried again later: %s", error)
+        else:
+            self.stores_count += 1
+            ledger.store(offset)
+
+    def _drop(self, ledger: Ledger, offset: int, error: IggyError) -> None:
+        partition_id = ledger.partition_id
+        logger.info(
+            "%s: offset %d of partition %d is not stored, its owner goes on from the last one: %s",
+            *(self._place, offset, partition_id, error),
+        )
+        self.dropped_count += 1
+        if self._book.find(partition_id) is ledger:
+            self._on_lost(partition_id)

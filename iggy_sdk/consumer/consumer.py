@@ -1,0 +1,397 @@
+"""A consumer as users see it: reading, committing, moving about, and the end.
+
+    async with client.consumer_group("billing", "shop", "orders") as consumer:
+        async for message in consumer:
+            ...
+
+Owns the calls. The parts do the work: ``handout`` one by one, ``batches``, ``runner`` with many
+hands, all of them on one ``intake`` and one set of books.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from iggy_sdk.consumer.batches import BatchIterator
+from iggy_sdk.consumer.dead_letters import DeadLetters
+from iggy_sdk.consumer.handling import Handling
+from iggy_sdk.consumer.idle import EndWatch
+from iggy_sdk.consumer.lag import measure_lag
+from iggy_sdk.consumer.messages import MessageIterator
+from iggy_sdk.consumer.runner import Runner, lane_chooser
+from iggy_sdk.consumer.statistics import ConsumerStatistics
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, InvalidRequestError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from typing import Self
+
+    from iggy_protocol import Identifier, PollingStrategy
+    from iggy_sdk.consumer.dead_letters import DeadLetterProducer
+    from iggy_sdk.consumer.handling import Handler
+    from iggy_sdk.consumer.runner import OrderBy
+    from iggy_sdk.consumer.works import Works
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.message import ReceivedMessage
+    from iggy_sdk.options import Retry
+
+__all__ = ["IggyConsumer"]
+
+T = TypeVar("T")
+
+THREAD_WAIT_SECONDS: Final = 0.05
+"""How long a thread waits for a ``threading.Event`` before it asks whether anybody cares."""
+
+
+class IggyConsumer(Generic[T]):
+    """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``.
+
+    **At least once.** With the default mode a message is committed after it was acknowledged:
+    when the next one is asked for, or when its handler has returned. A message may come again
+    when a connection breaks, a server is killed or a partition changes hands: those that were
+    handed out and not yet committed (at most 0.2 seconds or 1000 messages of acknowledged ones,
+    the one in hand, and what ``run`` has in progress), and those of one polled batch that were
+    waiting. What is committed does not come again.
+
+    **Order.** Messages of a partition, and so of a key, come in their order. When some come
+    again, they do so in their order from the first that is not committed.
+    """
+
+    def __init__(self, works: Works[T]) -> None:
+        """Take the parts that the builder has put together."""
+        works.committer = self
+        self._works = works
+        self._handout = works.handout
+        self._buffer = works.intake.buffer
+        self._guard = anyio.ResourceGuard("reading from")
+        self._end = EndWatch() if works.options.until_end else None
+        self._runner: Runner | None = None
+        self._handlings: list[Handling] = []
+
+    def __repr__(self) -> str:
+        return f"<IggyConsumer {self._works.place}>"
+
+    # Who and where
+
+    def name(self) -> Identifier:
+        """Tell the name of the consumer or of its group."""
+        return self._works.place.consumer.id
+
+    def stream(self) -> Identifier:
+        """Tell the stream that is read."""
+        return self._works.place.stream
+
+    def topic(self) -> Identifier:
+        """Tell the topic that is read."""
+        return self._works.place.topic
+
+    def partition_id(self) -> int | None:
+        """Tell the partition of the message that was handed out last."""
+        return self._works.last_partition()
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return what the consumer has done so far."""
+        works, handlings = self._works, self._handlings
+        return ConsumerStatistics(
+            messages=works.intake.messages_count,
+            polls=works.poller.polls_count,
+            empty_polls=works.intake.empty_polls_count,
+            buffered=len(self._buffer),
+            in_progress=self._runner.in_progress if self._runner else 0,
+            commits=works.commits.stores_count,
+            commits_dropped=works.commits.dropped_count,
+            commit_failures=works.commits.failures_count,
+            joins=works.seat.joins_count,
+            handler_failures=sum(handling.failures_count for handling in handlings),
+            handler_retries=sum(handling.retries_count for handling in handlings),
+            dead_letters=sum(handling.dead_letters_count for handling in handlings),
+        )
+
+    # Reading
+
+    def __aiter__(self) -> Self:
+        """Iterate over messages; asking for the next one acknowledges the one before."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage[T]:
+        """Hand out the next message.
+
+        Raises:
+            IggyError: polling or storing failed for good; one may go on asking.
+        """
+        handout = self._handout
+        if handout.credit > 0:
+            handout.credit -= 1
+            message = handout.current = self._buffer.popleft()
+            return message
+        return await self._next(self._end)
+
+    def iter_messages(self, *, until_end: bool = False) -> MessageIterator[T]:
+        """Iterate over messages, to the end of the data if so wished."""
+        return MessageIterator(self._next, EndWatch() if until_end else self._end)
+
+    def batches(
+        self,
+        max_messages: int | None = None,
+        max_wait: Seconds = 0.0,
+        *,
+        until_end: bool = False,
+    ) -> BatchIterator[T]:
+        """Iterate over batches; asking for the next one acknowledges the one before.
+
+        Args:
+            max_messages: how many make a full batch; None takes ``batch_length``.
+            max_wait: how long a batch waits to become full after its first message; 0 takes
+                what one poll brings.
+            until_end: whether to stop once every partition was read to its end.
+
+        Raises:
+            ConfigurationError: a batch must have room for a message.
+        """
+        options = self._works.options
+        count = options.batch_length if max_messages is None else max_messages
+        if count < 1:
+            raise ConfigurationError(f"max_messages is {count}", advice="Use 1 or more.")
+        return BatchIterator(
+            intake=self._works.intake,
+            handout=self._handout,
+            commits=self._works.commits,
+            guard=self._guard,
+            check=self._check,
+            hooks=self._works.hooks,
+            counts_handed_out=options.commit.counts_handed_out,
+            max_messages=count,
+            max_wait=to_seconds(max_wait, name="max_wait"),
+            end=EndWatch() if until_end else self._end,
+        )
+
+    async def run(
+        self,
+        handler: Handler[T],
+        *,
+        concurrency: int = 1,
+        order_by: OrderBy | None = None,
+        retry: Retry | None = None,
+        dead_letter: DeadLetterProducer
+        | AbstractAsyncContextManager[DeadLetterProducer]
+        | None = None,
+        until_end: bool = False,
+    ) -> None:
+        """Give every message to a handler, until ``stop()`` or cancellation.
+
+        Offsets are stored only up to the oldest message that is not done; a handler that is
+        cancelled has not done it.
+
+        Args:
+            handler: called with each message.
+            concurrency: how many messages are handled at a time.
+            order_by: which messages must not overtake each other: those of one ``"partition"``,
+                those with one ``"key"``, or those for which a function returns the same. None
+                keeps no order when several are handled at a time.
+            retry: how a handler that raised is called again; None does not.
+            dead_letter: a producer for messages that could not be handled, or a builder of one.
+                They count as done when they are delivered there.
+            until_end: whether to return once every partition was read to its end.
+
+        Raises:
+            Exception: what the handler raised for a message, without a ``dead_letter``.
+            IggyError: polling, storing or sending failed for good.
+        """
+        if concurrency < 1:
+            raise ConfigurationError(f"concurrency is {concurrency}", advice="Use 1 or more.")
+        self._check()
+        with self._guard:
+            self._handout.settle()
+            self._handout.take_back_credit()
+            if dead_letter is None:
+                await self._run(Handling(handler, retry=retry), concurrency, order_by, until_end)
+                return
+            async with DeadLetters(dead_letter) as letters:
+                handling = Handling(handler, retry=retry, dead_letters=letters)
+                await self._run(handling, concurrency, order_by, until_end)
+
+    async def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
+        """Handle messages one after the other until an event is set; the official name of ``run``.
+
+        Args:
+            callback: called with each message; the message is committed when it returns.
+            shutdown_event: anything with ``wait()``, such as ``asyncio.Event``, ``anyio.Event``
+                or ``threading.Event``.
+        """
+        if shutdown_event is None:
+            await self.run(callback)
+            return
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(self._stop_after, shutdown_event)
+            try:
+                await self.run(callback)
+            finally:
+                watching.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """Have reading end: ``run`` returns when its handlers have, iteration stops."""
+        self._works.stop()
+
+    # Offsets
+
+    async def commit(self, partition_id: int, offset: int) -> None:
+        """Store that everything up to this offset is done, as ``message.commit()`` does.
+
+        Raises:
+            PartitionNotOwned: the group gave the partition to another member.
+            IggyError: the server refuses.
+        """
+        self._check()
+        await self._works.commits.store(partition_id, offset)
+
+    async def store_offset(self, offset: int, partition_id: int | None = None) -> None:
+        """Store an offset; without a partition, for that of the last message.
+
+        Raises:
+            InvalidRequestError: there is no last message, and no partition was named.
+            IggyError: the server refuses.
+        """
+        await self.commit(self._named_or_last(partition_id), offset)
+
+    async def delete_offset(self, partition_id: int | None = None) -> None:
+        """Delete the stored offset; without a partition, that of the last message's.
+
+        Raises:
+            InvalidRequestError: there is no last message, and no partition was named.
+            IggyError: the server refuses, or there is none.
+        """
+        self._check()
+        await self._works.delete_offset(self._named_or_last(partition_id))
+
+    def get_last_consumed_offset(self, partition_id: int) -> int | None:
+        """Tell the offset of the last message of a partition that was handed out."""
+        return self._works.last_handed_out(partition_id)
+
+    def get_last_stored_offset(self, partition_id: int) -> int | None:
+        """Tell the offset of a partition that this consumer stored last."""
+        ledger = self._works.book.find(partition_id)
+        return None if ledger is None else ledger.stored
+
+    # Moving about
+
+    async def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
+        """Go on elsewhere; without a partition, in all of them.
+
+        What is acknowledged is stored first. What is stored changes only with the next commit.
+        """
+        self._check()
+        await self._works.seek(strategy, partition_id)
+
+    def position(self, partition_id: int) -> int | None:
+        """Tell the offset that is handed out next, if it is known."""
+        return self.positions().get(partition_id)
+
+    def positions(self) -> dict[int, int]:
+        """Tell the offset that is handed out next, for all partitions where it is known."""
+        return self._works.positions()
+
+    def pause(self, *partition_ids: int) -> None:
+        """Poll some partitions no more; without any, none at all. Membership is kept."""
+        self._works.pause(partition_ids)
+
+    def resume(self, *partition_ids: int) -> None:
+        """Poll partitions again; without any, all of them."""
+        self._works.resume(partition_ids)
+
+    async def lag(self) -> dict[int, int]:
+        """Ask how many messages each partition is behind; for a group, all of the topic's.
+
+        Raises:
+            IggyError: the server refuses.
+        """
+        self._check()
+        return await measure_lag(
+            self._works.seat, self._works.place, self.positions(), self._works.options.partitions
+        )
+
+    # The end
+
+    async def aclose(self) -> None:
+        """Stop reading, store what is due, leave the group, and close an own connection.
+
+        Shielded from cancellation, but bounded by ``close_timeout``; a second call does nothing.
+        """
+        await self._works.aclose()
+
+    async def shutdown(self) -> None:
+        """Close, under the name that migrants know."""
+        await self._works.aclose()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._works.is_closed
+
+    # Inside
+
+    async def _next(self, end: EndWatch | None) -> ReceivedMessage[T]:
+        self._check()
+        with self._guard:
+            try:
+                message = await self._handout.next(end)
+            except IggyError:
+                if not self._works.is_closed:
+                    raise
+                message = None
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def _run(
+        self, handling: Handling, concurrency: int, order_by: OrderBy | None, until_end: bool
+    ) -> None:
+        works = self._works
+        self._handlings.append(handling)
+        runner = self._runner = Runner(
+            intake=works.intake,
+            poller=works.poller,
+            commits=works.commits,
+            handling=handling,
+            hooks=works.hooks,
+            counts_handed_out=works.options.commit.counts_handed_out,
+            concurrency=concurrency,
+            lane_of=lane_chooser(order_by),
+            batch_length=works.options.batch_length,
+            close_timeout=works.close_timeout,
+            end=EndWatch() if until_end else self._end,
+        )
+        try:
+            await runner.run()
+        finally:
+            self._runner = None
+
+    async def _stop_after(self, event: Any) -> None:
+        if inspect.iscoroutinefunction(event.wait):
+            await event.wait()
+        else:
+            # A thread cannot be cancelled, so it never waits for long.
+            while not await anyio.to_thread.run_sync(event.wait, THREAD_WAIT_SECONDS):
+                pass
+        if self._runner is not None:
+            self._runner.stop()
+
+    def _named_or_last(self, partition_id: int | None) -> int:
+        found = self._works.last_partition() if partition_id is None else partition_id
+        if found is None:
+            raise InvalidRequestError(
+                "no partition was named, and no message was read", advice="Name the partition."
+            )
+        return found
+
+    def _check(self) -> None:
+        """Raise what happened in the background, or that there is no more background."""
+        if self._works.is_closed:
+            raise ClientClosedError(
+                "the consumer was closed", advice="Make another one with client.consumer_group()."
+            )
+        self._works.raise_failure()

@@ -1,0 +1,230 @@
+"""From polls to a buffer of messages, and what happens to it when the ground shifts.
+
+The buffer holds the new messages of one poll; it is filled again when it is empty and somebody
+asks. Between a reply and the buffer there is no place to be cancelled at, so a message is either
+in the buffer or will be polled again.
+
+Owns the buffer, waiting, and giving messages back. Who takes them out is not its matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import anyio
+
+from iggy_protocol import PollingStrategy
+from iggy_sdk.consumer.idle import IdleBackoff, Rounds
+from iggy_sdk.errors import IggyError, PartitionNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_sdk.consumer.cursor import Cursors
+    from iggy_sdk.consumer.idle import EndWatch
+    from iggy_sdk.consumer.ledger import Ledger, LedgerBook
+    from iggy_sdk.consumer.options import ConsumerOptions
+    from iggy_sdk.consumer.patience import Patience
+    from iggy_sdk.consumer.poller import Fetched, Poller
+    from iggy_sdk.message import ReceivedMessage
+
+__all__ = ["Intake"]
+
+T = TypeVar("T")
+
+REFRESH_SECONDS: Final = 1.0
+"""How long new partitions of a topic may stay unread by a consumer that reads all of them."""
+
+
+def _nothing() -> None:
+    """Be told that the buffer is given back, and know nothing about it."""
+
+
+class Intake(Generic[T]):
+    """The buffer of a consumer.
+
+    Args:
+        poller: brings batches.
+        cursors: where each partition goes on.
+        book: what is handed out and done.
+        options: those of the consumer.
+        patience: bears errors of polls.
+    """
+
+    def __init__(
+        self,
+        *,
+        poller: Poller,
+        cursors: Cursors,
+        book: LedgerBook,
+        options: ConsumerOptions,
+        patience: Patience,
+    ) -> None:
+        self.buffer: deque[ReceivedMessage[T]] = deque()
+        self.ledger: Ledger | None = None
+        """The ledger of the messages in the buffer, and of those that were taken out last."""
+        self.before_give_back: Callable[[], None] = _nothing
+        self.messages_count = 0
+        self.empty_polls_count = 0
+        self.is_stopped = False
+        self.is_paused = False
+        self._poller = poller
+        self._cursors = cursors
+        self._book = book
+        self._by_server = options.commit.by_server
+        self._interval = options.poll_interval
+        self._patience = patience
+        self._rounds = Rounds()
+        self._idle = IdleBackoff()
+        self._news = anyio.Event()
+        self._polled_at = -math.inf
+        self._refresh_at = -math.inf
+
+    async def refill(self, *, end: EndWatch | None = None, deadline: float = math.inf) -> bool:
+        """Poll until there are messages in the buffer.
+
+        Args:
+            end: told of every poll; when it is over, there will be nothing more.
+            deadline: when to stop waiting for messages, on the clock of the event loop.
+
+        Returns:
+            Whether there are any; if not, it was stopped, it is over, or it took too long.
+
+        Raises:
+            IggyError: polling failed and will go on failing. It may be called again.
+        """
+        assert not self.buffer
+        while not self.is_stopped and not (end is not None and end.is_over):
+            fetched = None
+            if not self.is_paused:
+                await self._keep_interval()
+                fetched = await self._fetch()
+            if fetched is None:
+                await self._wait(deadline - anyio.current_time())
+            else:
+                if end is not None:
+                    expected = self._poller.round_length
+                    end.note(fetched.partition_id, fetched.at_end, expected=expected)
+                if self._fill(fetched):
+                    return True
+                await self._rest(fetched, deadline)
+            if anyio.current_time() >= deadline:
+                return False
+        return False
+
+    def give_back(self, partition_id: int | None = None) -> None:
+        """Leave what is in the buffer to a later poll; with a partition, only if it is that one."""
+        if not self.buffer or partition_id not in (None, self.buffer[0].partition_id):
+            return
+        self.before_give_back()
+        first = self.buffer[0]
+        self.buffer.clear()
+        self._rewind(first.partition_id, first.offset)
+        ledger = self._book.find(first.partition_id)
+        if ledger is not None:
+            ledger.forget_undelivered()
+
+    def return_to(self, partition_id: int, offset: int) -> None:
+        """Go back to an offset that was taken out and not handed out; it will be polled again."""
+        self.give_back(partition_id)
+        self._rewind(partition_id, offset)
+        ledger = self._book.find(partition_id)
+        if ledger is not None:
+            ledger.forget_undelivered()
+
+    def abandon(self, ledger: Ledger) -> None:
+        """Go back to the oldest message that handlers have not done, if there is one."""
+        offset = ledger.oldest_open
+        if offset is not None and self.owns(ledger):
+            self.give_back(ledger.partition_id)
+            self._rewind(ledger.partition_id, offset)
+            self._book.forget(ledger.partition_id)
+
+    def owns(self, ledger: Ledger) -> bool:
+        """Tell whether a ledger still counts; it does not once its partition was lost or moved."""
+        return self._book.find(ledger.partition_id) is ledger
+
+    def lose(self, partition_id: int) -> None:
+        """Forget a partition that is somebody else's; if it comes back, what is stored counts."""
+        if self.buffer and self.buffer[0].partition_id == partition_id:
+            self.before_give_back()
+            self.buffer.clear()
+        self._cursors.lose(partition_id)
+        self._book.forget(partition_id)
+
+    def _rewind(self, partition_id: int, offset: int) -> None:
+        if self._by_server:
+            # The stored offset is past it already, so it has to be asked for by its number.
+            self._cursors.seek(PollingStrategy.offset(offset), partition_id)
+        else:
+            self._cursors.rewind(partition_id, offset)
+
+    def announce(self) -> None:
+        """Wake whoever waits, because something changed: stop, pause, resume or seek."""
+        self._idle.reset()
+        self._rounds.clear()
+        self._news.set()
+
+    async def _fetch(self) -> Fetched | None:
+        while True:
+            try:
+                fetched = await self._poll_once()
+            except IggyError as error:
+                if self.is_stopped:
+                    return None
+                if isinstance(error, PartitionNotFound) and self._poller.reads_all:
+                    # It was deleted; those that are left are looked up within a second.
+                    error.retriable = True
+                await self._patience.bear(error)
+            else:
+                self._patience.succeed()
+                return fetched
+
+    async def _poll_once(self) -> Fetched | None:
+        if self._poller.reads_all and anyio.current_time() >= self._refresh_at:
+            await self._poller.refresh_partitions()
+            self._refresh_at = anyio.current_time() + REFRESH_SECONDS
+        # What the server has committed must arrive, or cancelling would lose it.
+        with anyio.CancelScope(shield=self._by_server):
+            return await self._poller.poll()
+        raise AssertionError("nobody cancels this scope")
+
+    def _fill(self, fetched: Fetched) -> bool:
+        if fetched.batch is None:
+            self.empty_polls_count += 1
+            return False
+        if fetched.skip_before:
+            first_new = fetched.skip_before
+            self.buffer.extend(dropwhile(lambda old: old.offset < first_new, fetched.batch))
+        else:
+            self.buffer.extend(fetched.batch)
+        self.ledger = self._book.get(fetched.partition_id)
+        self.messages_count += len(self.buffer)
+        self._idle.reset()
+        self._rounds.clear()
+        return bool(self.buffer)
+
+    async def _rest(self, fetched: Fetched, deadline: float) -> None:
+        """Wait a little when no partition had anything."""
+        expected = self._poller.round_length
+        if not self._rounds.note(fetched.partition_id, True, expected=expected):
+            return
+        self._rounds.clear()
+        await self._wait(min(self._idle.take(), deadline - anyio.current_time()))
+
+    async def _keep_interval(self) -> None:
+        if self._interval is not None:
+            assert isinstance(self._interval, float)
+            await self._wait(self._polled_at + self._interval - anyio.current_time())
+            self._polled_at = anyio.current_time()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for news, but not longer than this."""
+        if seconds > 0:
+            with anyio.move_on_after(seconds):
+                await self._news.wait()
+        if self._news.is_set():
+            self._news = anyio.Event()

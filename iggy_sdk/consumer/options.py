@@ -1,0 +1,192 @@
+"""What a consumer goes by: one frozen value, and how each option is read.
+
+``ConsumerOptions`` is the one table of options. The keywords of ``client.consumer()`` and
+``client.consumer_group()`` and the methods of their builder all write into it, so they cannot
+differ. Owns names, defaults and checks. Does no I/O and knows no client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias, TypedDict
+
+from iggy_protocol import PollingStrategy
+from iggy_sdk.consumer.auto_commit import AutoCommit
+from iggy_sdk.durations import Seconds, to_seconds
+from iggy_sdk.encryption import Encryptor
+from iggy_sdk.errors import ConfigurationError
+from iggy_sdk.serde import Serde
+
+__all__ = ["ConsumerOptions", "ConsumerSettings", "Partitions", "apply_options"]
+
+Partitions: TypeAlias = int | Sequence[int] | Literal["all"] | None
+"""Which partitions to read: one, several or all; None leaves it to the server."""
+
+BATCH_LENGTH_MAX: Final = 1_000_000
+"""More messages than this in one reply would not fit any frame."""
+
+
+class _Inherited:
+    """Stands for "as the client says", where None already means "none"."""
+
+    def __repr__(self) -> str:
+        return "INHERITED"
+
+
+INHERITED: Final = _Inherited()
+
+NEXT: Final = PollingStrategy.next()
+AFTER_EACH: Final = AutoCommit.after_each()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """Everything a consumer goes by.
+
+    Attributes:
+        partition_id: what to read; a standalone consumer reads partition 0, a group what the
+            server deals out.
+        start: where the first poll of each partition starts. ``next`` goes on behind the stored
+            offset, or at the oldest message when nothing is stored. Any other start overrides
+            what is stored, once per partition and consumer.
+        commit: when offsets are stored.
+        batch_length: how many messages one poll asks for.
+        poll_interval: the least time between two polls; None polls when something is wanted.
+        polling_retry_interval: the longest wait before a failed poll is made again.
+        init_retries: how often to look again for a stream or topic that is not there yet.
+        init_retry_interval: the wait between two looks.
+        allow_replay: whether messages are handed out again when the server sends them again,
+            because somebody moved the stored offset back.
+        until_end: whether iteration ends once every partition was read to its end.
+        create_consumer_group_if_not_exists: whether a missing group is made.
+        auto_join_consumer_group: whether the group is joined, and joined again when needed.
+        connection: ``own`` for a connection of its own, ``shared`` for that of the client.
+            Membership belongs to a connection, so groups have their own unless told otherwise.
+        close_timeout: how long closing may take; None takes that of the client.
+        serde: how values are read.
+        encryptor: opens sealed messages.
+    """
+
+    partition_id: Partitions = None
+    start: PollingStrategy = NEXT
+    commit: AutoCommit = AFTER_EACH
+    batch_length: int = 1_000
+    poll_interval: Seconds | None = None
+    polling_retry_interval: Seconds = 1.0
+    init_retries: int = 0
+    init_retry_interval: Seconds = 1.0
+    allow_replay: bool = False
+    until_end: bool = False
+    create_consumer_group_if_not_exists: bool = True
+    auto_join_consumer_group: bool = True
+    connection: Literal["own", "shared"] = "shared"
+    close_timeout: Seconds | None = None
+    serde: Serde[Any] | None = None
+    encryptor: Encryptor | _Inherited | None = INHERITED
+
+    def __post_init__(self) -> None:
+        for name in _TIMES:
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, to_seconds(value, name=name))
+        object.__setattr__(self, "partition_id", _read_partitions(self.partition_id))
+        if not 1 <= self.batch_length <= BATCH_LENGTH_MAX:
+            raise _invalid("batch_length", self.batch_length, f"Use 1 to {BATCH_LENGTH_MAX:,}.")
+        if self.init_retries < 0:
+            raise _invalid("init_retries", self.init_retries, "Use 0 or more.")
+        if self.connection not in ("own", "shared"):
+            raise _invalid("connection", self.connection, "Use 'own' or 'shared'.")
+
+    @property
+    def partitions(self) -> tuple[int, ...] | None:
+        """The partitions that are named, or None when all are read or the server deals."""
+        return self.partition_id if isinstance(self.partition_id, tuple) else None
+
+    def encryptor_of(self, inherited: Encryptor | None) -> Encryptor | None:
+        """Tell who opens messages, given the client's own encryptor."""
+        return inherited if isinstance(self.encryptor, _Inherited) else self.encryptor
+
+    def check_against(self, inherited: Encryptor | None) -> None:
+        """Refuse what cannot work together.
+
+        Raises:
+            ConfigurationError: the server would commit what may turn out to be unreadable.
+        """
+        if self.commit.by_server and self.encryptor_of(inherited) is not None:
+            raise ConfigurationError(
+                "AutoCommit.when_polling() with an encryptor would commit unread messages",
+                advice="Use AutoCommit.after_each(), or set encryptor=None if nothing is sealed.",
+            )
+
+
+_TIMES: Final = ("poll_interval", "polling_retry_interval", "init_retry_interval", "close_timeout")
+
+# The names of the official client. Its None means "the default".
+_OFFICIAL: Final[Mapping[str, str]] = {"polling_strategy": "start", "auto_commit": "commit"}
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The keywords of ``client.consumer()`` and ``client.consumer_group()``."""
+
+    partition_id: Partitions
+    start: PollingStrategy
+    commit: AutoCommit
+    polling_strategy: PollingStrategy | None
+    auto_commit: AutoCommit | None
+    batch_length: int | None
+    poll_interval: Seconds | None
+    polling_retry_interval: Seconds | None
+    init_retries: int | None
+    init_retry_interval: Seconds | None
+    allow_replay: bool
+    until_end: bool
+    create_consumer_group_if_not_exists: bool
+    auto_join_consumer_group: bool
+    connection: Literal["own", "shared"]
+    close_timeout: Seconds | None
+    serde: Serde[Any] | None
+    encryptor: Encryptor | None
+
+
+_NAMES: Final = tuple(field.name for field in fields(ConsumerOptions))
+# Where None says something of its own; everywhere else it means the default.
+_NONE_COUNTS: Final = frozenset({"encryptor", "serde", "poll_interval", "close_timeout"})
+
+
+def apply_options(options: ConsumerOptions, changes: Mapping[str, Any]) -> ConsumerOptions:
+    """Change options by their names, official spellings included.
+
+    Raises:
+        ConfigurationError: a name or a value is not valid.
+    """
+    told: dict[str, Any] = {}
+    for name, value in changes.items():
+        own = _OFFICIAL.get(name, name)
+        if own not in _NAMES:
+            raise _unknown(name)
+        if value is not None or own in _NONE_COUNTS:
+            told[own] = value
+    return replace(options, **told)
+
+
+def _read_partitions(value: Partitions) -> int | tuple[int, ...] | Literal["all"] | None:
+    if value is None or value == "all":
+        return value
+    numbers = (value,) if isinstance(value, int) else tuple(value)
+    if not numbers or any(not isinstance(number, int) or number < 0 for number in numbers):
+        raise _invalid("partition_id", value, "Give a number, several numbers, or 'all'.")
+    if len(set(numbers)) < len(numbers):
+        raise _invalid("partition_id", value, "Name each partition once.")
+    return numbers
+
+
+def _unknown(name: str) -> ConfigurationError:
+    near = get_close_matches(name, [*_NAMES, *_OFFICIAL], n=1)
+    hint = f"Did you mean {near[0]}?" if near else f"Options are: {', '.join(_NAMES)}."
+    return ConfigurationError(f"there is no option {name!r} of a consumer", advice=hint)
+
+
+def _invalid(name: str, value: object, advice: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} is {value!r}", advice=advice)

@@ -1,0 +1,69 @@
+"""How long a consumer puts up with errors that may pass.
+
+A server that is away is waited for as long as the client's own ``reconnect`` would; a server that
+is there and cannot serve is asked a few times. Everything else is raised at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from iggy_sdk.backoff import Backoff
+from iggy_sdk.errors import ConnectionFailedError, RequestTimeoutError
+
+if TYPE_CHECKING:
+    from iggy_sdk.errors import IggyError
+    from iggy_sdk.options import ClientOptions
+
+__all__ = ["Patience"]
+
+logger = logging.getLogger("iggy_sdk.consumer")
+
+REFUSALS_MAX: Final = 10
+"""How often in a row a server that answers may fail before the user is told."""
+
+RETRY_SECONDS_MIN: Final = 0.05
+"""The first wait after an error; a hiccup is over by then."""
+
+
+class Patience:
+    """Waits between attempts, or raises what will not pass.
+
+    Args:
+        options: those of the client.
+        longest: the longest wait between two attempts, in seconds.
+        what: the operation, for the log.
+    """
+
+    def __init__(self, options: ClientOptions, *, longest: float, what: str) -> None:
+        reconnect = options.reconnect
+        self._waits_for_server = reconnect.enabled and reconnect.retries is None
+        self._backoff = Backoff(initial=min(RETRY_SECONDS_MIN, longest), maximum=longest)
+        self._what = what
+        self._failures = 0
+
+    def succeed(self) -> None:
+        """Start over, because it worked."""
+        self._failures = 0
+
+    async def bear(self, error: IggyError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            IggyError: this error, when there should be none.
+        """
+        self._failures += 1
+        if not self._is_bearable(error):
+            raise error
+        delay = self._backoff.delay(self._failures - 1, random.random)
+        logger.warning("%s failed, again in %.2f s: %s", self._what, delay, error)
+        await anyio.sleep(delay)
+
+    def _is_bearable(self, error: IggyError) -> bool:
+        if isinstance(error, ConnectionFailedError | RequestTimeoutError):
+            return self._waits_for_server
+        return error.retriable and self._failures < REFUSALS_MAX

@@ -1,0 +1,199 @@
+"""From no connection to one that is logged in at the right server.
+
+Owns the order in which endpoints are tried, the waits between rounds, the login and the way to the
+leader. It must not know requests of users, nor who keeps the session.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+
+from iggy_sdk.address import Endpoint
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import ConnectionFailedError, DisconnectedError, IggyError, ProtocolError
+from iggy_sdk.leader import find_leader
+from iggy_sdk.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iggy_protocol import Command
+    from iggy_sdk.options import ClientOptions
+    from iggy_sdk.transport import Dial
+
+__all__ = ["Dialler", "Established"]
+
+REDIRECTS_MAX: Final = 3
+"""Servers that disagree on who leads must not send a client around for ever."""
+
+SHORT_LIFE_SECONDS: Final = 1.0
+"""A connection that the server ends sooner counts as a failed attempt, or one that hangs up on
+everybody would be dialled without a pause."""
+
+
+class Established(NamedTuple):
+    """A session that is ready for requests."""
+
+    session: Session
+    endpoint: Endpoint
+
+
+class Dialler:
+    """Finds a server that answers, logs in and follows the leader.
+
+    Attributes:
+        dials_count: attempts to connect.
+        failures_count: those without success.
+        redirects_count: how often a leader was followed.
+    """
+
+    def __init__(self, options: ClientOptions, *, dial: Dial) -> None:
+        """Take the endpoints and the waits from the options of a client."""
+        self._options = options
+        self._dial = dial
+        self._backoff = options.reconnect.backoff
+        self._last: Endpoint | None = None
+        self._failed_rounds = 0
+        self._established_at = -math.inf
+        self._not_before = -math.inf
+        self.dials_count = 0
+        self.failures_count = 0
+        self.redirects_count = 0
+
+    def note_end(self, *, by_peer: bool) -> None:
+        """Take note that the last session has ended."""
+        if anyio.current_time() - self._established_at >= SHORT_LIFE_SECONDS:
+            self._failed_rounds = 0
+        elif by_peer:
+            self._defer()
+        cool_down = to_seconds(self._options.reconnect.reestablish_after)
+        self._not_before = max(self._not_before, self._established_at + cool_down)
+
+    def prefer(self, endpoint: Endpoint) -> None:
+        """Try this endpoint first the next time."""
+        self._last = endpoint
+
+    def hurry(self) -> None:
+        """Dial at once, because somebody asks for it by name."""
+        self._not_before = -math.inf
+
+    async def establish(
+        self, login: Command[Any] | None, *, retries: int | None, seconds_max: float
+    ) -> Established:
+        """Try all endpoints, again and again, until one of them serves.
+
+        Args:
+            login: the command to log in with, if any.
+            retries: how many rounds follow the first; None means without end.
+            seconds_max: no round begins later than that.
+
+        Raises:
+            ConnectionFailedError: none serves.
+            IggyError: a server refuses the login, or all refuse for good.
+        """
+        begun_at = anyio.current_time()
+        rounds = 0
+        while True:
+            await anyio.sleep_until(max(self._not_before, anyio.current_time()))
+            found = await self._try_all(login)
+            if isinstance(found, Established):
+                self._last = found.endpoint
+                self._established_at = anyio.current_time()
+                return found
+            self._defer()
+            rounds += 1
+            is_late = self._not_before - begun_at > seconds_max
+            if is_late or (retries is not None and rounds > retries) or _is_final(found):
+                raise self._defeat(found)
+
+    def _defer(self) -> None:
+        """Let the next round wait longer than the last one."""
+        delay = self._backoff.delay(self._failed_rounds, random.random)
+        self._failed_rounds += 1
+        self._not_before = anyio.current_time() + delay
+
+    async def _try_all(self, login: Command[Any] | None) -> Established | list[IggyError]:
+        errors: list[IggyError] = []
+        for endpoint in self._candidates():
+            try:
+                return await self._try(endpoint, login)
+            except (ConnectionFailedError, ProtocolError) as error:
+                errors.append(error)
+            except IggyError as error:
+                if not error.retriable:
+                    raise
+                errors.append(error)
+        return errors
+
+    def _candidates(self) -> list[Endpoint]:
+        """List where to try: first where it worked last, which may be a leader nobody named."""
+        configured = self._options.endpoints
+        if self._last is None:
+            return list(configured)
+        return [self._last, *(endpoint for endpoint in configured if endpoint != self._last)]
+
+    async def _try(self, endpoint: Endpoint, login: Command[Any] | None) -> Established:
+        established = await self._enter(endpoint, login)
+        if login is None:
+            return established
+        return await self._follow_leader(established, login)
+
+    async def _enter(self, endpoint: Endpoint, login: Command[Any] | None) -> Established:
+        """Dial one endpoint and log in there, all of it within ``connect_timeout``."""
+        self.dials_count += 1
+        deadline = anyio.current_time() + self._options.connect_timeout
+        try:
+            session = await Session.open(endpoint, self._options, dial=self._dial)
+            with _aborting(session):
+                if login is not None:
+                    await session.request(login, timeout=deadline - anyio.current_time())
+        except BaseException:
+            self.failures_count += 1
+            raise
+        return Established(session, endpoint)
+
+    async def _follow_leader(self, established: Established, login: Command[Any]) -> Established:
+        """Go to the leader of the cluster, or stay where that cannot be found or reached."""
+        for _ in range(REDIRECTS_MAX):
+            session, endpoint = established
+            with _aborting(session):
+                leader = await find_leader(session, endpoint, self._options)
+                if leader is None:
+                    break
+                try:
+                    established = await self._enter(leader, login)
+                except IggyError:
+                    break
+            self.redirects_count += 1
+            session.abort(DisconnectedError("the connection was left for that to the leader"))
+        return established
+
+    def _defeat(self, errors: Sequence[IggyError]) -> IggyError:
+        """Make the error of a search without success."""
+        last = errors[-1]
+        if len(errors) == 1:
+            return last
+        reasons = "; ".join(error.message for error in errors)
+        defeat = ConnectionFailedError(f"none of {len(errors)} endpoints serves: {reasons}")
+        defeat.__cause__ = last
+        return defeat
+
+
+def _is_final(errors: Sequence[IggyError]) -> bool:
+    """Say whether no server can be expected to think otherwise the next time."""
+    return not any(error.retriable for error in errors)
+
+
+@contextmanager
+def _aborting(session: Session) -> Iterator[None]:
+    """Let no session live on that nobody is going to use."""
+    try:
+        yield
+    except BaseException:
+        session.abort(DisconnectedError("the connection was given up before it was used"))
+        raise

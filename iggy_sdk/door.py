@@ -1,0 +1,63 @@
+"""What producers and consumers see of a client: a door to send requests through.
+
+Owns the protocol alone, so that nothing below the client has to import it. It must not know how a
+request reaches a server.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from iggy_protocol import Command
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.options import ClientOptions
+
+__all__ = ["ClientDoor"]
+
+R = TypeVar("R")
+
+
+class ClientDoor(Protocol):
+    """A client as those see it that only use it."""
+
+    @property
+    def options(self) -> ClientOptions:
+        """The options of this client, which its producers and consumers inherit."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present connection; 0 before the first, and it only grows.
+
+        Whatever a server ties to a connection, such as membership in a group, is gone when this
+        number has changed.
+        """
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection that has not failed."""
+
+    async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+        """Send a command and return the answer."""
+
+    async def connect(self) -> None:
+        """Open the connection, unless it is open."""
+
+    def sibling(self) -> ClientDoor:
+        """Make a client with the same options and login, and a connection of its own."""
+
+    async def aclose(self) -> None:
+        """Close the connection for good."""
+
+    async def __aenter__(self) -> ClientDoor:
+        """Open the connection and keep it alive in the background."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection for good."""

@@ -1,0 +1,477 @@
+"""Every error of the SDK; each has ``code``, ``name``, ``message``, ``advice``, ``retriable``.
+
+    IggyError(RuntimeError)                   catch this to catch them all
+    ├─ ConnectionFailedError(ConnectionError) the server cannot be reached
+    │  └─ DisconnectedError                   it could be, and went away (.sent)
+    ├─ ClientClosedError                      the client was closed by its owner
+    ├─ ProtocolError                          the peer does not speak Iggy 0.8
+    ├─ RequestTimeoutError(TimeoutError)      no answer in time
+    ├─ AuthenticationError                    no login, a wrong or an expired one
+    ├─ PermissionDeniedError(PermissionError) known, but not allowed
+    ├─ NotFoundError(LookupError)
+    │  └─ StreamNotFound, TopicNotFound, PartitionNotFound, ConsumerGroupNotFound
+    ├─ AlreadyExistsError
+    │  └─ StreamExists, TopicExists, ConsumerGroupExists
+    ├─ LimitReachedError                      no room for one more
+    ├─ InvalidRequestError(ValueError)        it will fail again
+    │  └─ InvalidOffset, MessageTooLarge
+    ├─ ConfigurationError(ValueError)         a connection string or an option
+    ├─ ConsumerGroupError
+    │  └─ NotAMember, PartitionNotOwned
+    ├─ ProducerError
+    │  └─ SendFailedError (.cause .messages), BufferFullError, ProducerClosedError
+    ├─ ServerError                            files, damage and other trouble of the server
+    ├─ SerdeError                             a payload cannot be read or written as a value
+    └─ EncryptionError
+       └─ DecryptionError                     carried by the message, raised on access
+
+Codes and names are upstream's. A code that nobody knows is an ``IggyError`` that keeps its number.
+This module owns the tree and the table from status to class; it knows no connections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+
+import iggy_protocol
+from iggy_protocol import STATUSES, Command, StatusCode, StatusGroup, status
+from iggy_sdk.advice import advice_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "AlreadyExistsError",
+    "AuthenticationError",
+    "BufferFullError",
+    "ClientClosedError",
+    "ConfigurationError",
+    "ConnectionFailedError",
+    "ConsumerGroupError",
+    "ConsumerGroupExists",
+    "ConsumerGroupNotFound",
+    "DecryptionError",
+    "DisconnectedError",
+    "EncryptionError",
+    "IggyError",
+    "InvalidOffset",
+    "InvalidRequestError",
+    "LimitReachedError",
+    "MessageTooLarge",
+    "NotAMember",
+    "NotFoundError",
+    "PartitionNotFound",
+    "PartitionNotOwned",
+    "PermissionDeniedError",
+    "ProducerClosedError",
+    "ProducerError",
+    "ProtocolError",
+    "RequestTimeoutError",
+    "SendFailedError",
+    "SerdeError",
+    "ServerError",
+    "StreamExists",
+    "StreamNotFound",
+    "TopicExists",
+    "TopicNotFound",
+    "class_for_status",
+    "describe_command",
+    "error_for_status",
+    "error_from_protocol",
+]
+
+_E = TypeVar("_E", bound="IggyError")
+
+
+class IggyError(RuntimeError):
+    """Anything that went wrong, with its number and what to do next.
+
+    Attributes:
+        code: the status; errors of the client itself use upstream's number for them.
+        name: upstream's name of the status, as in ``StreamIdNotFound``.
+        message: what happened, without the advice.
+        advice: what to do next, in one sentence.
+        retriable: whether the same call may succeed when it is simply made again.
+    """
+
+    default_code: ClassVar[StatusCode] = StatusCode.ERROR
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        advice: str | None = None,
+        retriable: bool | None = None,
+    ) -> None:
+        """Take what happened; everything else follows from the code.
+
+        Args:
+            message: what happened; empty takes the meaning of the code.
+            code: the status, unless it is the one of this class.
+            advice: a better sentence than that of the table.
+            retriable: whether to try again, unless the table is right.
+        """
+        row = status(self.default_code if code is None else code)
+        self.code = row.code
+        self.name = row.name
+        self.message = message or row.meaning
+        self.advice = advice_for(row) if advice is None else advice
+        self.retriable = row.retriable if retriable is None else retriable
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.name}, code {self.code}). {self.advice}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructors differ, and those of OSError read their arguments, so neither is called.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
+    """Make an error again from what it was made of."""
+    # Python refuses the __new__ of the first base where a later one has the larger layout.
+    layout = OSError if issubclass(kind, OSError) else RuntimeError
+    error: _E = layout.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class ConnectionFailedError(IggyError, ConnectionError):
+    """The server cannot be reached."""
+
+    default_code = StatusCode.CANNOT_ESTABLISH_CONNECTION
+
+
+class DisconnectedError(ConnectionFailedError):
+    """The connection ended before the answer came.
+
+    Attributes:
+        sent: whether the whole request left; if not, it may be repeated without harm.
+    """
+
+    default_code = StatusCode.DISCONNECTED
+
+    def __init__(self, message: str = "", *, sent: bool = True, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.sent = sent
+
+
+class ClientClosedError(IggyError):
+    """The client was closed by its owner."""
+
+    default_code = StatusCode.CLIENT_SHUTDOWN
+
+
+class ProtocolError(IggyError):
+    """The peer's bytes are no answer of an Iggy server of version 0.8."""
+
+    default_code = StatusCode.INVALID_BYTES_RESPONSE
+
+
+class RequestTimeoutError(IggyError, TimeoutError):
+    """No answer came in time; whether the server carried the request out is not known."""
+
+    default_code = StatusCode.TASK_TIMEOUT
+
+
+class AuthenticationError(IggyError):
+    """There is no login, or a wrong or expired one."""
+
+    default_code = StatusCode.UNAUTHENTICATED
+
+
+class PermissionDeniedError(IggyError, PermissionError):
+    """The user is known but may not do this."""
+
+    default_code = StatusCode.UNAUTHORIZED
+
+
+class NotFoundError(IggyError, LookupError):
+    """The named thing is absent."""
+
+    default_code = StatusCode.RESOURCE_NOT_FOUND
+
+
+class StreamNotFound(NotFoundError):
+    """There is no such stream."""
+
+    default_code = StatusCode.STREAM_ID_NOT_FOUND
+
+
+class TopicNotFound(NotFoundError):
+    """There is no such topic, or it has no partition to choose from."""
+
+    default_code = StatusCode.TOPIC_ID_NOT_FOUND
+
+
+class PartitionNotFound(NotFoundError):
+    """The topic has no such partition."""
+
+    default_code = StatusCode.PARTITION_NOT_FOUND
+
+
+class ConsumerGroupNotFound(NotFoundError):
+    """The topic has no such consumer group."""
+
+    default_code = StatusCode.CONSUMER_GROUP_ID_NOT_FOUND
+
+
+class AlreadyExistsError(IggyError):
+    """The name is taken."""
+
+    default_code = StatusCode.USER_ALREADY_EXISTS
+
+
+class StreamExists(AlreadyExistsError):
+    """A stream has this name."""
+
+    default_code = StatusCode.STREAM_NAME_ALREADY_EXISTS
+
+
+class TopicExists(AlreadyExistsError):
+    """A topic of the stream has this name."""
+
+    default_code = StatusCode.TOPIC_NAME_ALREADY_EXISTS
+
+
+class ConsumerGroupExists(AlreadyExistsError):
+    """A consumer group of the topic has this name."""
+
+    default_code = StatusCode.CONSUMER_GROUP_NAME_ALREADY_EXISTS
+
+
+class LimitReachedError(IggyError):
+    """There is no room for one more."""
+
+    default_code = StatusCode.TOPIC_FULL
+
+
+class InvalidRequestError(IggyError, ValueError):
+    """The request breaks a rule and will break it again."""
+
+    default_code = StatusCode.INVALID_FORMAT
+
+
+class InvalidOffset(InvalidRequestError):
+    """The partition has no such offset."""
+
+    default_code = StatusCode.INVALID_OFFSET
+
+
+class MessageTooLarge(InvalidRequestError):
+    """A payload or its headers are above the limit."""
+
+    default_code = StatusCode.TOO_BIG_MESSAGE_PAYLOAD
+
+
+class ConfigurationError(IggyError, ValueError):
+    """A connection string or an option is unusable."""
+
+    default_code = StatusCode.INVALID_CONFIGURATION
+
+
+class ConsumerGroupError(IggyError):
+    """Membership or assignment does not allow it."""
+
+    default_code = StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND
+
+
+class NotAMember(ConsumerGroupError):
+    """This connection has not joined the group."""
+
+
+class PartitionNotOwned(ConsumerGroupError):
+    """The group gave this partition to another member, or to none."""
+
+    default_code = StatusCode.NOT_RESOLVED_CONSUMER
+
+
+class ProducerError(IggyError):
+    """Sending in the background failed."""
+
+    default_code = StatusCode.BACKGROUND_SEND_ERROR
+
+
+class SendFailedError(ProducerError):
+    """Messages were given up.
+
+    Attributes:
+        cause: why.
+        messages: what was not sent, in order, as it was given to the producer.
+    """
+
+    default_code = StatusCode.PRODUCER_SEND_FAILED
+
+    def __init__(self, cause: BaseException, messages: Sequence[Any] = ()) -> None:
+        count = len(messages)
+        what = "1 message was" if count == 1 else f"{count} messages were"
+        reason = cause.message if isinstance(cause, IggyError) else str(cause) or repr(cause)
+        super().__init__(
+            f"{what} not sent: {reason}",
+            advice=cause.advice if isinstance(cause, IggyError) else None,
+            retriable=isinstance(cause, IggyError) and cause.retriable,
+        )
+        self.cause = cause
+        self.messages = tuple(messages)
+
+
+class BufferFullError(ProducerError):
+    """The buffer of a background producer has no room."""
+
+    default_code = StatusCode.BACKGROUND_SEND_BUFFER_OVERFLOW
+
+
+class ProducerClosedError(ProducerError):
+    """The producer was closed by its owner."""
+
+    default_code = StatusCode.PRODUCER_CLOSED
+
+
+class ServerError(IggyError):
+    """The server failed: a file, damaged data, or something of its own."""
+
+
+class SerdeError(IggyError):
+    """A payload cannot be read as a value, or a value not be written as a payload."""
+
+    default_code = StatusCode.CANNOT_DESERIALIZE_RESOURCE
+
+    def __init__(self, message: str = "", **details: Any) -> None:
+        details.setdefault(
+            "advice",
+            "Check that producer and consumer agree on the serde; message.payload has the bytes.",
+        )
+        super().__init__(message, **details)
+
+
+class EncryptionError(IggyError):
+    """A payload cannot be sealed."""
+
+    default_code = StatusCode.CANNOT_ENCRYPT_DATA
+
+
+class DecryptionError(EncryptionError):
+    """A payload was sealed with another key, changed since, or never sealed."""
+
+    default_code = StatusCode.CANNOT_DECRYPT_DATA
+
+
+_GROUP_CLASSES: Final[Mapping[StatusGroup, type[IggyError]]] = {
+    StatusGroup.CONNECTION: ConnectionFailedError,
+    StatusGroup.CLIENT_CLOSED: ClientClosedError,
+    StatusGroup.TIMEOUT: RequestTimeoutError,
+    StatusGroup.PROTOCOL: ProtocolError,
+    StatusGroup.AUTHENTICATION: AuthenticationError,
+    StatusGroup.PERMISSION: PermissionDeniedError,
+    StatusGroup.NOT_FOUND: NotFoundError,
+    StatusGroup.ALREADY_EXISTS: AlreadyExistsError,
+    StatusGroup.LIMIT: LimitReachedError,
+    StatusGroup.INVALID_REQUEST: InvalidRequestError,
+    StatusGroup.CONSUMER_GROUP: ConsumerGroupError,
+    StatusGroup.PRODUCER: ProducerError,
+    StatusGroup.ENCRYPTION: EncryptionError,
+    StatusGroup.CONFIGURATION: ConfigurationError,
+    StatusGroup.CORRUPTION: ServerError,
+    StatusGroup.STORAGE: ServerError,
+    StatusGroup.SERVER: ServerError,
+}
+
+# The codes that say more than their group does.
+_CODE_CLASSES: Final[tuple[tuple[int, type[IggyError]], ...]] = (
+    (1, IggyError),
+    (8, DisconnectedError),
+    (30, DisconnectedError),
+    (61, DisconnectedError),
+    (70, ConfigurationError),
+    (72, DecryptionError),
+    (206, DisconnectedError),
+    (1009, StreamNotFound),
+    (1010, StreamNotFound),
+    (1012, StreamExists),
+    (2010, TopicNotFound),
+    (2011, TopicNotFound),
+    (2013, TopicExists),
+    (3007, PartitionNotFound),
+    (3008, PartitionNotFound),
+    (3022, PartitionNotOwned),
+    (4017, MessageTooLarge),
+    (4022, MessageTooLarge),
+    (4052, BufferFullError),
+    (4053, BufferFullError),
+    (4055, BufferFullError),
+    (4057, ProducerClosedError),
+    (4100, InvalidOffset),
+    (5000, ConsumerGroupNotFound),
+    (5003, ConsumerGroupNotFound),
+    (5004, ConsumerGroupExists),
+    (5006, NotAMember),
+)
+
+
+def index_classes(rows: Iterable[tuple[int, type[_E]]]) -> dict[int, type[_E]]:
+    """Make the table from code to class; a code that comes twice is our own mistake."""
+    table: dict[int, type[_E]] = {}
+    for code, kind in rows:
+        assert code in STATUSES, f"{code} is no status"
+        assert code not in table, f"{code} is {table[code].__name__} already"
+        table[code] = kind
+    return table
+
+
+_CLASSES: Final = index_classes(_CODE_CLASSES)
+
+
+def class_for_status(code: int) -> type[IggyError]:
+    """Tell the class of a status; ``IggyError`` itself for one that nobody defined."""
+    if code in _CLASSES:
+        return _CLASSES[code]
+    row = STATUSES.get(code)
+    return IggyError if row is None else _GROUP_CLASSES[row.group]
+
+
+# What says where a command wanted to act. Messages, passwords and tokens are not among them.
+_PLACES: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
+
+
+def describe_command(command: Command[Any]) -> str:
+    """Name a command and its place, as in ``CreateTopic(stream='shop', name='orders')``."""
+    present = {field.name for field in fields(command)}  # type: ignore[arg-type]
+    places = [
+        f"{name}={getattr(command, name)!r}"
+        for name in _PLACES
+        if name in present and getattr(command, name) is not None
+    ]
+    return f"{type(command).__name__}({', '.join(places)})"
+
+
+def error_for_status(code: int, *, command: Command[Any] | None = None) -> IggyError:
+    """Make the error for a status that a server answered.
+
+    Args:
+        code: the status; never 0.
+        command: what was asked, for the text.
+    """
+    meaning = status(code).meaning
+    text = meaning if command is None else f"{describe_command(command)}: {meaning}"
+    return class_for_status(code)(text, code=code)
+
+
+def error_from_protocol(
+    error: iggy_protocol.ProtocolError, *, command: Command[Any] | None = None
+) -> IggyError:
+    """Turn an error of the wire into one of the SDK; chain it with ``raise … from error``.
+
+    What the caller asked for is an ``InvalidRequestError``, what the peer sent a
+    ``ProtocolError``, and a broken rule is what its status says.
+    """
+    text = str(error) if command is None else f"{describe_command(command)}: {error}"
+    if isinstance(error, iggy_protocol.DecryptionFailed):
+        return DecryptionError(text)
+    if isinstance(error, iggy_protocol.RuleViolation):
+        return class_for_status(error.status)(text, code=error.status)
+    if isinstance(error, iggy_protocol.RemoteProtocolError):
+        return ProtocolError(text)
+    return InvalidRequestError(text)

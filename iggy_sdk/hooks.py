@@ -1,0 +1,151 @@
+"""Hooks: what users hang into a client to watch it, and the row that calls them.
+
+A hook never breaks the call it watches: whatever it raises is logged and counted. Callbacks are
+plain functions, run in the task of the caller, and must not block.
+
+The row owns isolation. What a hook does with what it sees is not its matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from iggy_protocol import Command, HeaderScalar, Identifier, PolledMessages, PollMessages
+from iggy_protocol import SendMessages as SendMessagesCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from iggy_sdk.errors import IggyError
+
+__all__ = ["Hook", "Hooks"]
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.hooks")
+
+
+class Hook:
+    """Override what you want to see; everything else does nothing."""
+
+    def on_connect(self, endpoint: str) -> None:
+        """See a connection that is open and logged in."""
+
+    def on_disconnect(self, endpoint: str, error: IggyError | None) -> None:
+        """See a connection end; without an error its owner closed it."""
+
+    def before_request(self, command: Command[Any]) -> None:
+        """See a command that is about to be sent."""
+
+    def after_request(
+        self,
+        command: Command[Any],
+        *,
+        reply: object,
+        error: BaseException | None,
+        seconds: float,
+    ) -> None:
+        """See the reply to a command, or the error that came instead."""
+
+    def before_send(self, command: SendMessagesCommand) -> None:
+        """See a batch that is about to be sent, after ``before_request``."""
+
+    def after_send(
+        self, command: SendMessagesCommand, *, error: BaseException | None, seconds: float
+    ) -> None:
+        """See a batch that was sent or refused, after ``after_request``."""
+
+    def on_poll(
+        self,
+        command: PollMessages,
+        *,
+        polled: PolledMessages | None,
+        error: BaseException | None,
+        seconds: float,
+    ) -> None:
+        """See what a poll brought, after ``after_request``."""
+
+    def outgoing_headers(
+        self, *, stream: Identifier, topic: Identifier
+    ) -> Mapping[str, HeaderScalar] | None:
+        """Return headers to add to a message that is being handed over for sending here."""
+        return None
+
+    def on_message(self, message: Any) -> None:
+        """See a received message on its way to the user."""
+
+
+class Hooks:
+    """A row of hooks; false when there are none, so that callers can skip the work."""
+
+    __slots__ = ("_adding", "_hooks", "failures_count")
+
+    def __init__(self, hooks: Iterable[Hook] = ()) -> None:
+        """Take the hooks, in the order in which they are called."""
+        self._hooks = tuple(hooks)
+        self._adding = tuple(
+            hook for hook in self._hooks if type(hook).outgoing_headers is not Hook.outgoing_headers
+        )
+        self.failures_count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    @property
+    def adds_headers(self) -> bool:
+        """Tell whether any hook wants to add headers to messages."""
+        return bool(self._adding)
+
+    def on_connect(self, endpoint: str) -> None:
+        """Tell all hooks of a connection."""
+        self._call("on_connect", endpoint)
+
+    def on_disconnect(self, endpoint: str, error: IggyError | None = None) -> None:
+        """Tell all hooks of the end of a connection."""
+        self._call("on_disconnect", endpoint, error)
+
+    def before_request(self, command: Command[Any]) -> None:
+        """Tell all hooks of a command, and of a batch if it is one."""
+        self._call("before_request", command)
+        if isinstance(command, SendMessagesCommand):
+            self._call("before_send", command)
+
+    def after_request(
+        self,
+        command: Command[Any],
+        *,
+        seconds: float,
+        reply: object = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Tell all hooks how a command ended, and a batch or a poll if it was one."""
+        self._call("after_request", command, reply=reply, error=error, seconds=seconds)
+        if isinstance(command, SendMessagesCommand):
+            self._call("after_send", command, error=error, seconds=seconds)
+        elif isinstance(command, PollMessages):
+            polled = reply if isinstance(reply, PolledMessages) else None
+            self._call("on_poll", command, polled=polled, error=error, seconds=seconds)
+
+    def outgoing_headers(self, *, stream: Identifier, topic: Identifier) -> dict[str, HeaderScalar]:
+        """Collect the headers that hooks add to a message; of equal keys the last one counts."""
+        headers: dict[str, HeaderScalar] = {}
+        for hook in self._adding:
+            try:
+                headers.update(hook.outgoing_headers(stream=stream, topic=topic) or {})
+            except Exception:
+                self._count(hook, "outgoing_headers")
+        return headers
+
+    def on_message(self, message: Any) -> None:
+        """Tell all hooks of a message that is handed out."""
+        self._call("on_message", message)
+
+    def _call(self, name: str, *args: Any, **details: Any) -> None:
+        for hook in self._hooks:
+            try:
+                getattr(hook, name)(*args, **details)
+            except Exception:
+                self._count(hook, name)
+
+    def _count(self, hook: Hook, name: str) -> None:
+        self.failures_count += 1
+        _LOGGER.exception("%s.%s failed; the call it watched goes on", type(hook).__name__, name)

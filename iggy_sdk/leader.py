@@ -1,0 +1,73 @@
+"""Who leads the cluster, and whether this connection should go there.
+
+Owns the choice, which is pure, and the question. Whatever goes wrong means to stay. It must not
+know how to dial.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iggy_protocol import GetClusterMetadata, NodeRole, NodeStatus
+from iggy_sdk.address import Endpoint
+from iggy_sdk.errors import IggyError
+
+if TYPE_CHECKING:
+    from iggy_protocol import ClusterMetadata, ClusterNode
+    from iggy_sdk.address import TransportName
+    from iggy_sdk.options import ClientOptions
+    from iggy_sdk.session import Session
+
+__all__ = ["choose_leader", "find_leader"]
+
+# Names of this very machine that mean the same address.
+_SAME_HOST: Final = {"localhost": "127.0.0.1", "::": "::1"}
+
+
+async def find_leader(
+    session: Session, endpoint: Endpoint, options: ClientOptions
+) -> Endpoint | None:
+    """Ask who leads; None means to stay with this server.
+
+    Raises:
+        IggyError: the connection ended meanwhile.
+    """
+    try:
+        metadata = await session.request(GetClusterMetadata(), timeout=options.connect_timeout)
+    except IggyError:
+        if session.failure is not None:
+            raise
+        return None
+    return choose_leader(metadata, endpoint, transport=options.transport)
+
+
+def choose_leader(
+    metadata: ClusterMetadata, endpoint: Endpoint, *, transport: TransportName
+) -> Endpoint | None:
+    """Return the healthy leader of a cluster, unless it is this endpoint or there is none."""
+    if len(metadata.nodes) < 2:
+        return None
+    for node in metadata.nodes:
+        if node.role is NodeRole.LEADER and node.status is NodeStatus.HEALTHY:
+            leader = Endpoint(node.ip, _port(node, transport))
+            return None if _is_same(leader, endpoint) else leader
+    return None
+
+
+def _port(node: ClusterNode, transport: TransportName) -> int:
+    ports: dict[TransportName, int] = {
+        "tcp": node.tcp_port,
+        "quic": node.quic_port,
+        "http": node.http_port,
+        "ws": node.websocket_port,
+    }
+    return ports[transport]
+
+
+def _is_same(one: Endpoint, other: Endpoint) -> bool:
+    return one.port == other.port and _plain(one.host) == _plain(other.host)
+
+
+def _plain(host: str) -> str:
+    bare = host.strip("[]").lower()
+    return _SAME_HOST.get(bare, bare)

@@ -1,0 +1,483 @@
+"""Messages as users see them: what they send, and what they receive.
+
+Received messages are made late and read in place: nothing is decrypted, decompressed or decoded
+before somebody asks. What cannot be undone is carried by the message: ``value`` raises it, while
+``payload`` always works.
+
+Owns the shapes. How a payload becomes a value is the pipeline's matter, and when an offset is
+stored the consumer's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from itertools import accumulate, repeat
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    overload,
+)
+from uuid import UUID
+
+from iggy_protocol import HeaderKey, HeaderScalar, HeaderValue, Identifier, ProtocolError
+from iggy_sdk.compression import CONTENT_ENCODING
+from iggy_sdk.errors import ConsumerGroupError, IggyError
+
+if TYPE_CHECKING:
+    from iggy_protocol import MessageColumns, MessageView, PolledMessages
+
+__all__ = [
+    "KEY_HEADER",
+    "Committer",
+    "Headers",
+    "Message",
+    "ReceivedBatch",
+    "ReceivedMessage",
+    "id_of_uuid",
+]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+KEY_HEADER: Final = "iggy-key"
+"""The header that carries a message's key; the wire itself has no place for it."""
+
+HEADER_BYTES: Final = 64
+"""What a message occupies beside its payload and its user headers."""
+
+Headers: TypeAlias = Mapping[Any, HeaderScalar | HeaderValue]
+"""User headers to be sent. Keys are texts, or ``HeaderKey``s of another kind; plain values choose
+their kind, ``HeaderValue`` names it."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def id_of_uuid(uuid: UUID) -> int:
+    """Give the message id that other clients show as this UUID."""
+    return int.from_bytes(uuid.bytes, "little")
+
+
+@dataclass(slots=True)
+class Message(Generic[T]):
+    """A message to be sent.
+
+    Attributes:
+        value: what to send; bytes or text unless there is a serde.
+        headers: user headers.
+        id: 0 lets the server choose one.
+        key: messages with equal keys keep their order; it travels in the header ``iggy-key``.
+        origin_timestamp_us: when it came about; None takes the time of sending.
+    """
+
+    value: T
+    headers: Headers | None = None
+    id: int | UUID = 0
+    key: str | bytes | None = None
+    origin_timestamp_us: int | None = None
+
+
+class Committer(Protocol):
+    """Who stores the offset of a message when its ``commit()`` is awaited."""
+
+    async def commit(self, partition_id: int, offset: int, /) -> None:
+        """Store that this message, and all before it in its partition, are done."""
+
+
+class Opened(NamedTuple):
+    """A message with its encryption and compression undone, as far as that goes."""
+
+    payload: bytes
+    headers: Mapping[HeaderKey, HeaderValue]
+    error: IggyError | None
+    headers_error: IggyError | None
+
+
+class Opener(Protocol[T_co]):
+    """What messages need of a pipeline."""
+
+    @property
+    def opens_plain(self) -> bool:
+        """Whether a message without headers is nothing but its payload."""
+
+    def open(self, view: MessageView, /) -> Opened:
+        """Undo encryption and compression."""
+
+    def decode(self, payload: bytes, /) -> T_co:
+        """Read the value, or raise ``SerdeError``."""
+
+
+class Source(Generic[T]):
+    """What the messages of one poll have in common."""
+
+    __slots__ = ("committer", "opener", "opens_plain", "partition_id", "stream", "topic")
+
+    def __init__(
+        self,
+        opener: Opener[T],
+        *,
+        stream: Identifier,
+        topic: Identifier,
+        partition_id: int,
+        committer: Committer | None = None,
+    ) -> None:
+        self.opener = opener
+        self.opens_plain = opener.opens_plain
+        self.stream = stream
+        self.topic = topic
+        self.partition_id = partition_id
+        self.committer = committer
+
+
+class _Unread(Enum):
+    """What stands for a value before it is read; an enum, so that type checkers can tell."""
+
+    UNREAD = "UNREAD"
+
+
+_UNREAD: Final = _Unread.UNREAD
+
+
+class ReceivedMessage(Generic[T]):
+    """A message that was received; everything beside its header is read when it is asked for."""
+
+    __slots__ = ("_opened", "_payload", "_source", "_value", "_view")
+
+    def __init__(self, view: MessageView, source: Source[T], payload: bytes | None = None) -> None:
+        """Take a message as it lies in the reply to a poll.
+
+        Args:
+            view: its bytes.
+            source: what it has in common with the other messages of the poll.
+            payload: its payload, if it is copied already and nothing has to be undone.
+        """
+        self._view = view
+        self._source = source
+        self._payload = payload
+        self._opened: Opened | None = None
+        self._value: T | _Unread = _UNREAD
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes that the producer's serde made, with encryption and compression undone.
+
+        Where they cannot be undone these are the bytes as they came, and ``error`` says why.
+        """
+        payload = self._payload
+        if payload is None:
+            plain = self._is_plain()
+            payload = bytes(self._view.payload) if plain else self._open().payload
+            self._payload = payload
+        return payload
+
+    @property
+    def raw_payload(self) -> bytes:
+        """The bytes exactly as they came from the server."""
+        return bytes(self._view.payload)
+
+    @property
+    def value(self) -> T:
+        """The value, read by the serde.
+
+        Raises:
+            DecryptionError: the message was not sealed with this key.
+            SerdeError: it was compressed in an unknown way, or the serde cannot read it.
+        """
+        value = self._value
+        if value is _UNREAD:
+            payload, opened = self.payload, self._opened
+            if opened is not None and opened.error is not None:
+                raise opened.error.with_traceback(None)
+            value = self._value = self._source.opener.decode(payload)
+        return value
+
+    @property
+    def error(self) -> IggyError | None:
+        """Why encryption or compression could not be undone; ``None`` when all is well."""
+        return None if self._is_plain() else self._open().error
+
+    @property
+    def headers(self) -> Mapping[str, HeaderScalar]:
+        """The user headers, with keys as text and values as Python sees them.
+
+        Raises:
+            DecryptionError: the headers were not sealed with this key.
+            SerdeError: the headers cannot be read.
+        """
+        return {} if self._is_plain() else _scalars(self.typed_headers)
+
+    @property
+    def typed_headers(self) -> Mapping[HeaderKey, HeaderValue]:
+        """The user headers with the kinds that the producer gave them.
+
+        Raises:
+            DecryptionError: the headers were not sealed with this key.
+            SerdeError: the headers cannot be read.
+        """
+        opened = self._open()
+        if opened.headers_error is not None:
+            raise opened.headers_error.with_traceback(None)
+        return opened.headers
+
+    @property
+    def key(self) -> str | bytes | None:
+        """The key that the producer gave it, if any and if the headers can be read."""
+        if self._is_plain():
+            return None
+        value = self._open().headers.get(_KEY)
+        scalar = None if value is None else _scalar(value)
+        return scalar if isinstance(scalar, str | bytes) else None
+
+    @property
+    def offset(self) -> int:
+        """The place in the partition."""
+        return self._view.offset
+
+    @property
+    def partition_id(self) -> int:
+        """The partition it came from."""
+        return self._source.partition_id
+
+    @property
+    def stream(self) -> Identifier:
+        """The stream it came from, as it was asked for."""
+        return self._source.stream
+
+    @property
+    def topic(self) -> Identifier:
+        """The topic it came from, as it was asked for."""
+        return self._source.topic
+
+    @property
+    def id(self) -> int:
+        """The id, a number of 128 bits."""
+        return self._view.id
+
+    @property
+    def uuid(self) -> UUID:
+        """The id as the UUID that other clients show."""
+        return UUID(bytes=self._view.id.to_bytes(16, "little"))
+
+    @property
+    def checksum(self) -> int:
+        """The checksum that the server stored."""
+        return self._view.checksum
+
+    @property
+    def timestamp_us(self) -> int:
+        """When the server stored it, in microseconds since 1970."""
+        return self._view.timestamp_us
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the server stored it."""
+        return _EPOCH + timedelta(microseconds=self._view.timestamp_us)
+
+    @property
+    def origin_timestamp_us(self) -> int:
+        """When the producer sent it, in microseconds since 1970."""
+        return self._view.origin_timestamp_us
+
+    @property
+    def origin_timestamp(self) -> datetime:
+        """When the producer sent it."""
+        return _EPOCH + timedelta(microseconds=self._view.origin_timestamp_us)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it occupies on the wire, header included."""
+        return self._view.size
+
+    async def commit(self) -> None:
+        """Store that this message, and all before it in its partition, are done.
+
+        Raises:
+            ConsumerGroupError: it came from ``poll_messages``, which belongs to no consumer.
+        """
+        committer = self._source.committer
+        if committer is None:
+            raise ConsumerGroupError(
+                "the message came from no consumer",
+                advice="Use store_consumer_offset(), or read with consumer() or consumer_group().",
+            )
+        await committer.commit(self._source.partition_id, self._view.offset)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ReceivedMessage offset={self.offset} partition_id={self.partition_id} "
+            f"topic={self.topic!r} size={self.size}>"
+        )
+
+    def _is_plain(self) -> bool:
+        """Tell whether nothing has to be undone: no user headers, so no content-encoding."""
+        return self._source.opens_plain and not len(self._view.user_headers)
+
+    def _open(self) -> Opened:
+        if self._opened is None:
+            self._opened = self._source.opener.open(self._view)
+        return self._opened
+
+
+class ReceivedBatch(Sequence[ReceivedMessage[T]]):
+    """What one poll brought: messages of one partition in their order, made when asked for."""
+
+    __slots__ = ("_messages", "_polled", "_source")
+
+    def __init__(self, polled: PolledMessages, source: Source[T]) -> None:
+        """Take the reply to a poll, and what its messages have in common."""
+        self._polled = polled
+        self._source = source
+        self._messages: list[ReceivedMessage[T]] | None = None
+
+    @property
+    def partition_id(self) -> int:
+        """The partition the messages come from."""
+        return self._polled.partition_id
+
+    @property
+    def current_offset(self) -> int:
+        """The highest offset of the partition; 0 also when it is empty."""
+        return self._polled.current_offset
+
+    @property
+    def stream(self) -> Identifier:
+        """The stream, as it was asked for."""
+        return self._source.stream
+
+    @property
+    def topic(self) -> Identifier:
+        """The topic, as it was asked for."""
+        return self._source.topic
+
+    @property
+    def first_offset(self) -> int | None:
+        """The offset of the first message; ``None`` when there is none."""
+        for view in self._polled.messages:
+            return view.offset
+        return None
+
+    @property
+    def last_offset(self) -> int | None:
+        """The offset of the last message; ``None`` when there is none."""
+        return self._made()[-1].offset if len(self) else None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all messages, their headers included."""
+        return self._polled.messages.nbytes
+
+    def payloads(self) -> list[bytes]:
+        """Copy all payloads, in one go where nothing has to be undone."""
+        payloads = self._plain_payloads()
+        if payloads is None:
+            return [message.payload for message in self._made()]
+        return payloads
+
+    def values(self) -> list[T]:
+        """Read all values; the first that cannot be read raises."""
+        return [message.value for message in self._made()]
+
+    def columns(self, *, payloads: bool = True, user_headers: bool = True) -> MessageColumns:
+        """Copy all messages into columns, for column stores; no message becomes an object.
+
+        Payloads are those of ``payloads()``: only where some have to be decrypted or decompressed
+        they are read one by one. User headers are the bytes as they came.
+
+        Args:
+            payloads: whether payloads are wanted.
+            user_headers: whether user headers are wanted.
+        """
+        views = self._polled.messages
+        columns = views.columns(payloads=payloads, user_headers=user_headers)
+        if columns.payloads is None or self._needs_nothing(columns.payloads):
+            return columns
+        opened = self.payloads()
+        bounds = array("i", accumulate(map(len, opened), initial=0))
+        return columns._replace(
+            payload_bounds=bytearray(bounds.tobytes()), payloads=bytearray().join(opened)
+        )
+
+    def __len__(self) -> int:
+        return len(self._polled.messages)
+
+    def __iter__(self) -> Iterator[ReceivedMessage[T]]:
+        return iter(self._made())
+
+    @overload
+    def __getitem__(self, index: int) -> ReceivedMessage[T]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ReceivedMessage[T]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._made()[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"<ReceivedBatch of {len(self)} messages, topic={self.topic!r} "
+            f"partition_id={self.partition_id}>"
+        )
+
+    def _made(self) -> list[ReceivedMessage[T]]:
+        if self._messages is None:
+            views, source = self._polled.messages, repeat(self._source)
+            payloads = self._plain_payloads()
+            if payloads is None:
+                self._messages = list(map(ReceivedMessage, views, source))
+            else:
+                self._messages = list(map(ReceivedMessage, views, source, payloads))
+        return self._messages
+
+    def _needs_nothing(self, payloads: bytearray) -> bool:
+        """Tell by a look at all headers that no message is encrypted or compressed."""
+        if not self._source.opens_plain:
+            return False
+        # Bytes beside payloads and fixed headers are user headers, which may say that.
+        if len(payloads) + HEADER_BYTES * len(self) == self.nbytes:
+            return True
+        blocks = self._polled.messages.columns(payloads=False).user_headers
+        return blocks is not None and CONTENT_ENCODING.encode() not in blocks
+
+    def _plain_payloads(self) -> list[bytes] | None:
+        """Copy all payloads at once, unless some have to be decrypted or decompressed."""
+        if not self._source.opens_plain:
+            return None
+        payloads = self._polled.messages.payloads()
+        # Bytes beside payloads and fixed headers are user headers, which may say that.
+        plain = sum(map(len, payloads)) + HEADER_BYTES * len(payloads) == self.nbytes
+        return payloads if plain else None
+
+
+_KEY: Final = HeaderKey.string(KEY_HEADER)
+
+
+def _scalars(headers: Mapping[HeaderKey, HeaderValue]) -> dict[str, HeaderScalar]:
+    """Show headers with text as keys; a key that is text itself wins over one that looks alike."""
+    shown: dict[str, HeaderScalar] = {}
+    texts: dict[str, HeaderScalar] = {}
+    for key, value in headers.items():
+        name = _scalar(key)
+        if isinstance(name, str):
+            texts[name] = _scalar(value)
+        else:
+            shown[_as_text(name)] = _scalar(value)
+    return shown | texts
+
+
+def _scalar(half: HeaderKey | HeaderValue) -> HeaderScalar:
+    """Read one half of a header; bytes that do not fit their kind are shown as they are."""
+    try:
+        return half.value
+    except ProtocolError:
+        return half.raw
+
+
+def _as_text(name: HeaderScalar) -> str:
+    return name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)

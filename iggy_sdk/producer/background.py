@@ -1,0 +1,347 @@
+"""A producer whose calls return at once: messages are collected, and tasks deliver them.
+
+A message that was accepted is delivered or reported: to ``on_error`` if there is one, to whoever
+awaits its receipt, and otherwise by the next call, ``flush`` or the end of the block. Messages of
+one destination keep their order, because of each only one batch is on its way.
+
+Owns the buffer. Nothing is allocated for a message but its receipt, and of many calls only one
+gives way to other tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from iggy_protocol import PAYLOAD_BYTES_MAX
+from iggy_sdk.errors import BufferFullError, SendFailedError
+from iggy_sdk.producer.budget import ByteBudget
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode
+from iggy_sdk.producer.outbound import OVERHEAD_BYTES, cut, with_overrides
+from iggy_sdk.producer.producer import (
+    Producer,
+    explicit_partitioning,
+    is_list_of_messages,
+    overridden,
+)
+from iggy_sdk.producer.receipts import DELIVERED
+from iggy_sdk.producer.reports import Reports
+from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
+from iggy_sdk.producer.sender import Sender
+from iggy_sdk.producer.statistics import ProducerStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from anyio.abc import TaskGroup
+
+    from iggy_protocol import Identifier, Partitioning
+    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.message import Headers, Message
+    from iggy_sdk.producer.options import ProducerOptions
+    from iggy_sdk.producer.receipts import Outcome, Receipt
+    from iggy_sdk.producer.routing import Destination, Route
+
+__all__ = ["BackgroundProducer"]
+
+T = TypeVar("T")
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.producer")
+
+TURN_LENGTH: Final = 64
+"""Messages that are accepted before others get their turn. A turn costs as much as accepting a
+few messages, and those that deliver must not wait long."""
+
+
+class BackgroundProducer(Producer[T]):
+    """Collects and delivers."""
+
+    def __init__(
+        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+    ) -> None:
+        """Take what the builder collected; nothing runs yet."""
+        super().__init__(client, stream, topic, options)
+        mode = options.mode
+        assert isinstance(mode, BackgroundMode)
+        self._mode = mode
+        self._budget = ByteBudget(mode.max_buffer_size, mode.backpressure)
+        self._reports = None if mode.on_error is None else Reports(mode.on_error, self._budget)
+        self._sender = Sender(
+            mode,
+            transmit=self._transmit,
+            unsent=self._outbound.unsent,
+            budget=self._budget,
+            reports=self._reports,
+        )
+        self._tasks: TaskGroup | None = None
+        self._turn_count = 0
+        self._refreshes = False
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer has done so far."""
+        return ProducerStatistics(
+            accepted_count=self._sender.accepted_count,
+            delivered_count=self._delivery.messages_count,
+            failed_count=self._sender.failed_count,
+            batches_count=self._delivery.batches_count,
+            retries_count=self._delivery.retries_count,
+            buffered_bytes=self._budget.taken_bytes,
+            in_flight_count=self._sender.in_flight_count,
+            blocked_count=self._budget.waiters_count,
+            callback_errors_count=0 if self._reports is None else self._reports.errors_count,
+        )
+
+    # Sending
+
+    async def send(
+        self,
+        value: T | Message[T],
+        *,
+        key: str | bytes | None = None,
+        partition_id: int | None = None,
+        partitioning: Partitioning | int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Accept one message; see ``Producer.send``."""
+        self._check()
+        if (
+            type(value) is bytes
+            and self._passes_bytes
+            and key is None
+            and partition_id is None
+            and partitioning is None
+            and headers is None
+            and len(value) <= PAYLOAD_BYTES_MAX
+        ):
+            original: Any = value
+            wire: Any = value
+            size_bytes = len(value) + OVERHEAD_BYTES
+            destination = self._usual_destination
+        else:
+            explicit = explicit_partitioning(partition_id, partitioning)
+            if is_list_of_messages(value):
+                messages: Any = value
+                return await self._send_all(self._route, list(messages), key, explicit, headers)
+            original = with_overrides(value, key=key, headers=headers)
+            wire, size_bytes, destination = await self._prepared(original, explicit)
+        self._turn_count += 1
+        if self._turn_count >= TURN_LENGTH:
+            await self._give_way()
+        if not self._budget.take_now(size_bytes):
+            await self._take(size_bytes)
+        assert destination is not None
+        return self._sender.accept(destination, wire, original=original, size_bytes=size_bytes)
+
+    async def _prepared(
+        self, original: Any, explicit: Partitioning | None
+    ) -> tuple[Any, int, Destination]:
+        """Make one message ready to travel, and choose where it goes."""
+        route = self._route
+        wire, size_bytes = self._outbound.one(original, stream=route.stream, topic=route.topic)
+        destination = self._common_destination(route, (original,), explicit)
+        if destination is None:
+            await self._learn_partitions(route)
+            destination = self._keyed_destination(route, original)
+        return wire, size_bytes, destination
+
+    async def _send_all(
+        self,
+        route: Route,
+        values: list[Any],
+        key: str | bytes | None,
+        explicit: Partitioning | None,
+        headers: Headers | None,
+    ) -> Receipt:
+        self._check()
+        if not values:
+            return DELIVERED
+        originals = overridden(values, key, headers)
+        wires, sizes = self._outbound.many(originals, stream=route.stream, topic=route.topic)
+        destination = self._common_destination(route, originals, explicit)
+        if destination is None:
+            await self._learn_partitions(route)
+        self._turn_count += len(originals)
+        if self._turn_count >= TURN_LENGTH:
+            await self._give_way()
+        parts: list[tuple[Outcome, int, int]] = []
+        for start, stop in self._pieces(sizes):
+            try:
+                await self._take(sum(sizes[start:stop]))
+            except BufferFullError as error:
+                if not start:
+                    raise
+                # The caller has to know which of the messages were accepted.
+                raise SendFailedError(error, originals[start:]) from error
+            if destination is not None:
+                parts += self._sender.accept_many(
+                    destination,
+                    wires[start:stop],
+                    originals=originals[start:stop],
+                    sizes=sizes[start:stop],
+                )
+            else:
+                parts += self._accept_by_key(
+                    route, wires[start:stop], originals[start:stop], sizes[start:stop]
+                )
+        return self._sender.receipt_of(parts)
+
+    def _pieces(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
+        """Divide the messages of a call into what is accepted at once: all, if they ever fit."""
+        limit = self._mode.max_buffer_size
+        if limit is None or sum(sizes) <= limit:
+            return [(0, len(sizes))]
+        size_bytes = self._mode.batch_size
+        return list(
+            cut(
+                sizes,
+                length=self._mode.batch_length,
+                size_bytes=size_bytes if size_bytes is None else min(size_bytes, limit),
+                bytes_max=min(limit, REQUEST_BYTES_MAX),
+            )
+        )
+
+    def _accept_by_key(
+        self,
+        route: Route,
+        wires: Sequence[Any],
+        originals: Sequence[Any],
+        sizes: Sequence[int],
+    ) -> list[tuple[Outcome, int, int]]:
+        """Accept messages that go by their own keys, in the order of the list."""
+        groups: dict[Destination, list[int]] = {}
+        for at, original in enumerate(originals):
+            groups.setdefault(self._keyed_destination(route, original), []).append(at)
+        parts: list[tuple[Outcome, int, int]] = []
+        for destination, places in groups.items():
+            parts += self._sender.accept_many(
+                destination,
+                [wires[at] for at in places],
+                originals=[originals[at] for at in places],
+                sizes=[sizes[at] for at in places],
+            )
+        return parts
+
+    async def _take(self, size_bytes: int) -> None:
+        """Take bytes of the buffer; what happened while waiting for them is told."""
+        await self._budget.take(size_bytes)
+        try:
+            self._check()
+        except BaseException:
+            self._budget.give_back(size_bytes)
+            raise
+
+    async def _give_way(self) -> None:
+        """Let other tasks run; nothing of this call was accepted yet."""
+        self._turn_count = 0
+        await anyio.lowlevel.checkpoint()
+        self._check()
+
+    def _check(self) -> None:
+        """Raise what the caller has to hear before anything else is accepted."""
+        if self._is_closed or not self._sender.is_started:
+            raise self._closed_error()
+        if self._sender.has_trouble:
+            self._raise_trouble()
+
+    def _raise_trouble(self) -> None:
+        untold = self._sender.take_untold()
+        if untold is not None:
+            raise untold
+        if self._sender.fatal is not None:
+            raise self._sender.fatal
+
+    # Keys
+
+    async def _learn_partitions(self, route: Route) -> None:
+        """Count the partitions of a topic before the first key, and from then on now and then."""
+        if route.partitions_count is None:
+            now = anyio.current_time()
+            if route.is_stale(now):
+                await route.look(now=now)
+                self._check()
+        if not self._refreshes:
+            self._refreshes = True
+            self._sender.spawn(self._refresh)
+
+    async def _refresh(self) -> None:
+        while True:
+            await anyio.sleep(PARTITIONS_MAX_AGE_S)
+            for route in [self._route, *self._routes.values()]:
+                if route.has_keys and route.is_stale(anyio.current_time()):
+                    await route.look(now=anyio.current_time())
+
+    # Lifetime
+
+    async def flush(self) -> None:
+        """Wait until all messages accepted so far were delivered or given up."""
+        if self._sender.is_started:
+            await self._sender.flush()
+        self._raise_trouble()
+
+    async def __aenter__(self) -> Self:
+        """Find or create the topic, and start the tasks."""
+        assert self._tasks is None, "a producer is entered once"
+        await super().__aenter__()
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
+        self._sender.start(tasks)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Deliver what is in the buffer, close the producer, and wait for its tasks."""
+        tasks, self._tasks = self._tasks, None
+        assert tasks is not None
+        try:
+            try:
+                await self._close()
+            finally:
+                tasks.cancel_scope.cancel()
+                # The error of the block is the block's; in the group it would come out wrapped.
+                await tasks.__aexit__(None, None, None)
+        except BaseException:
+            self._log_trouble()
+            raise
+        if kind is None:
+            self._raise_trouble()
+        else:
+            self._log_trouble()
+
+    async def aclose(self) -> None:
+        """Deliver what is in the buffer, and take no messages any more."""
+        await self._close()
+        self._raise_trouble()
+
+    async def _close(self) -> None:
+        """Deliver, then report, then stop; cancelled, it hurries but does not run away."""
+        self._is_closed = True
+        closed = self._closed_error()
+        self._budget.close(closed)
+        if not self._sender.is_started:
+            return
+        seconds_max = self._client.options.close_timeout
+        try:
+            await self._sender.finish()
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(seconds_max, shield=True):
+                await self._sender.finish()
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._sender.abandon(closed, seconds_max=seconds_max)
+
+    def _log_trouble(self) -> None:
+        """Log what cannot be raised because something else is."""
+        untold = self._sender.take_untold()
+        if untold is not None:
+            _LOGGER.error("the block was left by another error, so this is only logged: %s", untold)

@@ -1,0 +1,131 @@
+"""The bound of a buffer, in bytes: taken when a message is accepted, given back when it is done.
+
+Whoever finds no room waits in line, and nobody passes the line. What was taken stays taken until
+the server has acknowledged it, so the bound is one of memory and not of a queue alone.
+
+It knows sizes and nothing of messages.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import anyio
+
+from iggy_protocol import StatusCode
+from iggy_sdk.errors import BufferFullError
+
+if TYPE_CHECKING:
+    from iggy_sdk.errors import IggyError
+    from iggy_sdk.producer.options import Backpressure
+
+__all__ = ["ByteBudget"]
+
+
+class _Waiter:
+    """One caller in line."""
+
+    __slots__ = ("error", "event", "is_granted", "size_bytes")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.event = anyio.Event()
+        self.is_granted = False
+        self.error: IggyError | None = None
+
+
+class ByteBudget:
+    """Bytes that may be taken at the same time.
+
+    Args:
+        limit_bytes: how many; None for no bound.
+        backpressure: what a caller does when there is no room.
+    """
+
+    def __init__(self, limit_bytes: int | None, backpressure: Backpressure) -> None:
+        self._limit = limit_bytes
+        self._backpressure = backpressure
+        self._waiters: deque[_Waiter] = deque()
+        self.taken_bytes = 0
+
+    @property
+    def waiters_count(self) -> int:
+        """How many callers wait in line."""
+        return len(self._waiters)
+
+    def take_now(self, size_bytes: int) -> bool:
+        """Take bytes if there is room and nobody waits for it."""
+        if self._waiters or not self._has_room(size_bytes):
+            return False
+        self.taken_bytes += size_bytes
+        return True
+
+    async def take(self, size_bytes: int) -> None:
+        """Take bytes, waiting for room as the backpressure says.
+
+        Raises:
+            BufferFullError: there was no room, or will never be.
+            IggyError: the budget was closed meanwhile.
+        """
+        if self._limit is not None and size_bytes > self._limit:
+            raise BufferFullError(
+                f"{size_bytes} bytes never fit a buffer of {self._limit}",
+                advice="Send fewer or smaller messages at once, or raise max_buffer_size.",
+            )
+        if self.take_now(size_bytes):
+            return
+        if not self._backpressure.waits:
+            raise BufferFullError(
+                f"{self.taken_bytes} of {self._limit} bytes are taken, {size_bytes} are needed",
+                advice="Send slower, raise max_buffer_size, or wait with Backpressure.block().",
+            )
+        await self._wait_in_line(size_bytes)
+
+    def give_back(self, size_bytes: int) -> None:
+        """Return bytes, and let in those in line for whom there is room now."""
+        assert 0 <= size_bytes <= self.taken_bytes, "more is given back than was taken"
+        self.taken_bytes -= size_bytes
+        while self._waiters and self._has_room(self._waiters[0].size_bytes):
+            waiter = self._waiters.popleft()
+            waiter.is_granted = True
+            self.taken_bytes += waiter.size_bytes
+            waiter.event.set()
+
+    def close(self, error: IggyError) -> None:
+        """Send everybody away who waits in line."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            waiter.error = error
+            waiter.event.set()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self._limit is None or self.taken_bytes + size_bytes <= self._limit
+
+    async def _wait_in_line(self, size_bytes: int) -> None:
+        waiter = _Waiter(size_bytes)
+        self._waiters.append(waiter)
+        try:
+            with anyio.move_on_after(self._backpressure.timeout):
+                await waiter.event.wait()
+        except BaseException:
+            self._leave_line(waiter)
+            raise
+        if waiter.error is not None:
+            raise waiter.error
+        if not waiter.is_granted:
+            self._leave_line(waiter)
+            raise BufferFullError(
+                f"{size_bytes} bytes found no room within {self._backpressure.timeout} s",
+                code=StatusCode.BACKGROUND_SEND_TIMEOUT,
+                advice="Send slower, raise max_buffer_size, or wait longer.",
+            )
+
+    def _leave_line(self, waiter: _Waiter) -> None:
+        """Undo what a caller was given who does not come for it."""
+        if waiter.is_granted:
+            self.give_back(waiter.size_bytes)
+        elif waiter in self._waiters:
+            self._waiters.remove(waiter)
+            # The next in line may fit where this one did not.
+            self.give_back(0)

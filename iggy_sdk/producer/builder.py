@@ -1,0 +1,193 @@
+"""What ``client.producer()`` returns: options that are collected, and a block to send in.
+
+    builder = client.producer("shop", "orders").retry(Retry(attempts=5)).background()
+    async with builder as producer:
+        await producer.send(b"...")
+
+A builder is a value: every method returns another one, two with equal options are equal, and one
+may be entered any number of times. Each method is the keyword of the same name, and the other way
+round.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import anyio
+
+from iggy_sdk.producer.background import BackgroundProducer
+from iggy_sdk.producer.direct import DirectProducer
+from iggy_sdk.producer.options import (
+    BackgroundMode,
+    DirectMode,
+    NewTopic,
+    ProducerOptions,
+    apply_option,
+    apply_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from types import TracebackType
+
+    from iggy_protocol import Identifier, Partitioning
+    from iggy_sdk.compression import Compression, CompressionName
+    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.encryption import Encryptor
+    from iggy_sdk.options import Partitioner, Retry
+    from iggy_sdk.producer.producer import Producer
+    from iggy_sdk.serde import Serde
+
+__all__ = ["ProducerBuilder"]
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class ProducerBuilder(Generic[T]):
+    """A producer to be: set its options, then enter it with ``async with``."""
+
+    __slots__ = ("_client", "_entered", "_options", "_stream", "_topic")
+
+    def __init__(
+        self, client: ClientDoor, stream: Identifier, topic: Identifier, /, **options: Any
+    ) -> None:
+        """Take a client, a topic, and options as keywords.
+
+        Raises:
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
+        """
+        self._client = client
+        self._stream = stream
+        self._topic = topic
+        self._options = apply_options(ProducerOptions(), options)
+        # The producers of this builder that are entered, by task: a block is left where it began.
+        self._entered: dict[int, list[Producer[T]]] = {}
+
+    @property
+    def options(self) -> ProducerOptions:
+        """What was collected so far."""
+        return self._options
+
+    # Options
+
+    def mode(self, mode: DirectMode | BackgroundMode) -> ProducerBuilder[T]:
+        """Choose between waiting for the server and sending in the background."""
+        return self._with("mode", mode)
+
+    def direct(self, mode: DirectMode | None = None, **settings: Any) -> ProducerBuilder[T]:
+        """Wait for the server with every call; ``settings`` are the fields of ``DirectMode``."""
+        return self._with("direct", settings if mode is None else mode)
+
+    def background(self, mode: BackgroundMode | None = None, **settings: Any) -> ProducerBuilder[T]:
+        """Send in the background; ``settings`` are the fields of ``BackgroundMode``."""
+        return self._with("background", settings if mode is None else mode)
+
+    def serde(self, serde: Serde[V] | None) -> ProducerBuilder[V]:
+        """Write values in this way; None takes bytes and text as they are."""
+        builder: ProducerBuilder[Any] = self._with("serde", serde)
+        return builder
+
+    def encryptor(self, encryptor: Encryptor | None) -> ProducerBuilder[T]:
+        """Seal messages; None seals nothing, whatever the client does."""
+        return self._with("encryptor", encryptor)
+
+    def compression(self, compression: Compression | CompressionName | None) -> ProducerBuilder[T]:
+        """Compress payloads."""
+        return self._with("compression", compression)
+
+    def key_header(self, key_header: bool) -> ProducerBuilder[T]:
+        """Say whether the key of a message travels in a header, for consumers."""
+        return self._with("key_header", key_header)
+
+    def partitioning(self, partitioning: Partitioning | int | None) -> ProducerBuilder[T]:
+        """Send messages here that say nothing else."""
+        return self._with("partitioning", partitioning)
+
+    def partitioner(self, partitioner: Partitioner | None) -> ProducerBuilder[T]:
+        """Ask this function for the partition of every call."""
+        return self._with("partitioner", partitioner)
+
+    def retry(self, retry: Retry | None) -> ProducerBuilder[T]:
+        """Repeat failed requests in this way; None never does."""
+        return self._with("retry", retry)
+
+    def request_timeout(self, request_timeout: Seconds | None) -> ProducerBuilder[T]:
+        """Wait this long for an answer; None takes what the client says."""
+        return self._with("request_timeout", request_timeout)
+
+    def idempotent_ids(self, idempotent_ids: bool = True) -> ProducerBuilder[T]:
+        """Give messages ids before the first attempt, for servers that deduplicate."""
+        return self._with("idempotent_ids", idempotent_ids)
+
+    def create_stream_if_not_exists(self, create: bool = True) -> ProducerBuilder[T]:
+        """Create the stream on entry if it is missing."""
+        return self._with("create_stream_if_not_exists", create)
+
+    def create_topic_if_not_exists(
+        self, topic: NewTopic | bool | None = None, **settings: Any
+    ) -> ProducerBuilder[T]:
+        """Create the topic on entry if it is missing; ``settings`` are fields of ``NewTopic``."""
+        return self._with("create_topic_if_not_exists", settings if topic is None else topic)
+
+    def _with(self, name: str, value: Any) -> ProducerBuilder[Any]:
+        builder: ProducerBuilder[Any] = ProducerBuilder(self._client, self._stream, self._topic)
+        builder._options = apply_option(self._options, name, value)
+        return builder
+
+    # Entering
+
+    def make(self) -> Producer[T]:
+        """Make a producer that is still to be entered."""
+        kind: type[Producer[T]] = DirectProducer
+        if isinstance(self._options.mode, BackgroundMode):
+            kind = BackgroundProducer
+        return kind(self._client, self._stream, self._topic, self._options)
+
+    async def __aenter__(self) -> Producer[T]:
+        """Enter a new producer.
+
+        Raises:
+            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+        """
+        producer = await self.make().__aenter__()
+        self._entered.setdefault(anyio.get_current_task().id, []).append(producer)
+        return producer
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Deliver what is in the buffer, and close the producer.
+
+        Raises:
+            SendFailedError: messages were given up and nobody has been told.
+        """
+        task_id = anyio.get_current_task().id
+        stack = self._entered[task_id]
+        producer = stack.pop()
+        if not stack:
+            del self._entered[task_id]
+        await producer.__aexit__(kind, error, trace)
+
+    def __await__(self) -> Generator[Any, Any, Producer[T]]:
+        """Enter a producer without a block; the same task calls its ``shutdown`` in the end."""
+        return self.make().open().__await__()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProducerBuilder):
+            return NotImplemented
+        return self._place() == other._place() and self._options == other._options
+
+    def __hash__(self) -> int:
+        return hash(self._place())
+
+    def _place(self) -> tuple[int, Identifier, Identifier]:
+        return id(self._client), self._stream, self._topic
+
+    def __repr__(self) -> str:
+        return f"<ProducerBuilder to {self._stream!r}/{self._topic!r}: {self._options}>"

@@ -1,0 +1,236 @@
+"""A producer whose every call waits for the server.
+
+Many tasks may send at the same time; their requests share the connection and overlap. Lists are
+divided into requests, which go one after another, so the order of a list is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from iggy_protocol import PAYLOAD_BYTES_MAX, Partitioning
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import IggyError, SendFailedError
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX, DirectMode
+from iggy_sdk.producer.outbound import OVERHEAD_BYTES, cut, key_of, with_overrides
+from iggy_sdk.producer.producer import (
+    Producer,
+    explicit_partitioning,
+    is_list_of_messages,
+    overridden,
+)
+from iggy_sdk.producer.receipts import DELIVERED
+from iggy_sdk.producer.routing import key_bytes
+from iggy_sdk.producer.statistics import ProducerStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iggy_protocol import Identifier
+    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.message import Headers, Message
+    from iggy_sdk.producer.options import ProducerOptions
+    from iggy_sdk.producer.receipts import Receipt
+    from iggy_sdk.producer.routing import Destination, Route
+
+__all__ = ["DirectProducer"]
+
+T = TypeVar("T")
+
+PLAIN: Final = frozenset({bytes})
+
+
+class DirectProducer(Producer[T]):
+    """Sends and waits."""
+
+    def __init__(
+        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+    ) -> None:
+        """Take what the builder collected; nothing is sent yet."""
+        super().__init__(client, stream, topic, options)
+        assert isinstance(options.mode, DirectMode)
+        self._mode = options.mode
+        self._pace = to_seconds(options.mode.linger_time)
+        self._next_at = 0.0
+        # A payload of this size is below every limit of its own.
+        self._plain_bytes_max = min(options.mode.batch_size or PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX)
+        self._accepted_count = 0
+        self._failed_count = 0
+
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer has done so far."""
+        return ProducerStatistics(
+            accepted_count=self._accepted_count,
+            delivered_count=self._delivery.messages_count,
+            failed_count=self._failed_count,
+            batches_count=self._delivery.batches_count,
+            retries_count=self._delivery.retries_count,
+        )
+
+    async def send(
+        self,
+        value: T | Message[T],
+        *,
+        key: str | bytes | None = None,
+        partition_id: int | None = None,
+        partitioning: Partitioning | int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Send one message; see ``Producer.send``."""
+        explicit = explicit_partitioning(partition_id, partitioning)
+        if is_list_of_messages(value):
+            messages: Any = value
+            return await self._send_all(self._route, list(messages), key, explicit, headers)
+        self._check_open()
+        if key is None and not headers and self._fits_as_it_is([value]):
+            original: Any = value
+            wire: Any = value
+            destination = self._usual_destination if explicit is None else self._route.to(explicit)
+        else:
+            original = with_overrides(value, key=key, headers=headers)
+            wire, destination = self._prepared(original, explicit)
+        assert destination is not None
+        if self._pace:
+            await self._keep_pace()
+        self._accepted_count += 1
+        await self._send_piece(destination, [wire], [original], [original], [wire])
+        return DELIVERED
+
+    def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
+        """Make one message ready to travel, and choose where it goes."""
+        route = self._route
+        wire, _ = self._outbound.one(original, stream=route.stream, topic=route.topic)
+        destination = self._common_destination(route, (original,), explicit)
+        if destination is None:
+            # A single key is left to the server, which always knows all partitions.
+            key = key_of(original)
+            assert key is not None
+            destination = route.to(Partitioning.key(key_bytes(key)))
+        return wire, destination
+
+    async def _send_all(
+        self,
+        route: Route,
+        values: list[Any],
+        key: str | bytes | None,
+        explicit: Partitioning | None,
+        headers: Headers | None,
+    ) -> Receipt:
+        self._check_open()
+        if not values:
+            return DELIVERED
+        if self._pace:
+            await self._keep_pace()
+        if key is None and not headers and self._fits_as_it_is(values):
+            self._accepted_count += len(values)
+            destination = self._common_destination(route, values[:1], explicit)
+            assert destination is not None
+            await self._send_piece(destination, values, values, values, values)
+            return DELIVERED
+        originals = overridden(values, key, headers)
+        wires, sizes = self._outbound.many(originals, stream=route.stream, topic=route.topic)
+        destination = self._common_destination(route, originals, explicit)
+        self._accepted_count += len(originals)
+        if destination is not None:
+            await self._send_pieces(destination, originals, wires, sizes)
+        else:
+            await self._send_by_key(route, originals, wires, sizes)
+        return DELIVERED
+
+    def _fits_as_it_is(self, values: list[Any]) -> bool:
+        """Tell whether a list is plain bytes and one request; nothing is done for each message."""
+        length = self._mode.batch_length
+        return (
+            self._passes_bytes
+            and (length is None or len(values) <= length)
+            and PLAIN.issuperset(map(type, values))
+            and sum(map(len, values)) + OVERHEAD_BYTES * len(values) <= self._plain_bytes_max
+        )
+
+    async def _send_pieces(
+        self,
+        destination: Destination,
+        originals: Sequence[Any],
+        wires: Sequence[Any],
+        sizes: Sequence[int],
+    ) -> None:
+        """Send messages of one destination, in their order."""
+        for start, stop in self._pieces(sizes):
+            if stop - start == len(wires):
+                await self._send_piece(destination, wires, originals, originals, wires)
+            else:
+                await self._send_piece(
+                    destination,
+                    wires[start:stop],
+                    originals[start:stop],
+                    originals[start:],
+                    wires[start:],
+                )
+
+    async def _send_by_key(
+        self, route: Route, originals: list[Any], wires: Sequence[Any], sizes: Sequence[int]
+    ) -> None:
+        """Send messages of several destinations, each in the order of the list."""
+        now = anyio.current_time()
+        if route.is_stale(now):
+            await route.look(now=now)
+        groups: dict[Destination, list[int]] = {}
+        for at, original in enumerate(originals):
+            groups.setdefault(self._keyed_destination(route, original), []).append(at)
+        unsent = dict.fromkeys(range(len(originals)))
+        for destination, places in groups.items():
+            for start, stop in self._pieces([sizes[at] for at in places]):
+                piece = places[start:stop]
+                await self._send_piece(
+                    destination,
+                    [wires[at] for at in piece],
+                    [originals[at] for at in piece],
+                    [originals[at] for at in unsent],
+                    [wires[at] for at in unsent],
+                )
+                for at in piece:
+                    del unsent[at]
+
+    def _pieces(self, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Divide messages into requests; what fits one is not looked at any closer."""
+        length, size_bytes = self._mode.batch_length, self._mode.batch_size
+        limit = REQUEST_BYTES_MAX if size_bytes is None else size_bytes
+        if (length is None or len(sizes) <= length) and sum(sizes) <= limit:
+            return iter(((0, len(sizes)),))
+        return cut(sizes, length=length, size_bytes=size_bytes, bytes_max=REQUEST_BYTES_MAX)
+
+    async def _send_piece(
+        self,
+        destination: Destination,
+        wires: Sequence[Any],
+        originals: Sequence[Any],
+        unsent_originals: Sequence[Any],
+        unsent_wires: Sequence[Any],
+    ) -> None:
+        """Send one request; if it fails, name all messages of the call that were not sent."""
+        try:
+            await self._transmit(destination, wires, originals)
+        except IggyError as error:
+            unsent = self._outbound.unsent(unsent_originals, unsent_wires)
+            self._failed_count += len(unsent)
+            raise SendFailedError(error, unsent) from error
+
+    async def _keep_pace(self) -> None:
+        """Wait for the turn of this call."""
+        now = anyio.current_time()
+        turn = max(now, self._next_at)
+        self._next_at = turn + self._pace
+        await anyio.sleep_until(turn)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed_error()
+
+    async def flush(self) -> None:
+        """Do nothing: every call has waited already."""
+
+    async def aclose(self) -> None:
+        """Take no messages any more."""
+        self._is_closed = True

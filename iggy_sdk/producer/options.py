@@ -1,0 +1,335 @@
+"""What a producer goes by: one frozen value, and how each option is read.
+
+``ProducerOptions`` is the one table of options. The keywords of ``client.producer()`` and the
+methods of its builder both write into it through ``apply_option``, so they cannot differ.
+
+Owns names, defaults and checks. Does no I/O and knows no client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from typing import Any, Final, TypeAlias, TypeVar
+
+from iggy_protocol import Limits, Partitioning
+from iggy_sdk.compression import Compression
+from iggy_sdk.durations import Seconds, to_seconds
+from iggy_sdk.encryption import Encryptor
+from iggy_sdk.errors import ConfigurationError, SendFailedError
+from iggy_sdk.options import Partitioner, Retry
+from iggy_sdk.serde import Serde
+
+__all__ = [
+    "OPTION_NAMES",
+    "REQUEST_BYTES_MAX",
+    "BackgroundMode",
+    "Backpressure",
+    "DirectMode",
+    "ErrorCallback",
+    "Inherited",
+    "NewTopic",
+    "ProducerOptions",
+    "apply_option",
+    "apply_options",
+    "as_partitioning",
+]
+
+V = TypeVar("V")
+
+METADATA_BYTES_MAX: Final = 2_048
+"""Stream, topic and partitioning have 255 bytes each at most; with their heads and the count of
+messages they stay far below this."""
+
+REQUEST_BYTES_MAX: Final = Limits().send_bytes_max - METADATA_BYTES_MAX
+"""What the messages of one request may occupy; servers refuse larger frames."""
+
+ErrorCallback: TypeAlias = Callable[[SendFailedError], Awaitable[None] | None]
+"""Told of messages that were given up; a plain or an async function."""
+
+
+class Inherited:
+    """Stands for "as the client says", where None already means "none"."""
+
+    def __repr__(self) -> str:
+        return "INHERITED"
+
+
+INHERITED: Final = Inherited()
+
+
+def _invalid(name: str, value: object, advice: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} is {value!r}", advice=advice)
+
+
+def _check_bound(options: object, *names: str) -> None:
+    """Refuse bounds below 1; None is the way to say that there is none."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise _invalid(name, value, f"Give {name} as a whole number, or None for no bound.")
+        if value is not None and value < 1:
+            raise _invalid(name, value, f"Make {name} at least 1, or None for no bound.")
+
+
+def _check_request_size(value: int | None) -> None:
+    if value is not None and value > REQUEST_BYTES_MAX:
+        raise _invalid("batch_size", value, f"Servers take {REQUEST_BYTES_MAX} bytes at most.")
+
+
+@dataclass(frozen=True, slots=True)
+class Backpressure:
+    """What a send does while the buffer is full; made by ``block`` and ``fail``.
+
+    Attributes:
+        waits: whether it waits for room at all.
+        timeout: how long it waits, in seconds; None waits as long as it takes.
+    """
+
+    waits: bool = True
+    timeout: float | None = None
+
+    @classmethod
+    def block(cls, timeout: Seconds | None = None) -> Backpressure:
+        """Wait for room, and raise ``BufferFullError`` when it takes longer than the timeout."""
+        return cls(True, None if timeout is None else to_seconds(timeout, name="timeout"))
+
+    @classmethod
+    def fail(cls) -> Backpressure:
+        """Raise ``BufferFullError`` at once."""
+        return cls(False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectMode:
+    """Every send waits for the server.
+
+    Attributes:
+        batch_length: messages of one request at most; longer lists are sent in several.
+        batch_size: bytes after which a request is full. Larger requests are not faster, and what
+            a lost answer makes uncertain is kept small.
+        linger_time: the least time between two sends, as a pace; nothing is collected meanwhile.
+    """
+
+    batch_length: int | None = 1_000
+    batch_size: int | None = 8 << 20
+    linger_time: Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "linger_time", to_seconds(self.linger_time, name="linger_time"))
+        _check_bound(self, "batch_length", "batch_size")
+        _check_request_size(self.batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundMode:
+    """A send is done when the message is in the buffer; tasks of the producer deliver it.
+
+    Attributes:
+        linger_time: how long the oldest message of a batch waits for company.
+        batch_length: messages that make a batch full.
+        batch_size: bytes that make a batch full.
+        max_buffer_size: bytes of all messages that no server has acknowledged yet.
+        max_in_flight: requests that wait for their answers, at most one for each destination.
+        backpressure: what a send does while the buffer is full.
+        on_error: told of every batch that was given up. Without it the next call raises.
+    """
+
+    linger_time: Seconds = 0.001
+    batch_length: int | None = 1_000
+    batch_size: int | None = 1 << 20
+    max_buffer_size: int | None = 32 << 20
+    max_in_flight: int | None = 4
+    backpressure: Backpressure = field(default_factory=Backpressure)
+    on_error: ErrorCallback | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "linger_time", to_seconds(self.linger_time, name="linger_time"))
+        _check_bound(self, "batch_length", "batch_size", "max_buffer_size", "max_in_flight")
+        _check_request_size(self.batch_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """How a missing topic is created.
+
+    Attributes:
+        partitions_count: how many partitions it gets.
+        message_expiry: how long messages are kept; None takes what the server is set to.
+        max_topic_size: bytes after which the oldest segments go; None as above.
+        replication_factor: None takes what the server is set to.
+    """
+
+    partitions_count: int = 1
+    message_expiry: Seconds | None = None
+    max_topic_size: int | None = None
+    replication_factor: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_bound(self, "partitions_count", "max_topic_size", "replication_factor")
+        if self.message_expiry is not None:
+            to_seconds(self.message_expiry, name="message_expiry")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerOptions:
+    """Everything a producer goes by.
+
+    Attributes:
+        mode: whether sends wait for the server (``DirectMode``) or not (``BackgroundMode``).
+        serde: turns values into payloads; None takes bytes and text as they are.
+        encryptor: seals messages; inherited from the client, None seals nothing.
+        compression: how payloads are compressed; None leaves them alone.
+        key_header: whether the key of a message travels in a header, for consumers.
+        partitioning: where messages go that say nothing else; None is balanced.
+        partitioner: asked for the partition of each call; inherited from the client.
+        retry: how often a failed request is repeated.
+        request_timeout: how long an answer may take; inherited from the client.
+        idempotent_ids: whether messages get ids before the first attempt, so that a server with
+            deduplication stores a repeated request once.
+        create_stream_if_not_exists: whether a missing stream is created on entry.
+        create_topic_if_not_exists: how a missing topic is created on entry; None never does.
+    """
+
+    mode: DirectMode | BackgroundMode = field(default_factory=DirectMode)
+    serde: Serde[Any] | None = None
+    encryptor: Encryptor | Inherited | None = INHERITED
+    compression: Compression | None = None
+    key_header: bool = True
+    partitioning: Partitioning | None = None
+    partitioner: Partitioner | Inherited | None = INHERITED
+    retry: Retry = field(default_factory=Retry)
+    request_timeout: float | None = None
+    idempotent_ids: bool = False
+    create_stream_if_not_exists: bool = False
+    create_topic_if_not_exists: NewTopic | None = None
+
+
+def _as_mode(value: object) -> DirectMode | BackgroundMode:
+    if isinstance(value, DirectMode | BackgroundMode):
+        return value
+    raise _invalid("mode", value, "Pass a DirectMode or a BackgroundMode.")
+
+
+def _as_direct(value: object) -> DirectMode:
+    return _as_value("direct", DirectMode, value)
+
+
+def _as_background(value: object) -> BackgroundMode:
+    return _as_value("background", BackgroundMode, value)
+
+
+def _as_new_topic(value: object) -> NewTopic | None:
+    if value is None or value is False:
+        return None
+    return _as_value("create_topic_if_not_exists", NewTopic, value)
+
+
+def _as_value(name: str, kind: type[V], value: object) -> V:
+    """Take a value of a kind, the keywords of one, or True for its defaults."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Mapping):
+        return kind(**value)
+    if value is True:
+        return kind()
+    raise _invalid(name, value, f"Pass a {kind.__name__}, a mapping of its fields, or True.")
+
+
+def _as_compression(value: Any) -> Compression | None:
+    """Take a compression, or the name of one."""
+    return Compression(value) if isinstance(value, str) else value  # type: ignore[arg-type]
+
+
+def as_partitioning(value: object) -> Partitioning | None:
+    """Take a partitioning, or the number of a partition as the official SDK does."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Partitioning.partition(value)
+    if value is None or isinstance(value, Partitioning):
+        return value
+    raise _invalid("partitioning", value, "Pass a Partitioning or the number of a partition.")
+
+
+def _as_retry(value: object) -> Retry:
+    if isinstance(value, Retry):
+        return value
+    if value is None or value is False:
+        return Retry(attempts=0)
+    raise _invalid("retry", value, "Pass a Retry, or None for a single attempt.")
+
+
+def _as_timeout(value: Any) -> float | None:
+    if value is None:
+        return None
+    seconds = to_seconds(value, name="request_timeout")
+    if seconds == 0:
+        raise _invalid("request_timeout", value, "Make request_timeout more than 0.")
+    return seconds
+
+
+# The name of each option: the field it writes, and how its value is read.
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    **{row.name: (row.name, lambda value: value) for row in fields(ProducerOptions)},
+    "mode": ("mode", _as_mode),
+    "direct": ("mode", _as_direct),
+    "background": ("mode", _as_background),
+    "compression": ("compression", _as_compression),
+    "partitioning": ("partitioning", as_partitioning),
+    "retry": ("retry", _as_retry),
+    "request_timeout": ("request_timeout", _as_timeout),
+    "create_topic_if_not_exists": ("create_topic_if_not_exists", _as_new_topic),
+}
+
+
+def _grow_topic(options: ProducerOptions, **details: Any) -> ProducerOptions:
+    """Keep what the official SDK says of a topic, which counts only if one is to be created."""
+    topic = options.create_topic_if_not_exists
+    if topic is None:
+        return options
+    return replace(options, create_topic_if_not_exists=replace(topic, **details))
+
+
+# Keywords of the official producer() that have no counterpart of the same name. They refine other
+# options, so they are read after those.
+_OFFICIAL: Final[Mapping[str, Callable[[ProducerOptions, Any], ProducerOptions]]] = {
+    "topic_partitions_count": lambda options, value: _grow_topic(options, partitions_count=value),
+    "topic_message_expiry": lambda options, value: _grow_topic(options, message_expiry=value),
+    "topic_max_size": lambda options, value: _grow_topic(options, max_topic_size=value),
+    "send_retries": lambda options, value: replace(
+        options, retry=replace(options.retry, attempts=value or 0)
+    ),
+    "send_retry_interval": lambda options, value: replace(
+        options, retry=replace(options.retry, backoff=value)
+    ),
+}
+OPTION_NAMES: Final = frozenset(_OPTIONS)
+
+
+def apply_option(options: ProducerOptions, name: str, value: Any) -> ProducerOptions:
+    """Return the options with one of them changed.
+
+    Raises:
+        ConfigurationError: the value cannot be used.
+        TypeError: there is no such option.
+    """
+    if name in _OPTIONS:
+        target, read = _OPTIONS[name]
+        return replace(options, **{target: read(value)})
+    if name in _OFFICIAL:
+        return options if value is None else _OFFICIAL[name](options, value)
+    near = get_close_matches(name, [*_OPTIONS, *_OFFICIAL], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise TypeError(f"a producer has no option {name!r}{hint}")
+
+
+def apply_options(options: ProducerOptions, changes: Mapping[str, Any]) -> ProducerOptions:
+    """Return the options with several changed; what refines others is read after them."""
+    modes = [name for name in ("mode", "direct", "background") if changes.get(name) is not None]
+    if len(modes) > 1:
+        raise _invalid(" and ".join(modes), "given together", "Choose one mode.")
+    for name in sorted(changes, key=_OFFICIAL.__contains__):
+        if name in ("mode", "direct", "background") and changes[name] is None:
+            continue
+        options = apply_option(options, name, changes[name])
+    return options

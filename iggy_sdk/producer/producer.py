@@ -1,0 +1,377 @@
+"""A producer as users see it: the calls, what they may override, and the lifetime.
+
+    async with client.producer("shop", "orders") as producer:
+        await producer.send(b"one", key="customer-1")
+        await producer.send_many([b"two", b"three"])
+
+Owns the calls and the choice of where messages go. How they get there is the matter of the two
+kinds of producers, ``direct`` and ``background``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import anyio
+
+from iggy_protocol import Partitioning
+from iggy_sdk.errors import InvalidRequestError, PartitionNotFound, ProducerClosedError
+from iggy_sdk.hooks import Hooks
+from iggy_sdk.message import Message
+from iggy_sdk.pipeline import Pipeline
+from iggy_sdk.producer.delivery import Delivery
+from iggy_sdk.producer.options import BackgroundMode, Inherited, as_partitioning
+from iggy_sdk.producer.outbound import Outbound, as_list, has_keys, key_of, with_overrides
+from iggy_sdk.producer.routing import Destination, Route, key_bytes
+from iggy_sdk.producer.topic_setup import prepare_topic
+from iggy_sdk.serde import RawSerde
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from iggy_protocol import Identifier
+    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.message import Headers
+    from iggy_sdk.producer.options import ProducerOptions
+    from iggy_sdk.producer.receipts import Receipt
+    from iggy_sdk.producer.statistics import ProducerStatistics
+
+__all__ = ["Producer"]
+
+T = TypeVar("T")
+
+ROUTES_MAX: Final = 1_024
+"""Other topics that ``send_to`` remembers; the oldest is forgotten first, which costs a look."""
+
+
+class Producer(ABC, Generic[T]):
+    """Sends messages to a topic; made by ``client.producer()`` and entered with ``async with``."""
+
+    def __init__(
+        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+    ) -> None:
+        """Take what the builder collected; nothing is sent yet."""
+        inherited = client.options
+        encryptor, partitioner = options.encryptor, options.partitioner
+        self._client = client
+        self._options = options
+        self._route = Route(client, stream, topic)
+        self._routes: dict[tuple[Identifier, Identifier], Route] = {}
+        self._delivery = Delivery(client, retry=options.retry, timeout=options.request_timeout)
+        self._own_partitioner = None if isinstance(partitioner, Inherited) else partitioner
+        self._last_partitioner = (
+            inherited.partitioner if isinstance(partitioner, Inherited) else None
+        )
+        hooks = Hooks(inherited.hooks)
+        encryptor = inherited.encryptor if isinstance(encryptor, Inherited) else encryptor
+        self._outbound = Outbound(
+            Pipeline(
+                options.serde,
+                compression=options.compression,
+                encryptor=encryptor,
+                key_header=options.key_header,
+                hooks=hooks,
+            ),
+            has_ids=options.idempotent_ids,
+            keeps=isinstance(options.mode, BackgroundMode),
+        )
+        # Where messages without a key go, if that is always the same.
+        self._usual_destination: Destination | None = None
+        if options.partitioning is not None:
+            self._usual_destination = self._route.to(options.partitioning)
+        elif self._last_partitioner is None:
+            self._usual_destination = self._route.balanced
+        # Whether plain bytes need no look at all before they travel.
+        self._passes_bytes = (
+            (options.serde is None or isinstance(options.serde, RawSerde))
+            and options.compression is None
+            and encryptor is None
+            and not hooks.adds_headers
+            and not options.idempotent_ids
+            and self._own_partitioner is None
+            and self._usual_destination is not None
+        )
+        self._is_closed = False
+        self._is_hosted_by_await = False
+
+    @property
+    def stream(self) -> Identifier:
+        """The stream to which it sends."""
+        return self._route.stream
+
+    @property
+    def topic(self) -> Identifier:
+        """The topic to which it sends."""
+        return self._route.topic
+
+    @property
+    def options(self) -> ProducerOptions:
+        """What it goes by."""
+        return self._options
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no messages any more."""
+        return self._is_closed
+
+    @abstractmethod
+    def statistics(self) -> ProducerStatistics:
+        """Return what the producer has done so far."""
+
+    # Sending
+
+    @abstractmethod
+    async def send(
+        self,
+        value: T | Message[T],
+        *,
+        key: str | bytes | None = None,
+        partition_id: int | None = None,
+        partitioning: Partitioning | int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Send one message.
+
+        A direct producer returns when the server has it. One in the background returns when the
+        message is in the buffer; the receipt tells when it was delivered.
+
+        Args:
+            value: a value, or a ``Message`` of one with headers, id or key.
+            key: messages with equal keys go to the same partition and keep their order.
+            partition_id: the partition, instead of what the producer was told.
+            partitioning: the same in the words of the wire.
+            headers: user headers; those of the message itself count more.
+
+        Raises:
+            SendFailedError: this message was not sent; in the background, one before it.
+            BufferFullError: the buffer has no room, in the background.
+            SerdeError: the value cannot be written.
+            ProducerClosedError: the producer was closed.
+        """
+
+    async def send_many(
+        self,
+        values: Iterable[T | Message[T]],
+        *,
+        key: str | bytes | None = None,
+        partition_id: int | None = None,
+        partitioning: Partitioning | int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Send several messages, in as few requests as the options allow.
+
+        Args:
+            values: values, or ``Message``s of them.
+            key: the key of all messages that bring none.
+            partition_id: the partition of all messages.
+            partitioning: the same in the words of the wire.
+            headers: user headers of all messages; those of a message itself count more.
+
+        Raises:
+            SendFailedError: some were not sent; ``messages`` are those, in order.
+            BufferFullError: the buffer has no room for them, in the background.
+            SerdeError: a value cannot be written; none of the messages was sent.
+            ProducerClosedError: the producer was closed.
+        """
+        explicit = explicit_partitioning(partition_id, partitioning)
+        return await self._send_all(self._route, as_list(values), key, explicit, headers)
+
+    async def send_to(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        values: Iterable[T | Message[T]],
+        partitioning: Partitioning | int | None = None,
+        *,
+        key: str | bytes | None = None,
+        partition_id: int | None = None,
+        headers: Headers | None = None,
+    ) -> Receipt:
+        """Send several messages to another topic, otherwise as ``send_many``."""
+        explicit = explicit_partitioning(partition_id, partitioning)
+        route = self._route_to(stream, topic)
+        return await self._send_all(route, as_list(values), key, explicit, headers)
+
+    async def send_one(self, value: T | Message[T]) -> Receipt:
+        """Send one message; the official name of ``send``."""
+        return await self.send(value)
+
+    async def send_with_partitioning(
+        self,
+        values: Iterable[T | Message[T]],
+        partitioning: Partitioning | int | None = None,
+    ) -> Receipt:
+        """Send several messages to a partition; the official name for ``send_many``."""
+        return await self.send_many(values, partitioning=partitioning)
+
+    @abstractmethod
+    async def _send_all(
+        self,
+        route: Route,
+        values: list[Any],
+        key: str | bytes | None,
+        explicit: Partitioning | None,
+        headers: Headers | None,
+    ) -> Receipt:
+        """Send the messages of one call."""
+
+    @abstractmethod
+    async def flush(self) -> None:
+        """Wait until all messages accepted so far were delivered or given up.
+
+        Raises:
+            SendFailedError: some were given up and nobody has been told.
+        """
+
+    # Choosing a destination
+
+    def _route_to(self, stream: Identifier, topic: Identifier) -> Route:
+        if stream == self._route.stream and topic == self._route.topic:
+            return self._route
+        route = self._routes.get((stream, topic))
+        if route is None:
+            if len(self._routes) >= ROUTES_MAX:
+                del self._routes[next(iter(self._routes))]
+            route = self._routes[stream, topic] = Route(self._client, stream, topic)
+        return route
+
+    def _common_destination(
+        self, route: Route, originals: Sequence[Any], explicit: Partitioning | None
+    ) -> Destination | None:
+        """Choose where all messages of a call go; None if each goes by its own key.
+
+        The call itself counts most, then the producer's partitioner, the key of a message, the
+        producer's partitioning, the client's partitioner; the server goes round in the end.
+        """
+        if explicit is not None:
+            return route.to(explicit)
+        if self._own_partitioner is not None:
+            number = self._own_partitioner(route.stream, route.topic, originals)
+            return route.to(Partitioning.partition(number))
+        if has_keys(originals):
+            return None
+        return self._unkeyed_destination(route, originals)
+
+    def _unkeyed_destination(self, route: Route, originals: Sequence[Any]) -> Destination:
+        if self._usual_destination is not None and route is self._route:
+            return self._usual_destination
+        if self._options.partitioning is not None:
+            return route.to(self._options.partitioning)
+        if self._last_partitioner is not None:
+            number = self._last_partitioner(route.stream, route.topic, originals)
+            return route.to(Partitioning.partition(number))
+        return route.balanced
+
+    def _keyed_destination(self, route: Route, original: Any) -> Destination:
+        """Choose where a message goes in a call in which some have keys."""
+        key = key_of(original)
+        if key is None:
+            return self._unkeyed_destination(route, (original,))
+        return route.to_key(key_bytes(key))
+
+    async def _transmit(
+        self, destination: Destination, wires: Sequence[Any], originals: Sequence[Any]
+    ) -> None:
+        """Send a batch; where its partition is gone, let the server place each key.
+
+        If the server takes some keys of such a batch and refuses others, all of it counts as
+        refused.
+        """
+        try:
+            await self._delivery.send(destination, wires)
+        except PartitionNotFound:
+            if not destination.is_keyed or any(key_of(original) is None for original in originals):
+                raise
+            route = self._route_to(destination.stream, destination.topic)
+            await route.look(now=anyio.current_time())
+            groups: dict[bytes, list[Any]] = {}
+            for original, wire in zip(originals, wires, strict=True):
+                groups.setdefault(key_bytes(original.key), []).append(wire)
+            for key, group in groups.items():
+                await self._delivery.send(route.to(Partitioning.key(key)), group)
+
+    # Lifetime
+
+    async def __aenter__(self) -> Self:
+        """Find or create the topic, and start what runs in the background.
+
+        Raises:
+            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+        """
+        route = self._route
+        count = await prepare_topic(self._client, route.stream, route.topic, self._options)
+        if count is not None:
+            route.learn(count, now=anyio.current_time())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Deliver what is in the buffer, and close the producer."""
+        await self.aclose()
+
+    async def open(self) -> Self:
+        """Enter the producer without a block, as ``await client.producer()`` does.
+
+        The same task has to call ``shutdown`` in the end.
+        """
+        await self.__aenter__()
+        self._is_hosted_by_await = True
+        return self
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Deliver what is in the buffer, and take no messages any more. May be called again.
+
+        Raises:
+            SendFailedError: messages were given up and nobody has been told.
+        """
+
+    async def shutdown(self) -> None:
+        """Close the producer; the official name of ``aclose``."""
+        if self._is_hosted_by_await:
+            self._is_hosted_by_await = False
+            await self.__aexit__(None, None, None)
+        else:
+            await self.aclose()
+
+    def _closed_error(self) -> ProducerClosedError:
+        return ProducerClosedError(
+            f"the producer of topic {self.topic!r} is closed",
+            advice="Send inside the 'async with' block, or enter a new producer.",
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open"
+        return f"<{type(self).__name__} to {self.stream!r}/{self.topic!r}, {state}>"
+
+
+def explicit_partitioning(
+    partition_id: int | None, partitioning: Partitioning | int | None
+) -> Partitioning | None:
+    """Read what a call says of the partition, if it says anything."""
+    if partition_id is None:
+        return None if partitioning is None else as_partitioning(partitioning)
+    if partitioning is not None:
+        raise InvalidRequestError(
+            "partition_id and partitioning are both given", advice="Give one of them."
+        )
+    return Partitioning.partition(partition_id)
+
+
+def is_list_of_messages(value: Any) -> bool:
+    """Tell whether somebody passes a list of messages to ``send``, as the official SDK does."""
+    return type(value) is list and bool(value) and isinstance(value[0], Message)
+
+
+def overridden(values: list[Any], key: str | bytes | None, headers: Headers | None) -> list[Any]:
+    """Write what a call says of all its messages into each of them."""
+    if key is None and not headers:
+        return values
+    return [with_overrides(value, key=key, headers=headers) for value in values]

@@ -1,0 +1,167 @@
+"""Receipts: what became of messages that a producer accepted.
+
+A batch is delivered or given up as a whole, so there is one outcome for each batch, and a receipt
+is no more than the places of its messages in it. Events exist only where somebody waits.
+
+Owns who has been told of a failure. Knows neither batchers nor connections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from iggy_sdk.errors import SendFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["DELIVERED", "Outcome", "Receipt"]
+
+
+class Outcome:
+    """How a batch ended, and which of its messages somebody asks about."""
+
+    __slots__ = ("_claimed", "_event", "cause", "is_done", "messages")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.cause: BaseException | None = None
+        self.messages: Sequence[Any] = ()
+        self._claimed: set[int] | None = None
+        self._event: anyio.Event | None = None
+
+    def deliver(self) -> None:
+        """Say that the server has the batch."""
+        self._end()
+
+    def fail(self, cause: BaseException, messages: Sequence[Any]) -> None:
+        """Say that the batch was given up."""
+        self.cause, self.messages = cause, messages
+        self._end()
+
+    def unclaimed(self) -> list[Any]:
+        """Return the messages of a batch that was given up about which nobody has asked."""
+        claimed = self._claimed or ()
+        return [message for at, message in enumerate(self.messages) if at not in claimed]
+
+    async def wait(self) -> None:
+        """Wait until the batch has ended, either way."""
+        if not self.is_done:
+            if self._event is None:
+                self._event = anyio.Event()
+            await self._event.wait()
+
+    async def wait_for(self, start: int, stop: int) -> SendFailedError | None:
+        """Wait for some messages of the batch; their failure counts as told from then on."""
+        if self._claimed is None:
+            self._claimed = set()
+        places = range(start, stop)
+        self._claimed.update(places)
+        try:
+            await self.wait()
+        except BaseException:
+            self._claimed.difference_update(places)
+            raise
+        return self.error(start, stop)
+
+    def error(self, start: int, stop: int) -> SendFailedError | None:
+        """Return why some messages of the batch were given up, if they were."""
+        if self.cause is None:
+            return None
+        return SendFailedError(self.cause, self.messages[start:stop])
+
+    def _end(self) -> None:
+        assert not self.is_done, "a batch ends once"
+        self.is_done = True
+        if self._event is not None:
+            self._event.set()
+
+
+class Receipt:
+    """The delivery of what one call accepted; of a direct producer's it is always done."""
+
+    __slots__ = ("_outcome", "_start", "_stop")
+
+    def __init__(self, outcome: Outcome, start: int, stop: int) -> None:
+        self._outcome = outcome
+        self._start = start
+        self._stop = stop
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the messages were delivered or given up."""
+        return self._outcome.is_done
+
+    @property
+    def error(self) -> SendFailedError | None:
+        """Why the messages were given up; None while they were not."""
+        return self._outcome.error(self._start, self._stop)
+
+    async def delivered(self) -> None:
+        """Wait until the server has acknowledged the messages.
+
+        Raises:
+            SendFailedError: they were given up; ``messages`` are those of this receipt.
+        """
+        error = await self._outcome.wait_for(self._start, self._stop)
+        if error is not None:
+            raise error from error.cause
+
+    def __repr__(self) -> str:
+        state = "on its way" if not self.is_done else "given up" if self.error else "delivered"
+        return f"<Receipt of {self._stop - self._start} messages: {state}>"
+
+
+class JoinedReceipt(Receipt):
+    """The delivery of a call whose messages went into several batches."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[tuple[Outcome, int, int]]) -> None:
+        outcome, start, stop = parts[0]
+        super().__init__(outcome, start, stop)
+        self._parts = parts
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all messages were delivered or given up."""
+        return all(outcome.is_done for outcome, _, _ in self._parts)
+
+    @property
+    def error(self) -> SendFailedError | None:
+        """Why messages were given up, with the first cause; None while none were."""
+        return _joined([outcome.error(start, stop) for outcome, start, stop in self._parts])
+
+    async def delivered(self) -> None:
+        """Wait until the server has acknowledged all messages.
+
+        Raises:
+            SendFailedError: some were given up; ``messages`` are those, with the first cause.
+        """
+        error = _joined([await out.wait_for(start, stop) for out, start, stop in self._parts])
+        if error is not None:
+            raise error from error.cause
+
+    def __repr__(self) -> str:
+        count = sum(stop - start for _, start, stop in self._parts)
+        return f"<Receipt of {count} messages in {len(self._parts)} batches>"
+
+
+def _joined(errors: Sequence[SendFailedError | None]) -> SendFailedError | None:
+    failures = [error for error in errors if error is not None]
+    if not failures:
+        return None
+    messages = [message for error in failures for message in error.messages]
+    return SendFailedError(failures[0].cause, messages)
+
+
+def _delivered() -> Receipt:
+    outcome = Outcome()
+    outcome.deliver()
+    return Receipt(outcome, 0, 0)
+
+
+DELIVERED: Final = _delivered()
+"""What a direct producer returns: there is nothing left to wait for."""

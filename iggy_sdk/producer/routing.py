@@ -1,0 +1,146 @@
+"""Where messages go: destinations, and the partition of a key.
+
+A destination is a stream, a topic and a partitioning; whatever has the same one may share a
+request. Keys are the interesting case. A server places the whole request by one key, so messages
+with different keys could never travel together. Therefore the partition of a key is computed here,
+with the server's own hash, as long as the number of partitions is known; it is asked for again
+every ``PARTITIONS_MAX_AGE_S``. Where it cannot be known, as for users who may send but not look,
+every key is a destination of its own and the server does the hashing.
+
+While the number of partitions changes, keys may go by the old number for that long. A key moves to
+another partition then anyway, with or without us.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iggy_protocol import GetTopic, Identifier, Partitioning, partition_for_key
+from iggy_sdk.errors import IggyError, InvalidRequestError, PermissionDeniedError
+
+if TYPE_CHECKING:
+    from iggy_sdk.door import ClientDoor
+
+__all__ = ["PARTITIONS_MAX_AGE_S", "Destination", "Route", "key_bytes"]
+
+PARTITIONS_MAX_AGE_S: Final = 10.0
+"""How long a number of partitions is believed. Partitions are added by people, not by programs."""
+
+KEY_BYTES_MAX: Final = 255
+"""The wire gives the length of a key one byte."""
+
+_BALANCED: Final = Partitioning.balanced()
+
+
+def key_bytes(key: str | bytes) -> bytes:
+    """Take a key as the wire does.
+
+    Raises:
+        InvalidRequestError: it is empty or too long.
+    """
+    data = key.encode() if isinstance(key, str) else key
+    if not 1 <= len(data) <= KEY_BYTES_MAX:
+        raise InvalidRequestError(
+            f"a key of {len(data)} bytes",
+            advice=f"Use a key of 1 to {KEY_BYTES_MAX} bytes, such as a hash of a longer one.",
+        )
+    return data
+
+
+class Destination:
+    """A stream, a topic and a partitioning. Hashed once, because every message asks for it."""
+
+    __slots__ = ("_hash", "is_keyed", "partitioning", "stream", "topic")
+
+    def __init__(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitioning: Partitioning,
+        *,
+        is_keyed: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.topic = topic
+        self.partitioning = partitioning
+        self.is_keyed = is_keyed
+        self._hash = hash((stream, topic, partitioning, is_keyed))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Destination):
+            return NotImplemented
+        return (
+            self.partitioning == other.partitioning
+            and self.stream == other.stream
+            and self.topic == other.topic
+            and self.is_keyed == other.is_keyed
+        )
+
+    def __repr__(self) -> str:
+        return f"Destination({self.stream!r}, {self.topic!r}, {self.partitioning!r})"
+
+
+class Route:
+    """One topic as a producer sees it.
+
+    Args:
+        client: asks for the number of partitions.
+        stream: id or name of the stream.
+        topic: id or name of the topic.
+    """
+
+    def __init__(self, client: ClientDoor, stream: Identifier, topic: Identifier) -> None:
+        self._client = client
+        self.stream = stream
+        self.topic = topic
+        self.balanced = Destination(stream, topic, _BALANCED)
+        self.partitions_count: int | None = None
+        self.has_keys = False
+        self._counted_at: float | None = None
+        self._may_look = True
+        self._keyed: list[Destination] = []
+
+    def to(self, partitioning: Partitioning) -> Destination:
+        """Go where a partitioning says; one with a key is left to the server."""
+        return Destination(self.stream, self.topic, partitioning)
+
+    def to_key(self, key: bytes) -> Destination:
+        """Go to the partition of a key, together with the other keys of that partition."""
+        self.has_keys = True
+        if self.partitions_count is None:
+            return Destination(self.stream, self.topic, Partitioning.key(key), is_keyed=True)
+        return self._keyed[partition_for_key(key, self.partitions_count)]
+
+    def learn(self, partitions_count: int | None, *, now: float) -> None:
+        """Take note of how many partitions the topic has."""
+        self._counted_at = now
+        if partitions_count == self.partitions_count:
+            return
+        self.partitions_count = partitions_count or None
+        self._keyed = [
+            Destination(self.stream, self.topic, Partitioning.partition(number), is_keyed=True)
+            for number in range(partitions_count or 0)
+        ]
+
+    def is_stale(self, now: float) -> bool:
+        """Tell whether the number of partitions should be asked for."""
+        if not self._may_look:
+            return False
+        return self._counted_at is None or now - self._counted_at >= PARTITIONS_MAX_AGE_S
+
+    async def look(self, *, now: float) -> None:
+        """Ask how many partitions the topic has; keep the old number if there is no answer."""
+        try:
+            topic = await self._client.request(GetTopic(self.stream, self.topic))
+        except PermissionDeniedError:
+            self._may_look = False
+            self.learn(None, now=now)
+        except IggyError:
+            self._counted_at = now
+        else:
+            self.learn(None if topic is None else topic.partitions_count, now=now)

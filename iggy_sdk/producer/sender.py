@@ -1,0 +1,305 @@
+"""The tasks behind a background producer: they take batches and deliver them.
+
+Workers are started when a batch is ready and end when none is, so at rest there is none. One more
+task watches the time that messages may linger. All of them are shielded: what was accepted is
+delivered or given up in an orderly way, also when the block around the producer is cancelled, and
+only ``abandon`` ends them early.
+
+Owns the tasks and the failures that nobody has been told of. What a batch is and when it is ready
+is the accumulator's matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from sys import maxsize
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import anyio
+
+from iggy_sdk.accumulator import Accumulator, Batch
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import IggyError, ProducerError, SendFailedError
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX
+from iggy_sdk.producer.receipts import JoinedReceipt, Outcome, Receipt
+from iggy_sdk.producer.routing import Destination
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from iggy_sdk.producer.budget import ByteBudget
+    from iggy_sdk.producer.options import BackgroundMode
+    from iggy_sdk.producer.reports import Reports
+
+__all__ = ["Sender"]
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.producer")
+
+Parcel: TypeAlias = Batch[Destination, Outcome]
+
+
+class Sender:
+    """Delivers what is accepted.
+
+    Args:
+        mode: bounds and times.
+        transmit: sends one batch, with retries.
+        unsent: makes what users get back of a batch that was given up.
+        budget: the bytes of the buffer.
+        reports: told of failures; without it they are kept for the next call.
+    """
+
+    def __init__(
+        self,
+        mode: BackgroundMode,
+        *,
+        transmit: Callable[[Destination, Sequence[Any], Sequence[Any]], Awaitable[None]],
+        unsent: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
+        budget: ByteBudget,
+        reports: Reports | None,
+    ) -> None:
+        self._transmit = transmit
+        self._unsent = unsent
+        self._budget = budget
+        self._reports = reports
+        self._accumulator: Accumulator[Destination, Outcome] = Accumulator(
+            batch_length=mode.batch_length,
+            batch_size=mode.batch_size,
+            linger=to_seconds(mode.linger_time),
+            bytes_max=REQUEST_BYTES_MAX,
+            make_ticket=Outcome,
+        )
+        self._workers_max = maxsize if mode.max_in_flight is None else mode.max_in_flight
+        self._workers_count = 0
+        self._starting_count = 0
+        self._tasks: TaskGroup | None = None
+        self._worker_scopes: set[anyio.CancelScope] = set()
+        self._other_scopes: set[anyio.CancelScope] = set()
+        self._in_flight: dict[Parcel, None] = {}
+        self._alarm: anyio.Event | None = None
+        self._is_stopped = False
+        self._untold: list[Outcome] = []
+        self._given_up_because: IggyError | None = None
+        self.fatal: IggyError | None = None
+        self.accepted_count = 0
+        self.failed_count = 0
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many requests wait for their answers."""
+        return len(self._in_flight)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether there is a group to host the tasks."""
+        return self._tasks is not None
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether the next call has to hear of something."""
+        return self.fatal is not None or bool(self._untold)
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Host the tasks in a group."""
+        self._tasks = tasks
+        self.spawn(self._watch_time)
+        if self._reports is not None:
+            self.spawn(self._reports.run)
+
+    def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a task until it ends or everything is stopped."""
+        assert self._tasks is not None, "the producer was not entered"
+        self._tasks.start_soon(self._guard, work, self._other_scopes)
+
+    # Accepting
+
+    def accept(
+        self, destination: Destination, wire: Any, *, original: Any, size_bytes: int
+    ) -> Receipt:
+        """Take one message for which the bytes of the buffer are taken already."""
+        self.accepted_count += 1
+        batch = self._accumulator.append(
+            destination, wire, original=original, size_bytes=size_bytes
+        )
+        if batch is None:
+            now = anyio.current_time()
+            batch = self._accumulator.add(
+                destination, wire, original=original, size_bytes=size_bytes, now=now
+            )
+            self._note_change()
+        stop = len(batch.messages)
+        return Receipt(batch.ticket, stop - 1, stop)
+
+    def accept_many(
+        self,
+        destination: Destination,
+        wires: Sequence[Any],
+        *,
+        originals: Sequence[Any],
+        sizes: Sequence[int],
+    ) -> list[tuple[Outcome, int, int]]:
+        """Take messages of one destination; return the parts of their receipt."""
+        places = self._accumulator.extend(
+            destination, wires, originals=originals, sizes=sizes, now=anyio.current_time()
+        )
+        self.accepted_count += len(wires)
+        self._note_change()
+        return [(batch.ticket, start, stop) for batch, start, stop in places]
+
+    @staticmethod
+    def receipt_of(parts: Sequence[tuple[Outcome, int, int]]) -> Receipt:
+        """Make one receipt of its parts."""
+        return Receipt(*parts[0]) if len(parts) == 1 else JoinedReceipt(parts)
+
+    def _note_change(self) -> None:
+        """Start workers for what is ready, and the clock for what lingers."""
+        accumulator = self._accumulator
+        if accumulator.ready_count > self._starting_count:
+            self._start_workers()
+        elif self._alarm is not None and accumulator.deadline is not None:
+            self._alarm.set()
+            self._alarm = None
+
+    def _start_workers(self) -> None:
+        assert self._tasks is not None, "the producer was not entered"
+        while (
+            self._starting_count < self._accumulator.ready_count
+            and self._workers_count < self._workers_max
+        ):
+            self._workers_count += 1
+            self._starting_count += 1
+            self._tasks.start_soon(self._guard, self._work, self._worker_scopes)
+
+    # Tasks
+
+    async def _guard(
+        self, work: Callable[[], Awaitable[None]], scopes: set[anyio.CancelScope]
+    ) -> None:
+        """Run a task that outer cancellation does not reach and whose mistakes stay inside."""
+        if self._is_stopped:
+            return
+        with anyio.CancelScope(shield=True) as scope:
+            scopes.add(scope)
+            try:
+                await work()
+            except Exception as error:
+                _LOGGER.exception("a task of the producer failed")
+                self._break(error)
+            finally:
+                scopes.discard(scope)
+
+    def _break(self, error: Exception) -> None:
+        """Give everything up after a mistake of our own; the next call raises it."""
+        fatal = ProducerError(f"the producer broke: {error!r}", advice="Report this, please.")
+        fatal.__cause__ = error
+        self.fatal = fatal
+        self._give_up_all(fatal)
+        self._budget.close(fatal)
+
+    async def _watch_time(self) -> None:
+        """Let batches go whose oldest message has lingered."""
+        accumulator = self._accumulator
+        while True:
+            deadline = accumulator.deadline
+            if deadline is None:
+                self._alarm = anyio.Event()
+                await self._alarm.wait()
+            else:
+                await anyio.sleep_until(deadline)
+                accumulator.tick(anyio.current_time())
+                self._start_workers()
+
+    async def _work(self) -> None:
+        """Deliver batches while there are any."""
+        self._starting_count -= 1
+        try:
+            while (batch := self._accumulator.take()) is not None:
+                await self._deliver(batch)
+        finally:
+            self._workers_count -= 1
+
+    async def _deliver(self, batch: Parcel) -> None:
+        self._in_flight[batch] = None
+        cause: BaseException | None = None
+        try:
+            await self._transmit(batch.destination, batch.messages, batch.originals)
+        except anyio.get_cancelled_exc_class():
+            assert self._given_up_because is not None, "a worker was cancelled from outside"
+            self._settle(batch, self._given_up_because)
+            raise
+        except Exception as error:
+            cause = error
+        self._settle(batch, cause)
+
+    def _settle(self, batch: Parcel, cause: BaseException | None) -> None:
+        """End a batch that was out."""
+        del self._in_flight[batch]
+        if cause is None:
+            batch.ticket.deliver()
+            self._budget.give_back(batch.size_bytes)
+        else:
+            self._give_up(batch, cause)
+        self._accumulator.done(batch, now=anyio.current_time())
+        self._note_change()
+
+    def _give_up(self, batch: Parcel, cause: BaseException) -> None:
+        messages = self._unsent(batch.originals, batch.messages)
+        self.failed_count += len(messages)
+        batch.ticket.fail(cause, messages)
+        if self._reports is not None:
+            self._reports.add(SendFailedError(cause, messages), batch.size_bytes)
+            return
+        self._untold.append(batch.ticket)
+        self._budget.give_back(batch.size_bytes)
+
+    # Ending
+
+    async def flush(self) -> None:
+        """Wait until all that is here now was delivered or given up."""
+        self._accumulator.flush()
+        self._start_workers()
+        for batch in [*self._accumulator.waiting(), *self._in_flight]:
+            await batch.ticket.wait()
+
+    async def finish(self) -> None:
+        """Deliver all that is here, and then tell of all that was given up."""
+        await self.flush()
+        if self._reports is not None:
+            await self._reports.wait_until_quiet()
+
+    async def abandon(self, cause: IggyError, *, seconds_max: float) -> None:
+        """Give up what is left, tell of it for a while, and stop all tasks."""
+        self._give_up_all(cause)
+        for batch in list(self._in_flight):
+            await batch.ticket.wait()
+        if self._reports is not None:
+            with anyio.move_on_after(seconds_max):
+                await self._reports.wait_until_quiet()
+        # A task that was started but has not run yet has no scope, so it is told as well.
+        self._is_stopped = True
+        for scope in self._other_scopes:
+            scope.cancel()
+        if self._reports is not None:
+            self._reports.log_rest()
+
+    def _give_up_all(self, cause: IggyError) -> None:
+        """Give up what waits at once, and what is out as soon as its workers hear of it."""
+        self._given_up_because = cause
+        for batch in self._accumulator.clear():
+            self._give_up(batch, cause)
+        for scope in self._worker_scopes:
+            scope.cancel()
+
+    def take_untold(self) -> SendFailedError | None:
+        """Return the failures that nobody has been told of; from now on somebody is."""
+        untold = [(outcome, outcome.unclaimed()) for outcome in self._untold]
+        self._untold.clear()
+        causes = [outcome.cause for outcome, messages in untold if messages]
+        if not causes:
+            return None
+        assert causes[0] is not None
+        error = SendFailedError(causes[0], [one for _, messages in untold for one in messages])
+        error.__cause__ = causes[0]
+        return error

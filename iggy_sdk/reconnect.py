@@ -1,0 +1,407 @@
+"""Keeps one session alive: connects, comes back after a loss, and repeats what may be repeated.
+
+Whoever finds the connection gone connects under one lock, and all others wait for him, so that a
+thousand callers dial once. ``run`` hosts what a client does by itself: it watches the session,
+brings it back as soon as it is lost, and sends heartbeats. Without it everything works the same,
+only that nobody does anything between two requests.
+
+Owns the session, the login that is remembered and the rules of repeating. It must not know what
+producers and consumers do with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from iggy_protocol import (
+    LoginUser,
+    LoginWithPersonalAccessToken,
+    LogoutUser,
+    StatusCode,
+)
+from iggy_sdk.dialler import Dialler
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import (
+    ClientClosedError,
+    ConfigurationError,
+    DisconnectedError,
+    IggyError,
+    RequestTimeoutError,
+    describe_command,
+)
+from iggy_sdk.heartbeat import Heartbeat
+from iggy_sdk.hooks import Hooks
+from iggy_sdk.idempotence import is_repeatable
+from iggy_sdk.leader import find_leader
+from iggy_sdk.options import PasswordLogin
+from iggy_sdk.session_statistics import ClientStatistics
+from iggy_sdk.transport import open_transport
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+
+    from iggy_protocol import Command
+    from iggy_sdk.durations import Seconds
+    from iggy_sdk.options import ClientOptions, Credentials, Endpoint
+    from iggy_sdk.session import Session
+    from iggy_sdk.transport import Dial
+
+__all__ = ["Link", "login_command"]
+
+R = TypeVar("R")
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.reconnect")
+
+REPEATS_MAX: Final = 3
+"""A request that ends its connection every time must not do so for ever."""
+
+_IDENTITY_COMMANDS: Final = frozenset({LoginUser, LoginWithPersonalAccessToken, LogoutUser})
+
+# A server that answers so has not carried the request out, and wants a new login first.
+_LOGIN_AGAIN: Final = frozenset({StatusCode.UNAUTHENTICATED, StatusCode.STALE_CLIENT})
+
+
+def login_command(credentials: Credentials) -> LoginUser | LoginWithPersonalAccessToken:
+    """Make the command that logs in with these credentials."""
+    if isinstance(credentials, PasswordLogin):
+        return LoginUser(credentials.username, credentials.password, context="iggy_sdk")
+    return LoginWithPersonalAccessToken(credentials.token)
+
+
+class Link:
+    """One connection that comes back."""
+
+    def __init__(self, options: ClientOptions, *, dial: Dial = open_transport) -> None:
+        """Take the options of a client and how to reach its servers; no I/O yet."""
+        self._options = options
+        self._dialler = Dialler(options, dial=dial)
+        self._hooks = Hooks(options.hooks)
+        self._heartbeat = Heartbeat(
+            lambda: self._session,
+            interval=options.heartbeat_interval,
+            timeout=options.request_timeout,
+        )
+        self._login: Command[Any] | None = None
+        if options.credentials is not None:
+            self._login = login_command(options.credentials)
+        self._session: Session | None = None
+        self._endpoint: Endpoint | None = None
+        self._epoch = 0
+        self._connecting = anyio.Lock()
+        self._flight: anyio.CancelScope | None = None
+        self._flights_count = 0
+        self._flight_error: IggyError | None = None
+        self._is_wanted = False
+        self._is_closed = False
+        self._change = anyio.Event()
+        self._is_hosted = False
+        self._disconnects_count = 0
+        self._resends_count = 0
+
+    @property
+    def epoch(self) -> int:
+        """The number of the present connection; 0 before the first."""
+        return self._epoch
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where the present or last connection goes to."""
+        return self._endpoint
+
+    @property
+    def login(self) -> Command[Any] | None:
+        """The command that logs every new connection in, if anybody is to be."""
+        return self._login
+
+    @login.setter
+    def login(self, command: Command[Any] | None) -> None:
+        self._login = command
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a session that has not failed."""
+        return self._session is not None and not self._session.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the owner has closed it."""
+        return self._is_closed
+
+    def statistics(self) -> ClientStatistics:
+        """Return what was done so far."""
+        return ClientStatistics(
+            epoch=self._epoch,
+            dials=self._dialler.dials_count,
+            dials_failed=self._dialler.failures_count,
+            redirects=self._dialler.redirects_count,
+            disconnects=self._disconnects_count,
+            resends=self._resends_count,
+            heartbeats=self._heartbeat.beats_count,
+            hook_failures=self._hooks.failures_count,
+            session=self._session.statistics() if self._session is not None else None,
+        )
+
+    # Connecting
+
+    async def connect(self) -> None:
+        """Connect and log in, unless that is done already.
+
+        Without a number of retries it gives up after ``connect_timeout``, once all endpoints were
+        tried.
+
+        Raises:
+            ConnectionFailedError: no server can be reached.
+            AuthenticationError: a server refuses the login.
+            ClientClosedError: the client was closed.
+        """
+        self._is_wanted = True
+        self._dialler.hurry()
+        await self._connect(
+            retries=self._retries(),
+            seconds_max=self._options.connect_timeout
+            if self._options.reconnect.retries is None
+            else math.inf,
+        )
+
+    def _retries(self) -> int | None:
+        reconnect = self._options.reconnect
+        return reconnect.retries if reconnect.enabled else 0
+
+    async def _connect(self, *, retries: int | None, seconds_max: float = math.inf) -> Session:
+        """Return a session that lives; the first caller makes it and all others wait for him."""
+        flights_count = self._flights_count
+        async with self._connecting:
+            self._check_open()
+            if self._session is not None and self._session.failure is None:
+                return self._session
+            if flights_count != self._flights_count and self._flight_error is not None:
+                raise self._flight_error.with_traceback(None)
+            return await self._fly(retries=retries, seconds_max=seconds_max)
+
+    async def _fly(self, *, retries: int | None, seconds_max: float) -> Session:
+        """Make a session, unless the owner closes the client meanwhile."""
+        self._flight = flight = anyio.CancelScope()
+        error: IggyError = ClientClosedError()
+        with flight:
+            try:
+                session, endpoint = await self._dialler.establish(
+                    self._login, retries=retries, seconds_max=seconds_max
+                )
+            except IggyError as failed:
+                error = failed
+            else:
+                self._flights_count += 1
+                self._flight_error = None
+                self._adopt(session, endpoint)
+                return session
+        self._flights_count += 1
+        self._flight_error = error
+        raise error
+
+    def _adopt(self, session: Session, endpoint: Endpoint) -> None:
+        self._session, self._endpoint = session, endpoint
+        self._epoch += 1
+        session.on_end = self._note_end
+        self._wake()
+        self._hooks.on_connect(session.peer)
+        if session.failure is not None:
+            self._note_end(session)
+
+    def _note_end(self, session: Session) -> None:
+        failure = session.failure
+        is_ours = isinstance(failure, ClientClosedError)
+        if not is_ours:
+            self._disconnects_count += 1
+            self._dialler.note_end(by_peer=session.is_ended_by_peer)
+        self._wake()
+        self._hooks.on_disconnect(session.peer, None if is_ours else failure)
+
+    def _wake(self) -> None:
+        """Tell the supervisor that something is different."""
+        self._change.set()
+        self._change = anyio.Event()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosedError
+
+    # Asking
+
+    async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+        """Send a command and return the answer, over as many connections as that takes.
+
+        Args:
+            command: what to ask.
+            timeout: seconds for all of it; None takes ``request_timeout``.
+
+        Raises:
+            RequestTimeoutError: there was no answer in time.
+            DisconnectedError: the connection broke and the command must not be repeated.
+            ClientClosedError: the client was closed.
+            IggyError: whatever the server answered.
+        """
+        seconds = self._options.request_timeout if timeout is None else to_seconds(timeout)
+        if not self._hooks:
+            return await self._ask(command, seconds)
+        begun_at = anyio.current_time()
+        self._hooks.before_request(command)
+        try:
+            reply = await self._ask(command, seconds)
+        except BaseException as error:
+            elapsed = anyio.current_time() - begun_at
+            self._hooks.after_request(command, error=error, seconds=elapsed)
+            raise
+        elapsed = anyio.current_time() - begun_at
+        self._hooks.after_request(command, reply=reply, seconds=elapsed)
+        return reply
+
+    async def _ask(self, command: Command[R], seconds: float) -> R:
+        deadline = anyio.current_time() + seconds
+        repeats_count = 0
+        while True:
+            session = self._session
+            if session is None or session.failure is not None or self._is_closed:
+                session = await self._live_session(command, deadline, seconds)
+            try:
+                reply = await session.ask(command, seconds=seconds, deadline=deadline)
+            except IggyError as error:
+                repeats_count += 1
+                is_first = repeats_count == 1
+                if repeats_count > REPEATS_MAX or not self._may_repeat(
+                    command, error, session, is_first=is_first
+                ):
+                    raise
+                self._resends_count += 1
+            else:
+                if type(command) in _IDENTITY_COMMANDS:
+                    await self._note_identity(command, session)
+                return reply
+
+    async def _live_session(
+        self, command: Command[Any], deadline: float, seconds: float
+    ) -> Session:
+        """Wait for a connection, or make one, until the deadline of a request."""
+        self._check_open()
+        if not self._is_wanted:
+            raise DisconnectedError(
+                f"{describe_command(command)}: the client is not connected",
+                code=StatusCode.NOT_CONNECTED,
+                sent=False,
+            )
+        if not self._options.reconnect.enabled:
+            raise DisconnectedError(
+                f"{describe_command(command)}: the connection is lost",
+                advice="Await connect(), or leave reconnecting switched on.",
+                sent=False,
+            )
+        with anyio.CancelScope(deadline=deadline):
+            return await self._connect(retries=self._retries())
+        raise RequestTimeoutError(
+            f"{describe_command(command)}: the connection did not come back within {seconds:g} s"
+        )
+
+    def _may_repeat(
+        self, command: Command[Any], error: IggyError, session: Session, *, is_first: bool
+    ) -> bool:
+        """Say whether a failed request is sent again, and see that it is on a new connection."""
+        if self._is_closed:
+            return False
+        if error.code in _LOGIN_AGAIN:
+            if self._login is None or type(command) in _IDENTITY_COMMANDS:
+                return False
+            forgotten = DisconnectedError(f"{session.peer} has forgotten this client")
+            session.abort(forgotten, by_peer=True)
+            return is_first and self._options.reconnect.enabled
+        if not isinstance(error, DisconnectedError) or session.failure is None:
+            return False
+        if not self._options.reconnect.enabled:
+            return False
+        return not error.sent or is_repeatable(command)
+
+    async def _note_identity(self, command: Command[Any], session: Session) -> None:
+        """Remember a login for the next connection, and go to the leader as after any login."""
+        if isinstance(command, LogoutUser):
+            self._login = None
+            return
+        self._login = command
+        if self._endpoint is None or session.failure is not None:
+            return
+        try:
+            leader = await find_leader(session, self._endpoint, self._options)
+        except IggyError:
+            return  # The login itself succeeded, and the next connection repeats it.
+        if leader is not None and self._options.reconnect.enabled:
+            self._dialler.prefer(leader)
+            session.abort(DisconnectedError("the connection was left for that to the leader"))
+            await self.connect()
+
+    # Living
+
+    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Connect, then host the connection."""
+        self.check_hostless()
+        await self.connect()
+        task_status.started()
+        await self.host()
+
+    def check_hostless(self) -> None:
+        """Raise if there is a host already.
+
+        Raises:
+            ConfigurationError: the client is entered or run a second time.
+        """
+        if self._is_hosted:
+            raise ConfigurationError(
+                "the client is running already",
+                advice="Enter or run a client once, and share it; sibling() makes another one.",
+            )
+
+    async def host(self) -> None:
+        """Watch over the connection until the client is closed."""
+        self.check_hostless()
+        self._is_hosted = True
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._heartbeat.run)
+                await self._supervise()
+                tasks.cancel_scope.cancel()
+        finally:
+            self._is_hosted = False
+
+    async def _supervise(self) -> None:
+        """Watch the session, and bring it back when it is lost."""
+        while not self._is_closed:
+            change = self._change
+            session = self._session
+            if session is not None and session.failure is None:
+                await session.run()
+            elif self._is_wanted and self._options.reconnect.enabled:
+                try:
+                    await self._connect(retries=self._retries())
+                except IggyError as error:
+                    # Whoever asks for something next will hear of it, and tries again.
+                    _LOGGER.warning("the connection does not come back: %s", error)
+                    await change.wait()
+            else:
+                await change.wait()
+
+    async def disconnect(self) -> None:
+        """Close the connection; ``connect`` opens another one."""
+        self._is_wanted = False
+        await self._end()
+
+    async def aclose(self) -> None:
+        """Close for good: nothing new begins, what is on its way ends within ``close_timeout``."""
+        self._is_closed = True
+        await self._end()
+        self._wake()
+
+    async def _end(self) -> None:
+        if self._flight is not None:
+            self._flight.cancel()
+        if self._session is not None:
+            await self._session.aclose()

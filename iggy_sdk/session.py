@@ -1,0 +1,475 @@
+"""One connection to one server: requests go out, replies come back in the same order.
+
+There is no reader task between a request and its reply. Where the engine calls a function when
+bytes come, that function gives everybody the reply that is his. Elsewhere whoever waits for a reply
+reads the socket himself, also for all who wait beside him; when he has his own, he wakes the next
+one to go on, and ``run`` reads while nobody asks for anything. Both spare a single request a switch
+of tasks, and the end of a connection is noticed at once.
+
+Owns the order of writes, who reads, and the deadlines. It must not know logins, addresses or other
+connections.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import anyio
+
+from iggy_protocol import (
+    NEED_DATA,
+    ClientConnection,
+    ConnectionClosed,
+    ErrorReceived,
+    Limits,
+    LocalProtocolError,
+    RemoteProtocolError,
+    ResponseReceived,
+)
+from iggy_sdk.errors import (
+    ClientClosedError,
+    ConnectionFailedError,
+    DisconnectedError,
+    IggyError,
+    RequestTimeoutError,
+    describe_command,
+    error_for_status,
+    error_from_protocol,
+)
+from iggy_sdk.session_line import WaitingLine
+from iggy_sdk.session_statistics import SessionStatistics
+from iggy_sdk.session_waiter import Waiter, is_farewell, verdict
+from iggy_sdk.session_writing import write_rest
+from iggy_sdk.transport import open_transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer, Command
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.transport import Dial, Transport
+
+__all__ = ["Session"]
+
+R = TypeVar("R")
+
+WATCH_AFTER_SECONDS = 0.1
+"""How long nobody asks for anything before ``run`` watches the connection. Short enough to notice
+its end at once, and long enough to stay out of the way of one request after the other."""
+
+KEPT_SECONDS_MIN = 1.0
+"""The shortest timeout that ``run`` may keep, which looks at the clock every now and then. That
+spares most requests a timer of their own; shorter ones are worth an exact one."""
+
+CLOCK_SLACK_SECONDS = 0.001
+"""Timers may fire by the resolution of the clock too early."""
+
+
+class Session:
+    """One connection to one server; many tasks may ask at the same time.
+
+    Attributes:
+        failure: why the connection is at its end; None while it lives.
+        is_ended_by_peer: whether the server or the network has ended it.
+        on_end: called once when it ends.
+    """
+
+    def __init__(self, transport: Transport, options: ClientOptions) -> None:
+        """Take a connected transport; the session closes it."""
+        self._transport = transport
+        self._options = options
+        self._connection = ClientConnection(limits=Limits(outstanding_max=options.max_outstanding))
+        self._line = WaitingLine(options.max_outstanding)
+        self._writing = anyio.Lock()
+        self._is_closing = False
+        self._doom: IggyError | None = None
+        self._watch_call: anyio.Event | None = None
+        self._reader: Waiter | None = None
+        self._keeps_time = False
+        self._timeouts_count = 0
+        self.failure: IggyError | None = None
+        self.is_ended_by_peer = False
+        self.on_end: Callable[[Session], None] | None = None
+        self._is_pushed = transport.watch(self._on_bytes)
+        self._is_read = self._is_pushed
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial = open_transport
+    ) -> Session:
+        """Dial a server, within ``connect_timeout``; nobody is logged in.
+
+        Raises:
+            ConnectionFailedError: nobody answers there, or the handshake failed.
+        """
+        with anyio.move_on_after(options.connect_timeout):
+            return cls(await dial(endpoint, options), options)
+        secured = " or did not finish the TLS handshake" if options.tls else ""
+        raise ConnectionFailedError(
+            f"{endpoint.host}:{endpoint.port} did not answer{secured}"
+            f" within {options.connect_timeout:g} s"
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is at its end."""
+        return self.failure is not None or self._doom is not None
+
+    @property
+    def peer(self) -> str:
+        """Where the server is."""
+        return self._transport.peer
+
+    def statistics(self) -> SessionStatistics:
+        """Return what the session has done so far."""
+        return SessionStatistics(
+            connection=self._connection.statistics(),
+            answers=self._line.told_count,
+            timeouts=self._timeouts_count,
+            abandoned=self._line.abandoned_count,
+            waiting=self._line.waiting_count,
+        )
+
+    # Asking
+
+    async def request(self, command: Command[R], *, timeout: float) -> R:
+        """Send a command and wait for the reply.
+
+        Args:
+            command: what to ask.
+            timeout: how many seconds all of it may take.
+
+        Raises:
+            DisconnectedError: the connection ended first; ``sent`` tells whether the whole
+                request had left by then.
+            RequestTimeoutError: there was no reply in time.
+            IggyError: whatever the server answered.
+        """
+        return await self.ask(command, seconds=timeout, deadline=anyio.current_time() + timeout)
+
+    async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
+        """Do what ``request`` does, for one who has looked at the clock already."""
+        waiter = Waiter(command, deadline)
+        if self._doom is not None:
+            self._settle()
+        try:
+            if self._keeps_time and seconds >= KEPT_SECONDS_MIN and not self._is_busy():
+                waiter.is_kept = True
+                rest = self._begin(waiter)
+                if not rest:
+                    await self._await_outcome(waiter, is_kept=True)
+                if waiter.outcome is None:
+                    await self._go_on_alone(waiter, rest)
+            else:
+                self._wake_keeper()
+                with anyio.CancelScope(deadline=deadline):
+                    await self._exchange(waiter)
+        finally:
+            if waiter.outcome is None:
+                self._settle()
+                self._abandon(waiter, seconds)
+        return cast("R", self._result(waiter, seconds))
+
+    def _result(self, waiter: Waiter, seconds: float) -> object:
+        """Decode what the waiter was told, in his own task."""
+        outcome = waiter.outcome
+        if isinstance(outcome, ResponseReceived):
+            try:
+                return outcome.decode()
+            except RemoteProtocolError as error:
+                raise error_from_protocol(error, command=waiter.command) from error
+        if isinstance(outcome, ErrorReceived):
+            raise error_for_status(outcome.status, command=waiter.command)
+        if outcome is not None:
+            raise outcome
+        self._timeouts_count += 1
+        what = "no answer came" if waiter.is_sent else "it could not be sent"
+        raise RequestTimeoutError(
+            f"{describe_command(waiter.command)}: {what} within {seconds:g} s from {self.peer}"
+        )
+
+    def _is_busy(self) -> bool:
+        """Say whether a new request has to queue, or will not be sent at all."""
+        return (
+            self._line.is_full
+            or self._writing.locked()
+            or self.failure is not None
+            or self._is_closing
+        )
+
+    async def _exchange(self, waiter: Waiter) -> None:
+        """Send a request and wait for the reply, in a scope that ends in time."""
+        if self._is_busy():
+            await self._write_in_turn(waiter)
+        else:
+            rest = self._begin(waiter)
+            if rest:
+                await self._finish(waiter, rest)
+        await self._await_outcome(waiter, is_kept=False)
+
+    async def _go_on_alone(self, waiter: Waiter, rest: Sequence[Buffer]) -> None:
+        """Give one a timer of his own whose time is not kept any more, unless it is over."""
+        waiter.is_kept = False
+        if anyio.current_time() < waiter.deadline:
+            with anyio.CancelScope(deadline=waiter.deadline):
+                if rest:
+                    await self._finish(waiter, rest)
+                await self._await_outcome(waiter, is_kept=False)
+
+    # Writing
+
+    async def _write_in_turn(self, waiter: Waiter) -> None:
+        async with self._writing:
+            while self._line.is_full and self.failure is None:
+                await self._await_room()
+            self._check_open()
+            rest = self._begin(waiter)
+            if rest:
+                await self._write_rest(waiter, rest)
+
+    async def _await_room(self) -> None:
+        """Wait for a reply of anybody; read it, if all who asked have gone."""
+        if self._is_read:
+            await self._line.await_change()
+            self._settle()
+        else:
+            self._is_read = True
+            try:
+                await self._read_once()
+            finally:
+                self._stop_reading()
+
+    async def _finish(self, waiter: Waiter, rest: Sequence[Buffer]) -> None:
+        self._writing.acquire_nowait()
+        try:
+            await self._write_rest(waiter, rest)
+        finally:
+            self._writing.release()
+
+    def _begin(self, waiter: Waiter) -> list[Buffer]:
+        """Enter a request into the queue, write what goes at once, and return the rest."""
+        try:
+            buffers = self._connection.send(waiter.command)
+        except LocalProtocolError as error:
+            raise error_from_protocol(error, command=waiter.command) from error
+        self._line.waiters.append(waiter)
+        try:
+            rest = self._transport.send_nowait(buffers)
+        except OSError as error:
+            self.abort(self._lost(error), by_peer=True)
+            return []
+        waiter.is_sent = not rest
+        return rest
+
+    async def _write_rest(self, waiter: Waiter, rest: Sequence[Buffer]) -> None:
+        """Write the rest of a frame; if that cannot be done, nothing can follow it."""
+        left = list(rest)
+        try:
+            await write_rest(self._transport, left)
+        except OSError as error:
+            self.abort(self._lost(error), by_peer=True)
+        finally:
+            waiter.is_sent = not left
+            if left:
+                self.abort(DisconnectedError("a request was given up while it was being written"))
+
+    # Reading
+
+    async def _await_outcome(self, waiter: Waiter, *, is_kept: bool) -> None:
+        """Wait until the waiter is told, or until his time is kept in another way."""
+        while waiter.outcome is None and waiter.is_kept is is_kept:
+            if self._is_read:
+                waiter.wake = wake = anyio.Event()
+                try:
+                    await wake.wait()
+                finally:
+                    waiter.wake = None
+                self._settle()
+            else:
+                self._is_read = True
+                self._reader = waiter
+                try:
+                    while waiter.outcome is None and waiter.is_kept is is_kept:
+                        await self._read_once()
+                finally:
+                    self._reader = None
+                    self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        self._is_read = False
+        if self._line.waiters:
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        """Have somebody go on reading who has something to wait for."""
+        if not self._line.wake_next() and self._watch_call is not None:
+            self._watch_call.set()
+
+    async def _read_once(self) -> None:
+        try:
+            count = await self._transport.receive_into(self._connection.get_buffer())
+        except InterruptedError:
+            return
+        except OSError as error:
+            self.abort(self._lost(error), by_peer=True)
+            return
+        if self.failure is None:
+            self._connection.buffer_updated(count)
+            self._deliver()
+            self._settle()
+
+    def _on_bytes(self) -> None:
+        """Take what has come. No task runs this, so nothing in here may ask the engine."""
+        try:
+            count = self._transport.receive_nowait(self._connection.get_buffer())
+        except OSError as error:
+            self._doom = self._lost(error)
+        else:
+            if count is None:
+                return
+            self._connection.buffer_updated(count)
+            self._deliver()
+        if self._doom is not None:
+            self._transport.unwatch()
+            self._line.wake_all()
+            if self._watch_call is not None:
+                self._watch_call.set()
+
+    def _deliver(self) -> None:
+        """Give everybody the reply that is his."""
+        try:
+            while (event := self._connection.next_event()) is not NEED_DATA:
+                if isinstance(event, ConnectionClosed) or is_farewell(event):
+                    self._doom = DisconnectedError(f"{self.peer} has closed the connection")
+                    break
+                self._line.tell(event)
+        except RemoteProtocolError as error:
+            self._doom = error_from_protocol(error)
+            self._doom.__cause__ = error
+        self._line.notify()
+
+    def _settle(self) -> None:
+        """End the session, if what has come says that it is at its end."""
+        if self._doom is not None:
+            self.abort(self._doom, by_peer=True)
+
+    def _wake_keeper(self) -> None:
+        """Have ``run`` keep the time of those who come next."""
+        if self._is_pushed and not self._keeps_time and self._watch_call is not None:
+            self._watch_call.set()
+
+    # Watching
+
+    async def run(self) -> None:
+        """Read whenever nobody else does; return when the connection is at its end."""
+        try:
+            while self.failure is None:
+                await self._nap()
+                if self._is_pushed:
+                    await self._sleep()
+                elif not self._is_read:
+                    await self._watch()
+                self._settle()
+        finally:
+            self._watch_call = None
+            self._keeps_time = False
+            self._release_kept(math.inf)
+
+    async def _nap(self) -> None:
+        """Wait until nobody has asked for some time, or somebody calls."""
+        self._keeps_time = True
+        while self.failure is None:
+            told_count = self._line.told_count
+            self._watch_call = anyio.Event()
+            with anyio.move_on_after(WATCH_AFTER_SECONDS):
+                await self._watch_call.wait()
+                return
+            self._release_kept(anyio.current_time())
+            if told_count == self._line.told_count and not self._line.waiters:
+                return
+
+    async def _sleep(self) -> None:
+        """Wait until somebody asks again, or the connection ends."""
+        if not self.is_closed and not self._line.waiters:
+            self._keeps_time = False
+            self._watch_call = anyio.Event()
+            await self._watch_call.wait()
+
+    async def _watch(self) -> None:
+        """Read until all who asked meanwhile have their replies."""
+        self._is_read = True
+        # Whoever comes from here on needs a timer, because nothing but bytes ends this wait.
+        self._keeps_time = False
+        self._release_kept(math.inf)
+        try:
+            while self.failure is None:
+                await self._read_once()
+                if not self._line.waiters:
+                    return
+        finally:
+            self._stop_reading()
+
+    def _release_kept(self, now: float) -> None:
+        """Have those whose time is over by now go on by themselves."""
+        if self._reader in self._line.release(now):
+            self._transport.interrupt()
+
+    # Leaving
+
+    def _abandon(self, waiter: Waiter, seconds: float) -> None:
+        """Let a waiter go without his reply."""
+        waiters = self._line.waiters
+        if waiter not in waiters:
+            return
+        self._line.leave(waiter)
+        # He may have left early, but his server has all the time that anybody grants it.
+        waiter.deadline += max(0.0, self._options.request_timeout - seconds)
+        oldest = waiters[0]
+        if oldest.is_abandoned and anyio.current_time() + CLOCK_SLACK_SECONDS >= oldest.deadline:
+            what = describe_command(oldest.command)
+            self.abort(RequestTimeoutError(f"{self.peer} owes the answer to {what} for too long"))
+        elif not self._is_read:
+            self._wake_reader()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClientClosedError("the client was closed before the request was sent")
+        if self.failure is not None:
+            raise verdict(self.failure, is_sent=False)
+
+    def _lost(self, error: OSError) -> DisconnectedError:
+        lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
+        lost.__cause__ = error
+        return lost
+
+    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
+        """End the session at once; everybody who waits is told why. The first reason counts.
+
+        Args:
+            error: the reason.
+            by_peer: whether it is the server or the network that ended it.
+        """
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.is_ended_by_peer = by_peer
+        self._transport.abort()
+        self._line.fail(error)
+        if self._watch_call is not None:
+            self._watch_call.set()
+        if self.on_end is not None:
+            self.on_end(self)
+
+    async def aclose(self) -> None:
+        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+        self._is_closing = True
+        self._settle()
+        with anyio.move_on_after(self._options.close_timeout, shield=True):
+            while self.failure is None and self._line.waiting_count:
+                await self._line.await_drained()
+                self._settle()
+        if self.failure is None:
+            with anyio.move_on_after(self._options.close_timeout, shield=True):
+                await self._transport.aclose()
+        self.abort(ClientClosedError())

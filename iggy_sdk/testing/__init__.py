@@ -1,0 +1,49 @@
+"""Test your application against a real server, without Docker.
+
+With pytest, ask for the fixture ``iggy_server``; elsewhere use ``RunningServer`` as a context
+manager. Between client and server stands a proxy that knows the frames, so that a test can drop,
+delay, refuse and swallow: see ``RunningServer.faults``.
+
+The server is started as a command of this machine (``iggy-server``); it is never imported. Names
+are loaded when they are first used, because pytest imports this package in every project where the
+SDK is installed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iggy_sdk.testing.cleaning import CleaningFailedError
+    from iggy_sdk.testing.faults import Faults
+    from iggy_sdk.testing.finding import ServerNotFoundError
+    from iggy_sdk.testing.process import ServerFailedError
+    from iggy_sdk.testing.rules import Fault
+    from iggy_sdk.testing.server import RunningServer
+
+__all__ = [
+    "CleaningFailedError",
+    "Fault",
+    "Faults",
+    "RunningServer",
+    "ServerFailedError",
+    "ServerNotFoundError",
+]
+
+_HOMES = {
+    "CleaningFailedError": "cleaning",
+    "Fault": "rules",
+    "Faults": "faults",
+    "RunningServer": "server",
+    "ServerFailedError": "process",
+    "ServerNotFoundError": "finding",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that defines it."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)

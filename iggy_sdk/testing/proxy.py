@@ -1,0 +1,192 @@
+"""A proxy between clients and one server, on a thread of its own with an event loop of its own.
+
+Clients of any kind pass: asyncio, trio, blocking, other processes. Its port stays the same while
+the server behind it goes and comes back on another one, and when nobody is to be let in it is
+closed for real: the operating system refuses the connection, as it does when no server runs.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from iggy_sdk.testing.link import Link
+from iggy_sdk.testing.rules import RuleBook
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from anyio.abc import Listener, SocketStream
+
+__all__ = ["HOST", "Proxy"]
+
+HOST = "127.0.0.1"
+
+CONNECT_SECONDS_MAX = 5.0
+"""A server on this machine that takes longer to accept is not there."""
+
+R = TypeVar("R")
+
+
+def reserve_port() -> socket.socket:
+    """Take a port and keep it; a socket that does not listen lets nobody in."""
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holder.bind((HOST, 0))
+    return holder
+
+
+class Proxy:
+    """The proxy; ``open()`` starts its thread and ``close()`` ends it.
+
+    Every public method may be called from any thread, and has taken effect when it returns.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+        self._holder: socket.socket | None = None
+        self._upstream: tuple[str, int] | None = None
+        self._is_refusing = False
+        self._rules = RuleBook()
+        self._links: set[Link] = set()
+        self._listener: Listener[SocketStream] | None = None
+        self._healed: anyio.Event
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        assert self._holder is not None, "the proxy is not open"
+        port: int = self._holder.getsockname()[1]
+        return port
+
+    def open(self) -> None:
+        """Take a port and start the thread; nobody is let in before ``attach``."""
+        self._holder = self._stack.enter_context(reserve_port())
+        self._portal = self._stack.enter_context(start_blocking_portal("asyncio"))
+        self._call(self._begin)
+
+    def close(self) -> None:
+        """Cut every connection and end the thread."""
+        if self._portal is None:
+            return
+        self.detach()
+        self.cut()
+        self._portal = None
+        self._stack.close()
+
+    def attach(self, upstream: tuple[str, int]) -> None:
+        """Let clients in to the server at this address."""
+        self._upstream = upstream
+        self._let_in()
+
+    def detach(self) -> None:
+        """Let nobody in, because the server is going; open connections end with the server."""
+        self._upstream = None
+        self._call(self._close_door)
+
+    # Faults
+
+    def rule(self, change: Callable[[RuleBook], R]) -> R:
+        """Read or change the rules between two commands."""
+
+        async def apply() -> R:
+            return change(self._rules)
+
+        return self._call(apply)
+
+    def refuse(self) -> None:
+        """Let nobody in until ``heal``."""
+        self._is_refusing = True
+        self._call(self._close_door)
+
+    def admit(self) -> None:
+        """Let clients in again; what else was broken stays so."""
+        self._is_refusing = False
+        self._let_in()
+
+    def cut(self) -> int:
+        """End all connections and return how many there were."""
+        return self._call(self._cut_links, self._links)
+
+    def heal(self) -> None:
+        """Take every fault back; connections that went mute cannot go on and are cut."""
+        self._is_refusing = False
+        self._call(self._heal)
+        self._let_in()
+
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._links)
+
+    def _let_in(self) -> None:
+        if self._listener is not None or self._is_refusing or self._upstream is None:
+            return
+        assert self._portal is not None, "the proxy is not open"
+        self._portal.start_task_soon(self._serve, self._call(self._open_door))
+
+    def _call(self, function: Callable[..., Awaitable[R]], *arguments: object) -> R:
+        assert self._portal is not None, "the proxy is not open"
+        return self._portal.call(function, *arguments)
+
+    # On the thread of the proxy
+
+    async def _begin(self) -> None:
+        self._healed = anyio.Event()
+
+    async def _heal(self) -> None:
+        self._rules.clear()
+        self._healed.set()
+        self._healed = anyio.Event()
+        await self._cut_links({link for link in self._links if link.is_mute})
+
+    async def _cut_links(self, links: set[Link]) -> int:
+        doomed = list(links)
+        for link in doomed:
+            link.cut()
+        for link in doomed:
+            await link.gone.wait()
+        return len(doomed)
+
+    async def _open_door(self) -> Listener[SocketStream]:
+        doors = await anyio.create_tcp_listener(
+            local_host=HOST, local_port=self.port, reuse_port=True
+        )
+        [self._listener] = doors.listeners
+        return self._listener
+
+    async def _close_door(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.aclose()
+
+    async def _serve(self, listener: Listener[SocketStream]) -> None:
+        # Who is inside stays when nobody else is let in: the group waits for its links.
+        async with anyio.create_task_group() as links:
+            with suppress(anyio.ClosedResourceError):
+                await listener.serve(self._welcome, links)
+
+    async def _welcome(self, client: SocketStream) -> None:
+        upstream = self._upstream
+        try:
+            if upstream is None:
+                raise ConnectionRefusedError
+            with anyio.fail_after(CONNECT_SECONDS_MAX):
+                server = await anyio.connect_tcp(*upstream)
+        except OSError:
+            await anyio.aclose_forcefully(client)
+            return
+        link = Link(client, server, judge=self._rules.judge, hold=self._hold)
+        self._links.add(link)
+        try:
+            await link.run()
+        finally:
+            self._links.discard(link)
+
+    async def _hold(self, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            await self._healed.wait()

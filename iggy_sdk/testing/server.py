@@ -1,0 +1,211 @@
+"""A server for tests: the process, and the proxy before it that lets a test break things.
+
+    with RunningServer() as server:
+        client = IggyClient(server.url)
+
+Owns the two and their order. All its methods block; inside an async test call the slow ones
+(``restart``, ``stop``, ``start``) as ``await anyio.to_thread.run_sync(server.restart)``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from iggy_sdk.testing.cleaning import empty_server
+from iggy_sdk.testing.faults import Faults
+from iggy_sdk.testing.finding import server_command
+from iggy_sdk.testing.process import ServerProcess
+from iggy_sdk.testing.proxy import HOST, Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+__all__ = ["RunningServer"]
+
+
+class RunningServer:
+    """A server of your own, on a free port, with data that go away with it.
+
+    Args:
+        directory: where its data and its output go, and stay; a temporary one if None.
+        settings: ``IGGY_*`` names of the server's configuration; an empty text removes a default.
+        shards: how many processes serve.
+        username: the root user.
+        password: of the root user.
+        command: what starts the server; found by itself if None.
+
+    Attributes:
+        faults: what can be broken on the way of ``url``.
+        settings: read at each start, so change them and ``restart()``.
+
+    Raises:
+        ServerNotFoundError: there is no server to start; the message says what to install.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        shards: int = 1,
+        username: str = "iggy",
+        password: str = "iggy",
+        command: Sequence[str] | None = None,
+    ) -> None:
+        self.username = username
+        self.password = password
+        self.settings = {
+            "IGGY_ROOT_USERNAME": username,
+            "IGGY_ROOT_PASSWORD": password,
+            "IGGY_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
+            **(settings or {}),
+        }
+        self._directory = directory
+        self._command = tuple(command) if command is not None else server_command()
+        self._stack = ExitStack()
+        self._process: ServerProcess | None = None
+        self._address: tuple[str, int] | None = None
+        self._proxy = Proxy()
+        self.faults = Faults(self._proxy)
+
+    def __enter__(self) -> RunningServer:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Where it is
+
+    @property
+    def url(self) -> str:
+        """The connection string, login included; it stays the same when the server restarts."""
+        return self._url(*self.address)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that clients connect to; the same over all restarts."""
+        return HOST, self._proxy.port
+
+    @property
+    def direct_url(self) -> str:
+        """The connection string without the proxy, where faults do not reach.
+
+        For TLS, and for measuring; it changes with each start.
+        """
+        return self._url(*self.direct_address)
+
+    @property
+    def direct_address(self) -> tuple[str, int]:
+        """The host and port of the server itself.
+
+        Raises:
+            RuntimeError: the server is not running.
+        """
+        if self._address is None:
+            raise RuntimeError("the server is not running: call start() first")
+        return self._address
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.is_running
+
+    # Its life
+
+    def start(self) -> None:
+        """Start the server and wait until it serves; its data are as they were left.
+
+        Raises:
+            ServerFailedError: it died, or took too long; the message ends with what it printed.
+        """
+        if self.is_running:
+            return
+        process = self._prepare()
+        self._address = process.start()
+        self._proxy.attach(self._address)
+
+    def stop(self) -> None:
+        """Stop the server in good order, as a service manager does.
+
+        Raises:
+            ServerFailedError: it took too long or its exit status is not 0.
+        """
+        self._leave()
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """Kill the server where it stands, as ``kill -9`` and the power switch do."""
+        self._leave()
+        if self._process is not None:
+            self._process.kill()
+
+    def restart(self) -> None:
+        """Stop the server, if it runs, and start it on the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the server and the proxy; the data go too, unless the directory was given."""
+        try:
+            if self._process is not None:
+                self._process.kill()
+            self._address = None
+        finally:
+            self._proxy.close()
+            self._process = None
+            self._stack.close()
+
+    def reset(self) -> None:
+        """Give back an empty server without faults or connections, started if it was stopped.
+
+        Raises:
+            CleaningFailedError: the server could not be emptied.
+            OSError: the server cannot be reached.
+        """
+        self.start()
+        self.faults.heal()
+        self.faults.drop_connections()
+        empty_server(self.direct_address, username=self.username, password=self.password)
+        self._proxy.rule(lambda rules: rules.forget())
+
+    def output(self) -> str:
+        """Return all that the server has printed."""
+        return "" if self._process is None else self._process.output()
+
+    def _prepare(self) -> ServerProcess:
+        if self._process is None:
+            folder = self._directory
+            if folder is None:
+                folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="iggy-"))
+            self._process = ServerProcess(
+                Path(folder), command=self._command, settings=self.settings
+            )
+            self._proxy.open()
+        self._process.kill()
+        return self._process
+
+    def _leave(self) -> None:
+        """Let nobody in any more; those inside see the server end as they would without us."""
+        self._address = None
+        if self._process is not None:
+            self._proxy.detach()
+
+    def _url(self, host: str, port: int) -> str:
+        login = f"{quote(self.username, safe='')}:{quote(self.password, safe='')}"
+        return f"iggy://{login}@{host}:{port}"

@@ -1,0 +1,56 @@
+"""One server for many tests: emptied between them, and replaced when that fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_sdk.testing.cleaning import CleaningFailedError
+from iggy_sdk.testing.process import ServerFailedError
+from iggy_sdk.testing.server import RunningServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["SharedServer"]
+
+
+class SharedServer:
+    """Hands the same server to one test after another.
+
+    Args:
+        settings: of the server, ``IGGY_*`` names.
+    """
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._server: RunningServer | None = None
+
+    def __enter__(self) -> SharedServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._discard()
+
+    def fresh(self) -> RunningServer:
+        """Return a running, empty server without faults or connections."""
+        if self._server is not None:
+            try:
+                self._server.reset()
+            except (CleaningFailedError, ServerFailedError, OSError):
+                # A test may leave a server that nobody can log in to, or one that will not start.
+                self._discard()
+        if self._server is None:
+            server = RunningServer(settings=self._settings)
+            self._server = server.__enter__()
+        return self._server
+
+    def _discard(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()

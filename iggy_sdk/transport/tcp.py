@@ -1,0 +1,217 @@
+"""A plain TCP connection, on a non-blocking socket without a stream object around it.
+
+The engines only say when the socket is ready; reading and writing are one system call each, into
+and out of the connection's own memory. That is what makes a single request cheap.
+
+Owns the socket. It must not know frames.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from anyio.lowlevel import current_token
+
+from iggy_sdk.errors import ConnectionFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer
+    from iggy_sdk.options import ClientOptions, Endpoint
+
+__all__ = [
+    "TcpTransport",
+    "connect_socket",
+    "describe",
+    "open_tcp",
+    "skip_written",
+    "wait_until_writable",
+    "woken",
+]
+
+ADDRESS_SECONDS_MAX = 2.0
+"""How long one address of a name may stay silent before the next one is tried; the last one of
+them has all the time that is left."""
+
+BUFFERS_MAX = 512
+"""Buffers in one system call; the kernel takes 1024 at most, and the rest follows in the next."""
+
+
+class TcpTransport:
+    """A connected non-blocking socket."""
+
+    def __init__(self, connected: socket.socket, *, peer: str) -> None:
+        self._socket = connected
+        self._peer = peer
+        self._stop_watching: Callable[[], object] | None = None
+
+    @property
+    def peer(self) -> str:
+        """Where the other end is."""
+        return self._peer
+
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write what goes without waiting, and return what is left."""
+        try:
+            if len(buffers) == 1:
+                written = self._socket.send(buffers[0])
+                if written == len(buffers[0]):
+                    return []
+            else:
+                written = self._socket.sendmsg(buffers[:BUFFERS_MAX])
+        except BlockingIOError:
+            return list(buffers)
+        return skip_written(buffers, written)
+
+    async def send(self, left: list[Buffer]) -> None:
+        """Write everything."""
+        while left:
+            await wait_until_writable(self._socket)
+            left[:] = self.send_nowait(left)
+
+    async def receive_into(self, space: memoryview) -> int:
+        """Wait for bytes and read them."""
+        while True:
+            # An answer is hardly ever there already when somebody comes to wait for it, so asking
+            # the socket first would be a system call for nothing.
+            try:
+                await anyio.wait_readable(self._socket)
+                return self._socket.recv_into(space)
+            except BlockingIOError:
+                continue
+            except (anyio.ClosedResourceError, ValueError) as error:
+                raise woken(self._socket) from error
+
+    def receive_nowait(self, space: memoryview) -> int | None:
+        """Read what is there."""
+        try:
+            return self._socket.recv_into(space)
+        except BlockingIOError:
+            return None
+
+    def watch(self, on_bytes: Callable[[], None]) -> bool:
+        """Have a function called whenever there are bytes, where the engine can do that.
+
+        Event loops with readers can, and that is their own way to read: waiting for a socket by
+        ``anyio`` registers it with the loop and takes it out again for every reply, which takes
+        longer than all the rest of a small request.
+        """
+        loop: Any = current_token().native_token
+        try:
+            loop.add_reader(self._socket.fileno(), on_bytes)
+        except (AttributeError, RuntimeError):
+            return False  # Not such a loop, or one that says so only when it is asked.
+        self._stop_watching = partial(loop.remove_reader, self._socket.fileno())
+        return True
+
+    def unwatch(self) -> None:
+        """Have it called no longer."""
+        if self._stop_watching is not None:
+            self._stop_watching()
+            self._stop_watching = None
+
+    def interrupt(self) -> None:
+        """Wake whoever waits for bytes."""
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.unwatch()
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()
+
+    async def aclose(self) -> None:
+        """Close."""
+        self.abort()
+
+
+def skip_written(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+    """Return what is left of the buffers after their first bytes were written."""
+    for index, buffer in enumerate(buffers):
+        size = len(buffer)
+        if written < size:
+            return [memoryview(buffer)[written:] if written else buffer, *buffers[index + 1 :]]
+        written -= size
+    return []
+
+
+async def wait_until_writable(watched: socket.socket) -> None:
+    """Wait until a write can go on; a socket closed meanwhile is an OSError."""
+    try:
+        await anyio.wait_writable(watched)
+    except (anyio.ClosedResourceError, ValueError) as error:
+        if watched.fileno() < 0:
+            raise woken(watched) from error
+        # Somebody else was interrupted, and both directions of a socket are woken at once.
+
+
+def woken(watched: socket.socket) -> OSError:
+    """Make the error of one who was woken while he waited for a socket."""
+    if watched.fileno() >= 0:
+        return InterruptedError(errno.EINTR, "the wait was interrupted")
+    return OSError(errno.EBADF, "the connection was closed on this side")
+
+
+async def open_tcp(endpoint: Endpoint, options: ClientOptions) -> TcpTransport:
+    """Dial an endpoint.
+
+    Raises:
+        ConnectionFailedError: nobody answers there.
+    """
+    connected = await connect_socket(endpoint, options)
+    return TcpTransport(connected, peer=describe(endpoint))
+
+
+async def connect_socket(endpoint: Endpoint, options: ClientOptions) -> socket.socket:
+    """Connect a non-blocking socket to the first address of an endpoint that answers.
+
+    Raises:
+        ConnectionFailedError: none does, or the name has no address.
+    """
+    try:
+        found = await anyio.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConnectionFailedError(f"{describe(endpoint)} has no address: {error}") from error
+    failures: list[str] = []
+    for index, (family, _, _, _, address) in enumerate(found):
+        is_last = index == len(found) - 1
+        with anyio.move_on_after(None if is_last else ADDRESS_SECONDS_MAX):
+            try:
+                return await connect_address(family, address, nodelay=options.nodelay)
+            except OSError as error:
+                failures.append(error.strerror or str(error))
+    reasons = ", ".join(dict.fromkeys(failures)) or "nobody answered in time"
+    raise ConnectionFailedError(f"cannot connect to {describe(endpoint)}: {reasons}")
+
+
+async def connect_address(family: int, address: tuple[str, int], *, nodelay: bool) -> socket.socket:
+    """Connect a non-blocking socket to one address."""
+    dialled = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        dialled.setblocking(False)
+        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(nodelay))
+        try:
+            dialled.connect(address)
+        except BlockingIOError:
+            await anyio.wait_writable(dialled)
+        code = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+    except BaseException:
+        dialled.close()
+        raise
+    return dialled
+
+
+def describe(endpoint: Endpoint) -> str:
+    """Write an endpoint as people do."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"

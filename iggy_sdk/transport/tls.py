@@ -1,0 +1,221 @@
+"""TLS over a non-blocking socket, certificates verified unless the options say otherwise.
+
+Owns the handshake and the text of its failures: each says what is wrong with whom. It must not
+know frames.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import anyio
+
+from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
+from iggy_sdk.transport.tcp import (
+    connect_socket,
+    describe,
+    wait_until_writable,
+    woken,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer
+    from iggy_sdk.options import ClientOptions, Endpoint, TlsOptions
+
+__all__ = ["TlsTransport", "open_tls", "tls_context"]
+
+# Numbers of OpenSSL's verdict on a certificate, which Python passes on and does not name.
+EXPIRED = 10
+NOT_YET_VALID = 9
+SELF_SIGNED = 18
+SELF_SIGNED_IN_CHAIN = 19
+ISSUER_UNKNOWN = 20
+CHAIN_INCOMPLETE = 21
+NAME_MISMATCH = 62
+ADDRESS_MISMATCH = 64
+
+ADVICE = {
+    EXPIRED: "Renew the certificate of the server, and check the clock of this machine.",
+    NOT_YET_VALID: "Check the clocks of this machine and of the one that made the certificate.",
+    NAME_MISMATCH: "Connect by a name that the certificate has, or set tls_domain to it.",
+    ADDRESS_MISMATCH: "Connect by a name that the certificate has, or set tls_domain to it.",
+}
+UNTRUSTED_ADVICE = "Set tls_ca_file to the certificate of the authority that signed the server's."
+
+
+class TlsTransport:
+    """A connected non-blocking socket behind a handshake."""
+
+    def __init__(self, connected: ssl.SSLSocket, *, peer: str) -> None:
+        self._socket = connected
+        self._peer = peer
+
+    @property
+    def peer(self) -> str:
+        """Where the other end is."""
+        return self._peer
+
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write what goes without waiting, and return what is left."""
+        left = list(buffers)
+        while left:
+            if not len(left[0]):
+                del left[0]
+                continue
+            try:
+                written = self._socket.send(left[0])
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                # The next call must offer these very bytes again, as whoever sends the rest does.
+                return left
+            if written == len(left[0]):
+                del left[0]
+            else:
+                left[0] = memoryview(left[0])[written:]
+        return left
+
+    async def send(self, left: list[Buffer]) -> None:
+        """Write everything."""
+        while left:
+            await wait_until_writable(self._socket)
+            left[:] = self.send_nowait(left)
+
+    async def receive_into(self, space: memoryview) -> int:
+        """Wait for bytes and read them."""
+        # Bytes may lie deciphered already, where the socket does not tell of them.
+        while (count := self.receive_nowait(space)) is None:
+            try:
+                await anyio.wait_readable(self._socket)
+            except (anyio.ClosedResourceError, ValueError) as error:
+                raise woken(self._socket) from error
+        return count
+
+    def receive_nowait(self, space: memoryview) -> int | None:
+        """Read what is there."""
+        try:
+            return self._socket.recv_into(space)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLEOFError:
+            return 0
+
+    def watch(self, on_bytes: Callable[[], None]) -> bool:
+        """Refuse: deciphered bytes may wait where no engine sees them."""
+        return False
+
+    def unwatch(self) -> None:
+        """Do nothing, as nobody is called."""
+
+    def interrupt(self) -> None:
+        """Wake whoever waits for bytes."""
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()
+
+    async def aclose(self) -> None:
+        """Say goodbye as TLS wants it, without waiting for the other end to do so, and close."""
+        if self._socket.fileno() >= 0:
+            with suppress(OSError, ValueError):
+                self._socket.unwrap()
+        self.abort()
+
+
+def tls_context(tls: TlsOptions) -> ssl.SSLContext:
+    """Make the context of a client.
+
+    Raises:
+        ConfigurationError: a file of the options cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(
+            f"the authorities in {tls.ca_file} cannot be read: {error}",
+            advice="Point tls_ca_file at a PEM file with at least one certificate.",
+        ) from error
+    if not tls.validate:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if tls.client_cert is not None:
+        try:
+            context.load_cert_chain(tls.client_cert, tls.client_key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(
+                f"the client certificate {tls.client_cert} cannot be used: {error}",
+                advice="Give PEM files of a certificate and of the key that belongs to it.",
+            ) from error
+    return context
+
+
+async def open_tls(endpoint: Endpoint, options: ClientOptions, tls: TlsOptions) -> TlsTransport:
+    """Dial an endpoint and shake hands.
+
+    Raises:
+        ConnectionFailedError: nobody answers there, or not as the owner of a trusted certificate.
+        ConfigurationError: a file of the options cannot be read.
+    """
+    # Reading the authorities of a system takes milliseconds, which others can use.
+    context = await anyio.to_thread.run_sync(tls_context, tls)
+    plain = await connect_socket(endpoint, options)
+    try:
+        secured = context.wrap_socket(
+            plain, server_hostname=tls.domain or endpoint.host, do_handshake_on_connect=False
+        )
+    except BaseException:
+        plain.close()
+        raise
+    try:
+        await shake_hands(secured)
+    except (OSError, ValueError) as error:
+        secured.close()
+        raise handshake_failure(endpoint, tls, error) from error
+    except BaseException:
+        secured.close()
+        raise
+    return TlsTransport(secured, peer=describe(endpoint))
+
+
+async def shake_hands(secured: ssl.SSLSocket) -> None:
+    """Do the handshake of a client."""
+    while True:
+        try:
+            secured.do_handshake()
+        except ssl.SSLWantReadError:
+            await anyio.wait_readable(secured)
+        except ssl.SSLWantWriteError:
+            await anyio.wait_writable(secured)
+        else:
+            return
+
+
+def handshake_failure(
+    endpoint: Endpoint, tls: TlsOptions, error: Exception
+) -> ConnectionFailedError:
+    """Say why a handshake failed and what to do about it."""
+    where = describe(endpoint)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        advice = ADVICE.get(error.verify_code, UNTRUSTED_ADVICE)
+        return ConnectionFailedError(
+            f"the certificate of {where} is not accepted: {error.verify_message}",
+            advice=advice,
+            retriable=False,
+        )
+    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        return ConnectionFailedError(
+            f"{where} ended the TLS handshake: {error.strerror or error}",
+            advice="Check that the server has TLS enabled on this port, and whether it asks for"
+            " a client certificate.",
+        )
+    return ConnectionFailedError(
+        f"the TLS handshake with {where} failed: {getattr(error, 'reason', None) or error}",
+        advice="Check that the server has TLS enabled on this port, or leave out tls=true.",
+        retriable=False,
+    )

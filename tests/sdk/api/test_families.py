@@ -1,0 +1,332 @@
+"""The verbs: one for each command, with the arguments where the wire wants them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from iggy_protocol import (
+    COMMANDS,
+    NEVER_EXPIRES,
+    SERVER_DEFAULT,
+    UNLIMITED,
+    ClientDetails,
+    Command,
+    CompressionAlgorithm,
+    Consumer,
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    CreateConsumerGroup,
+    CreatePersonalAccessToken,
+    CreateStream,
+    CreateTopic,
+    CreateUser,
+    GetClient,
+    GetConsumerGroup,
+    GetConsumerOffset,
+    GetStream,
+    GetTopic,
+    GetUser,
+    RawPersonalAccessToken,
+    Stream,
+    StreamDetails,
+    TopicDetails,
+    Transport,
+    UpdateTopic,
+)
+from iggy_sdk.errors import (
+    AlreadyExistsError,
+    ConfigurationError,
+    ConsumerGroupExists,
+    ConsumerGroupNotFound,
+    InvalidRequestError,
+    NotFoundError,
+    StreamExists,
+    StreamNotFound,
+    TopicExists,
+    TopicNotFound,
+    error_for_status,
+)
+from iggy_sdk.families import AllFamilies
+from tests.sdk.api.desk import Desk
+from tests.sdk.api.polling import polled
+
+pytestmark = pytest.mark.anyio
+
+VERB = re.compile(r"(?<!^)(?=[A-Z])")
+STREAM = Stream(1, 2, 0, 0, 0, "shop")
+STREAM_DETAILS = StreamDetails(1, 2, 0, 0, 0, "shop")
+TOPIC = TopicDetails(1, 2, 0, 3, CompressionAlgorithm.NONE, 4, 1, 0, 0, "orders")
+GROUP = ConsumerGroupDetails(1, 3, 0, "billing")
+
+
+def verb_of(command: type[Command[Any]]) -> str:
+    """Name the verb of a command: CreateStream is create_stream."""
+    return VERB.sub("_", command.__name__).lower()
+
+
+async def test_verbs_when_compared_with_the_commands_then_are_complete():
+    verbs = {verb_of(spec.command) for spec in COMMANDS.values()}
+    methods = {
+        name
+        for name, member in inspect.getmembers(AllFamilies, inspect.iscoroutinefunction)
+        if not name.startswith("_") and name != "request"
+    }
+
+    assert methods == verbs
+    assert len(methods) == 47
+
+
+@pytest.mark.parametrize("verb", sorted(verb_of(spec.command) for spec in COMMANDS.values()))
+async def test_verb_when_looked_at_then_takes_a_timeout_and_is_documented(verb):
+    method = getattr(AllFamilies, verb)
+    parameters = inspect.signature(method).parameters
+
+    assert parameters["timeout"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert parameters["timeout"].default is None
+    assert method.__doc__
+
+
+EXAMPLES: dict[str, Any] = {
+    "consumer": Consumer.single(1),
+    "messages": [b"x"],
+    "offset": 1,
+    "count": 1,
+    "client_id": 1,
+    "partition_id": 0,
+    "partitions_count": 1,
+    "segments_count": 1,
+    "permissions": None,
+}
+REPLIES: dict[str, Any] = {
+    "get_streams": (),
+    "get_topics": (),
+    "get_users": (),
+    "get_clients": (),
+    "get_consumer_groups": (),
+    "get_personal_access_tokens": (),
+    "create_stream": STREAM,
+    "create_consumer_group": ConsumerGroup(1, 3, 0, "billing"),
+    "poll_messages": polled([b"x"]),
+}
+
+
+@pytest.mark.parametrize("spec", COMMANDS.values(), ids=lambda spec: spec.command.__name__)
+async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec):
+    verb = verb_of(spec.command)
+    desk = Desk({spec.command: REPLIES.get(verb)})
+    method = getattr(desk, verb)
+    arguments = {
+        name: EXAMPLES.get(name, "name")
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.default is inspect.Parameter.empty
+    }
+
+    await method(**arguments, timeout=4)
+
+    assert [type(command) for command in desk.asked] == [spec.command]
+    assert desk.timeouts == [4]
+
+
+@pytest.mark.parametrize(
+    ("call", "command", "error", "kind"),
+    [
+        (lambda desk, **way: desk.get_stream("x", **way), GetStream, None, StreamNotFound),
+        (lambda desk, **way: desk.get_user("x", **way), GetUser, None, NotFoundError),
+        (lambda desk, **way: desk.get_client(7, **way), GetClient, None, NotFoundError),
+        (
+            lambda desk, **way: desk.get_client(7, **way),
+            GetClient,
+            error_for_status(100),
+            NotFoundError,
+        ),
+        (
+            lambda desk, **way: desk.get_consumer_offset(
+                "x", "y", consumer=Consumer.group("g"), **way
+            ),
+            GetConsumerOffset,
+            None,
+            NotFoundError,
+        ),
+        (lambda desk, **way: desk.get_topic("x", "y", **way), GetTopic, None, StreamNotFound),
+        (
+            lambda desk, **way: desk.get_consumer_group("x", "y", "z", **way),
+            GetConsumerGroup,
+            None,
+            StreamNotFound,
+        ),
+    ],
+)
+async def test_get_when_it_is_missing_then_returns_none_or_raises_if_required(
+    call, command, error, kind
+):
+    desk = Desk({command: error})
+
+    assert await call(desk) is None
+    with pytest.raises(kind) as caught:
+        await call(desk, required=True)
+    assert type(caught.value) is kind
+
+
+async def test_get_when_the_stream_is_there_then_blames_what_is_really_missing():
+    desk = Desk({GetStream: STREAM_DETAILS})
+    with pytest.raises(TopicNotFound):
+        await desk.get_topic("shop", "x", required=True)
+    with pytest.raises(TopicNotFound):
+        await desk.get_consumer_group("shop", "x", "y", required=True)
+
+    desk.answers[GetTopic] = TOPIC
+    with pytest.raises(ConsumerGroupNotFound):
+        await desk.get_consumer_group("shop", "orders", "y", required=True)
+
+
+async def test_get_client_when_found_then_returns_it():
+    details = ClientDetails(7, 0, Transport.TCP, "host:1", 0)
+
+    assert await Desk({GetClient: details}).get_client(7) is details
+
+
+@pytest.mark.parametrize(
+    ("call", "create", "error", "get", "details"),
+    [
+        (
+            lambda desk, **way: desk.create_stream("shop", **way),
+            CreateStream,
+            StreamExists(),
+            GetStream,
+            STREAM_DETAILS,
+        ),
+        (
+            lambda desk, **way: desk.create_topic("shop", "orders", **way),
+            CreateTopic,
+            TopicExists(),
+            GetTopic,
+            TOPIC,
+        ),
+        (
+            lambda desk, **way: desk.create_consumer_group("shop", "orders", "billing", **way),
+            CreateConsumerGroup,
+            ConsumerGroupExists(),
+            GetConsumerGroup,
+            GROUP,
+        ),
+        (
+            lambda desk, **way: desk.create_user("user", "password", **way),
+            CreateUser,
+            AlreadyExistsError(),
+            GetUser,
+            "the user",
+        ),
+    ],
+)
+async def test_create_when_it_exists_then_returns_it_only_if_that_is_ok(
+    call, create, error, get, details
+):
+    desk = Desk({create: error, get: details})
+
+    assert await call(desk, exist_ok=True) is details
+    with pytest.raises(type(error)):
+        await call(desk)
+
+    # Deleted between the two requests: the first error still says it best.
+    desk.answers[get] = None
+    with pytest.raises(type(error)):
+        await call(desk, exist_ok=True)
+
+
+async def test_create_when_new_then_returns_details():
+    desk = Desk({CreateStream: STREAM, CreateConsumerGroup: ConsumerGroup(1, 3, 0, "billing")})
+
+    assert await desk.create_stream("shop") == STREAM_DETAILS
+    assert await desk.create_consumer_group("shop", "orders", "billing") == GROUP
+
+
+@pytest.mark.parametrize(
+    ("given", "micros"),
+    [
+        (None, SERVER_DEFAULT),
+        (1.5, 1_500_000),
+        (60, 60_000_000),
+        (timedelta(minutes=1), 60_000_000),
+        ("never", NEVER_EXPIRES),
+        (math.inf, NEVER_EXPIRES),
+    ],
+)
+async def test_topic_when_an_expiry_is_given_then_writes_microseconds(given, micros):
+    desk = Desk({CreateTopic: TOPIC})
+
+    await desk.create_topic("shop", "orders", message_expiry=given)
+    await desk.update_topic("shop", "orders", "orders", message_expiry=given)
+
+    assert [command.message_expiry_us for command in desk.asked] == [micros, micros]
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [
+        (None, SERVER_DEFAULT),
+        (1000, 1000),
+        ("1 GB", 10**9),
+        ("1GiB", 1 << 30),
+        ("unlimited", UNLIMITED),
+    ],
+)
+async def test_topic_when_a_size_is_given_then_writes_bytes(given, count):
+    desk = Desk({CreateTopic: TOPIC})
+
+    await desk.create_topic("shop", "orders", max_topic_size=given)
+
+    assert [command.max_topic_size_bytes for command in desk.asked] == [count]
+
+
+async def test_topic_when_all_settings_are_given_then_they_are_in_their_places():
+    desk = Desk({CreateTopic: TOPIC})
+
+    await desk.create_topic("shop", "orders", 3, compression_algorithm="gzip", replication_factor=2)
+    await desk.update_topic(1, 2, "new", compression_algorithm=CompressionAlgorithm.NONE)
+
+    assert desk.asked == [
+        CreateTopic("shop", "orders", 3, CompressionAlgorithm.GZIP, replication_factor=2),
+        UpdateTopic(1, 2, "new"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"message_expiry": 0},
+        {"message_expiry": timedelta(0)},
+        {"message_expiry": -1},
+        {"message_expiry": "soon"},
+        {"max_topic_size": 0},
+        {"max_topic_size": -5},
+        {"max_topic_size": "huge"},
+        {"max_topic_size": True},
+        {"max_topic_size": 2**64},
+        {"compression_algorithm": "zstd"},
+    ],
+)
+async def test_topic_when_a_setting_is_unusable_then_refuses_before_asking(setting):
+    desk = Desk()
+
+    with pytest.raises((InvalidRequestError, ConfigurationError)) as caught:
+        await desk.create_topic("shop", "orders", **setting)
+
+    assert isinstance(caught.value, ValueError)
+    assert desk.asked == []
+
+
+@pytest.mark.parametrize(
+    ("given", "micros"), [(None, NEVER_EXPIRES), ("never", NEVER_EXPIRES), (60, 60_000_000)]
+)
+async def test_token_when_an_expiry_is_given_then_writes_microseconds(given, micros):
+    desk = Desk({CreatePersonalAccessToken: RawPersonalAccessToken("secret")})
+
+    await desk.create_personal_access_token("token", expiry=given)
+
+    assert desk.asked == [CreatePersonalAccessToken("token", micros)]

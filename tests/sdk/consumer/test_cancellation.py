@@ -1,0 +1,132 @@
+"""Cancelled anywhere: no message is skipped, no commit is lost, closing still closes."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from iggy_protocol import PollingStrategy
+from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
+from tests.sdk.cancelling import cancel_at, cancelled_everywhere
+from tests.sdk.consumer.shelf import places, shelf_and_client, take
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+
+MODES = [
+    AutoCommit.after_each(),
+    AutoCommit.after_each(coalesce_messages=1),
+    AutoCommit.after_all(),
+    AutoCommit.after_every_nth(3),
+    AutoCommit.interval(0.01),
+    AutoCommit.when_each(),
+    AutoCommit.when_all(),
+    AutoCommit.when_every_nth(2),
+    AutoCommit.when_polling(),
+    AutoCommit.disabled(),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_next_when_cancelled_at_every_checkpoint_skips_no_message(mode, is_group):
+    async with shelf_and_client(2) as (shelf, client):
+        shelf.fill(0, 12)
+        shelf.fill(1, 12)
+        make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
+        builder = make(client, "g", "s", "t", partition_id=None if is_group else "all")
+        seen: list[tuple[int, int]] = []
+        async with builder.commit(mode).batch_length(5) as consumer:
+
+            async def read_one() -> None:
+                seen.extend(places([await anext(consumer)]))
+
+            checkpoint = 1
+            while len(seen) < 24:
+                # Each message is asked for several times, and cancelled ever later until it comes.
+                before = len(seen)
+                await cancel_at(read_one, checkpoint)
+                checkpoint = 1 if len(seen) > before else checkpoint + 1
+        for partition_id in range(2):
+            own = [offset for number, offset in seen if number == partition_id]
+            assert own == list(range(12))
+
+
+async def test_commit_when_cancelled_at_every_checkpoint_is_made_by_the_end():
+    async with shelf_and_client() as (shelf, client):
+        shelf.fill(0, 50)
+        async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=2) as consumer:
+            await take(consumer, 2)
+            async for _ in cancelled_everywhere(lambda: anext(consumer)):
+                assert shelf.offset() in (None, 1, *range(1, 50))
+            handed_out = consumer.get_last_consumed_offset(0)
+        assert handed_out is not None
+        assert shelf.offset() == handed_out - 1
+
+
+async def test_seek_when_cancelled_at_every_checkpoint_moves_or_does_not():
+    async with shelf_and_client() as (shelf, client):
+        shelf.fill(0, 10)
+        async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
+            await take(consumer, 5)
+            async for _ in cancelled_everywhere(lambda: consumer.seek(PollingStrategy.offset(2))):
+                # Where it is on its way nobody knows; both of the others would be wrong.
+                assert consumer.position(0) in (5, None)
+            assert places(await take(consumer, 2)) == [(0, 2), (0, 3)]
+
+
+async def test_close_when_cancelled_at_every_checkpoint_still_commits_and_leaves():
+    async with shelf_and_client() as (shelf, client):
+        shelf.fill(0, 1_000)
+        builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=7)
+        expected = -1
+        checkpoints = 0
+        for checkpoint in range(1, 60):
+            consumer = await builder
+            read = await take(consumer, 3)
+            assert read[0].offset == expected + 1
+            expected = read[1].offset
+            reached = await cancel_at(consumer.aclose, checkpoint)
+            assert consumer.is_closed
+            assert shelf.offset() == expected
+            assert shelf.make_group("g").members_count == 0
+            checkpoints += reached
+        assert checkpoints > 2
+
+
+async def test_entering_when_cancelled_at_every_checkpoint_leaves_no_member_behind():
+    async with shelf_and_client() as (shelf, client):
+        builder = ConsumerBuilder.group(client, "g", "s", "t")
+
+        async def enter_and_leave() -> None:
+            async with builder as consumer:
+                consumer.stop()
+
+        async for _ in cancelled_everywhere(enter_and_leave):
+            await anyio.sleep(10)
+            assert shelf.make_group("g").members_count == 0
+
+
+@pytest.mark.parametrize("order_by", [None, "partition"])
+async def test_run_when_cancelled_at_every_checkpoint_hands_out_again_what_was_not_done(order_by):
+    async with shelf_and_client(2) as (shelf, client):
+        shelf.fill(0, 10)
+        shelf.fill(1, 10)
+        done: list[tuple[int, int]] = []
+
+        async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=4) as consumer:
+
+            async def handle(message) -> None:
+                await anyio.sleep(0.01)
+                done.append((message.partition_id, message.offset))
+
+            for checkpoint in range(1, 8):
+                await cancel_at(
+                    lambda: consumer.run(handle, concurrency=3, order_by=order_by), checkpoint
+                )
+                for partition_id in range(2):
+                    stored = shelf.offset(partition_id)
+                    finished = {offset for number, offset in done if number == partition_id}
+                    assert finished.issuperset(range(0 if stored is None else stored + 1))
+            await consumer.run(handle, concurrency=3, order_by=order_by, until_end=True)
+        assert set(done) == {(p, n) for p in range(2) for n in range(10)}
+        assert [shelf.offset(0), shelf.offset(1)] == [9, 9]
