@@ -7,12 +7,15 @@ for a single test that needs settings, a restart or an empty server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from iggy_sdk.testing import NotOursError
+from iggy_sdk.testing import RunningServer as SdkServer
+from iggy_sdk.testing.shared import standing_address
 from tests.server.running import RunningServer
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 StartServer = Callable[..., RunningServer]
 
 TESTS = Path(__file__).parent
+SDK = TESTS / "sdk"
 # Tests that start processes wait for whatever else the machine does.
 PATIENT = (TESTS / "server" / "features", TESTS / "server" / "replay", TESTS / "interop")
 PATIENT_SECONDS_MAX = 90
@@ -33,11 +37,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(PATIENT_SECONDS_MAX))
 
 
+class StandingServer:
+    """A server that somebody else runs, such as a real Apache Iggy; it is emptied first."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        with SdkServer(address=address) as standing:
+            standing.reset()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip what wants to stop or kill a server that somebody else runs."""
+    try:
+        return (yield)
+    except NotOursError as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
-    """Run one server for all tests of a file."""
+) -> Iterator[RunningServer | StandingServer]:
+    """Run one server for all tests of a file, or take the one of ``IGGY_TEST_SERVER``."""
+    standing = standing_address()
+    if standing is not None and SDK in request.path.parents:
+        yield StandingServer(standing)
+        return
     running = RunningServer(
         tmp_path_factory.mktemp("server"),
         shards=getattr(request.module, "SERVER_SHARDS", 1),

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from iggy_sdk.testing.finding import ServerNotFoundError
     from iggy_sdk.testing.process import ServerFailedError
     from iggy_sdk.testing.rules import Fault
-    from iggy_sdk.testing.server import RunningServer
+    from iggy_sdk.testing.server import NotOursError, RunningServer
 
 __all__ = [
     "CleaningFailedError",
     "Fault",
     "Faults",
+    "NotOursError",
     "RunningServer",
     "ServerFailedError",
     "ServerNotFoundError",
@@ -35,6 +36,7 @@ _HOMES = {
     "CleaningFailedError": "cleaning",
     "Fault": "rules",
     "Faults": "faults",
+    "NotOursError": "server",
     "RunningServer": "server",
     "ServerFailedError": "process",
     "ServerNotFoundError": "finding",

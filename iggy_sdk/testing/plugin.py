@@ -8,6 +8,10 @@ The server is started when the first test asks for it and serves all tests of th
 each test that asks for it, it is emptied, faults are healed and connections closed; a server that
 was stopped, killed or given another password is replaced or started again. Nothing is imported
 before a fixture is used, so that tests without Iggy do not pay for it.
+
+Where ``IGGY_TEST_SERVER`` names the ``host:port`` of a server with the root user ``iggy`` and the
+password ``iggy``, that one is used instead, such as an Apache Iggy of your own. It is emptied, so
+name none that is needed; what a test wants to stop or kill raises ``NotOursError`` then.
 """
 
 from __future__ import annotations

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["RunningServer"]
+__all__ = ["NotOursError", "RunningServer"]
+
+
+class NotOursError(RuntimeError):
+    """The server was started by somebody else, who alone may stop it."""
 
 
 class RunningServer:
@@ -38,6 +42,8 @@ class RunningServer:
         username: the root user.
         password: of the root user.
         command: what starts the server; found by itself if None.
+        address: host and port of a server that somebody else runs. It is used instead of starting
+            one, with the same proxy in front; it can be emptied, but neither stopped nor killed.
 
     Attributes:
         faults: what can be broken on the way of ``url``.
@@ -56,6 +62,7 @@ class RunningServer:
         username: str = "iggy",
         password: str = "iggy",
         command: Sequence[str] | None = None,
+        address: tuple[str, int] | None = None,
     ) -> None:
         self.username = username
         self.password = password
@@ -66,7 +73,10 @@ class RunningServer:
             **(settings or {}),
         }
         self._directory = directory
-        self._command = tuple(command) if command is not None else server_command()
+        self._foreign_address = address
+        self._command: tuple[str, ...] = ()
+        if address is None:
+            self._command = tuple(command) if command is not None else server_command()
         self._stack = ExitStack()
         self._process: ServerProcess | None = None
         self._address: tuple[str, int] | None = None
@@ -122,7 +132,9 @@ class RunningServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process lives, or the server of somebody else is in use."""
+        if self._foreign_address is not None:
+            return self._address is not None
         return self._process is not None and self._process.is_running
 
     # Its life
@@ -135,8 +147,11 @@ class RunningServer:
         """
         if self.is_running:
             return
-        process = self._prepare()
-        self._address = process.start()
+        if self._foreign_address is not None:
+            self._proxy.open()
+            self._address = self._foreign_address
+        else:
+            self._address = self._prepare().start()
         self._proxy.attach(self._address)
 
     def stop(self) -> None:
@@ -144,13 +159,20 @@ class RunningServer:
 
         Raises:
             ServerFailedError: it took too long or its exit status is not 0.
+            NotOursError: somebody else runs the server.
         """
+        self._check_ours("stopped")
         self._leave()
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """Kill the server where it stands, as ``kill -9`` and the power switch do."""
+        """Kill the server where it stands, as ``kill -9`` and the power switch do.
+
+        Raises:
+            NotOursError: somebody else runs the server.
+        """
+        self._check_ours("killed")
         self._leave()
         if self._process is not None:
             self._process.kill()
@@ -199,6 +221,10 @@ class RunningServer:
             self._proxy.open()
         self._process.kill()
         return self._process
+
+    def _check_ours(self, done: str) -> None:
+        if self._foreign_address is not None:
+            raise NotOursError(f"a server that somebody else runs cannot be {done} from here")
 
     def _leave(self) -> None:
         """Let nobody in any more; those inside see the server end as they would without us."""

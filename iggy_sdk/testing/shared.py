@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from iggy_sdk.testing.cleaning import CleaningFailedError
@@ -12,7 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["SharedServer"]
+__all__ = ["SharedServer", "standing_address"]
+
+
+def standing_address() -> tuple[str, int] | None:
+    """Return where ``IGGY_TEST_SERVER`` says that a server stands, if it says so."""
+    told = os.environ.get("IGGY_TEST_SERVER", "")
+    host, _, port = told.rpartition(":")
+    if not told:
+        return None
+    if not host or not port.isdigit():
+        raise ValueError(f"IGGY_TEST_SERVER is host:port of a server, not {told!r}")
+    return host.strip("[]"), int(port)
 
 
 class SharedServer:
@@ -46,7 +58,7 @@ class SharedServer:
                 # A test may leave a server that nobody can log in to, or one that will not start.
                 self._discard()
         if self._server is None:
-            server = RunningServer(settings=self._settings)
+            server = RunningServer(settings=self._settings, address=standing_address())
             self._server = server.__enter__()
         return self._server
 

@@ -17,9 +17,9 @@ from iggy_protocol import (
     GetUsers,
     Ping,
 )
-from iggy_sdk.testing import RunningServer, ServerFailedError, ServerNotFoundError
+from iggy_sdk.testing import NotOursError, RunningServer, ServerFailedError, ServerNotFoundError
 from iggy_sdk.testing.finding import server_command
-from iggy_sdk.testing.shared import SharedServer
+from iggy_sdk.testing.shared import SharedServer, standing_address
 from tests.server.wire_client import WireClient
 
 pytestmark = pytest.mark.timeout(90)
@@ -177,3 +177,39 @@ def test_shared_server_when_nobody_can_log_in_then_another_takes_its_place(share
 
     assert replaced is not server
     logged_in(replaced).close()
+
+
+def test_server_of_somebody_else_when_used_then_is_emptied_and_never_stopped():
+    with RunningServer() as ours, RunningServer(address=ours.direct_address) as theirs:
+        with logged_in(ours) as client:
+            client.ask(CreateStream("left"))
+        theirs.reset()
+
+        with logged_in(theirs) as client:
+            assert client.ask(GetStreams()) == ()
+            theirs.faults.drop_connections()
+            assert client.is_closed_by_peer()
+        for control in (theirs.stop, theirs.kill, theirs.restart):
+            with pytest.raises(NotOursError, match="somebody else"):
+                control()
+        theirs.close()
+        with logged_in(ours) as client:
+            client.ask(Ping())
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [("", None), ("node:8090", ("node", 8090)), ("[::1]:8090", ("::1", 8090))],
+)
+def test_environment_when_it_names_a_server_then_that_is_used(monkeypatch, told, address):
+    monkeypatch.setenv("IGGY_TEST_SERVER", told)
+
+    assert standing_address() == address
+
+
+@pytest.mark.parametrize("told", ["8090", "node", ":8090", "node:http"])
+def test_environment_when_it_names_nonsense_then_says_what_is_wanted(monkeypatch, told):
+    monkeypatch.setenv("IGGY_TEST_SERVER", told)
+
+    with pytest.raises(ValueError, match="host:port"):
+        standing_address()
