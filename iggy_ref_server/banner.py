@@ -6,7 +6,9 @@
       data      /srv/iggy/local_data
       config    built-in defaults
       tcp       127.0.0.1:8090
-      http      127.0.0.1:3000 is configured, but this release does not serve it
+      http      127.0.0.1:3000
+      quic      127.0.0.1:8080 is configured, but this release does not serve it
+      websocket 127.0.0.1:8092
     Connect with iggy://iggy:<password>@127.0.0.1:8090
 
 Owns the words. Knows no room: everything is passed in, and the text is returned.
@@ -29,6 +31,15 @@ _PROMISES: Final = {
     "memory": "messages are acknowledged in memory, so a crash may lose some",
     "written": "messages are acknowledged when written",
     "fsync": "messages are acknowledged when on the disk",
+}
+
+
+# The doors as clients are sent to them, each with its schemes, plain and encrypted.
+_SCHEMES: Final = {
+    "tcp": ("iggy", "iggy"),
+    "websocket": ("iggy+ws", "iggy+wss"),
+    "quic": ("iggy+quic", "iggy+quic"),
+    "http": ("iggy+http", "iggy+https"),
 }
 
 
@@ -106,18 +117,24 @@ def _facts(started: Started) -> Iterator[tuple[str, str]]:
 
 
 def _how_to_connect(started: Started) -> Iterator[str]:
-    for door in started.doors:
-        if door.name == "tcp" and door.is_served:
+    served = {door.name: door for door in started.doors if door.is_served}
+    for name, (plain, encrypted) in _SCHEMES.items():
+        if name in served:
+            door = served[name]
+            scheme = encrypted if door.is_encrypted else plain
             address = _reachable(parse_address(door.address))
-            yield f"Connect with iggy://{started.username}:<password>@{address}{_options(door)}"
+            login = f"{started.username}:<password>"
+            yield f"Connect with {scheme}://{login}@{address}{_options(door)}"
+            return
 
 
 def _options(door: Door) -> str:
     if not door.is_encrypted:
         return ""
     certificate = door.development_certificate
-    trust = f"&tls_domain=localhost&tls_ca_file={certificate}" if certificate else ""
-    return f"?tls=true{trust}"
+    options = ["tls=true"] if door.name == "tcp" else []
+    options += ["tls_domain=localhost", f"tls_ca_file={certificate}"] if certificate else []
+    return f"?{'&'.join(options)}" if options else ""
 
 
 def _reachable(address: Address) -> Address:

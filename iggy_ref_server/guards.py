@@ -16,15 +16,16 @@ import fcntl
 import os
 import socket
 from pathlib import Path
+from typing import Any, NamedTuple
 
 __all__ = ["AlreadyRunning", "PortTaken", "bind_shared_port", "lock_data_directory"]
 
 LOCK_NAME = ".lock"
 BACKLOG = 1024
 PROC = Path("/proc")
-# Columns of /proc/net/tcp, and the state in them that this is about.
+# Columns of /proc/net/tcp and /proc/net/udp, and the state in them that this is about.
 ADDRESS_COLUMN, STATE_COLUMN, INODE_COLUMN = 1, 3, 9
-LISTENING = "0A"
+SERVING = {socket.SOCK_STREAM: ("tcp", "0A"), socket.SOCK_DGRAM: ("udp", "07")}
 
 
 class AlreadyRunning(Exception):
@@ -60,13 +61,22 @@ def lock_data_directory(directory: Path) -> int:
     return descriptor
 
 
-def bind_shared_port(host: str, port: int, count: int) -> tuple[list[socket.socket], int | None]:
-    """Make ``count`` listening sockets that share one port, which nobody else has.
+def bind_shared_port(
+    host: str,
+    port: int,
+    count: int,
+    *,
+    setting: str = "IGGY_TCP_ADDRESS",
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> tuple[list[socket.socket], int | None]:
+    """Make ``count`` sockets that share one port, which nobody else has; those of TCP listen.
 
     Args:
         host: the address of an interface, IPv4 or IPv6.
         port: 0 lets the system choose.
         count: how many shards listen.
+        setting: names the address for people.
+        kind: whether the port is of TCP or of UDP.
 
     Returns:
         The sockets, and the descriptor of the claim, to be kept open.
@@ -75,51 +85,70 @@ def bind_shared_port(host: str, port: int, count: int) -> tuple[list[socket.sock
         PortTaken: somebody else listens there.
     """
     family, _, _, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
+        host, port, type=kind, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
     )[0]
+    place = _Place(family, kind, address, host, setting)
     if port:
-        _try_alone(family, address, host, port)
-    first = _bind(family, address, host, port)
-    chosen = (address[0], first.getsockname()[1], *address[2:])
-    claim = _claim(f"{host}:{chosen[1]}")
-    sockets = [first]
-    sockets += [_bind(family, chosen, host, chosen[1]) for _ in range(count - 1)]
-    for listener in sockets:
-        listener.listen(BACKLOG)
+        _try_alone(place)
+    first = _bind(place)
+    place = place._replace(address=(address[0], first.getsockname()[1], *address[2:]))
+    claim = _claim(f"{'udp-' * (kind == socket.SOCK_DGRAM)}{host}:{place.port}")
+    sockets = [first, *(_bind(place) for _ in range(count - 1))]
+    if kind == socket.SOCK_STREAM:
+        for listener in sockets:
+            listener.listen(BACKLOG)
     return sockets, claim
 
 
-def _try_alone(family: int, address: tuple[object, ...], host: str, port: int) -> None:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+class _Place(NamedTuple):
+    """Where sockets are to be bound, as the system and as people call it."""
+
+    family: int
+    kind: socket.SocketKind
+    address: tuple[Any, ...]
+    host: str
+    setting: str
+
+    @property
+    def port(self) -> int:
+        """The port, or 0 while the system has not chosen one."""
+        return int(self.address[1])
+
+
+def _try_alone(place: _Place) -> None:
+    with socket.socket(place.family, place.kind) as probe:
         try:
-            probe.bind(address)
-            # A bound port that nobody listens on can still be shared; a listening one cannot.
-            probe.listen(1)
+            if place.kind == socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place.address)
+                # A bound port that nobody listens on can still be shared; a listening one cannot.
+                probe.listen(1)
+            else:
+                probe.bind(place.address)
         except OSError as error:
-            if not _is_reserved(port):
-                raise _taken(host, port, error) from error
+            if not _is_reserved(place):
+                raise _taken(place, error) from error
 
 
-def _is_reserved(port: int) -> bool:
+def _is_reserved(place: _Place) -> bool:
     """Tell whether nobody listens on the port but those who started this process."""
+    protocol, state = SERVING[place.kind]
     try:
-        return _listeners(port) <= _sockets_of_ancestors()
+        return _listeners(place.port, protocol, state) <= _sockets_of_ancestors()
     except OSError:
         return False
 
 
-def _listeners(port: int) -> frozenset[str]:
+def _listeners(port: int, protocol: str, state: str) -> frozenset[str]:
     """Return the inodes of the sockets that listen on a port of this machine."""
-    tables = [PROC / "self" / "net" / "tcp", PROC / "self" / "net" / "tcp6"]
+    tables = [PROC / "self" / "net" / protocol, PROC / "self" / "net" / f"{protocol}6"]
     # Without IPv6 there is no second table; without the first nothing is known.
     texts = [path.read_text() for path in tables if path == tables[0] or path.exists()]
     rows = [line.split() for text in texts for line in text.splitlines()[1:]]
     return frozenset(
         row[INODE_COLUMN]
         for row in rows
-        if row[STATE_COLUMN] == LISTENING
-        and int(row[ADDRESS_COLUMN].rpartition(":")[2], 16) == port
+        if row[STATE_COLUMN] == state and int(row[ADDRESS_COLUMN].rpartition(":")[2], 16) == port
     )
 
 
@@ -143,25 +172,27 @@ def _inode(descriptor: Path) -> str:
     return target.removeprefix("socket:[").removesuffix("]") if target.startswith("socket:") else ""
 
 
-def _bind(family: int, address: tuple[object, ...], host: str, port: int) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+def _bind(place: _Place) -> socket.socket:
+    bound = socket.socket(place.family, place.kind)
+    if place.kind == socket.SOCK_STREAM:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
-        listener.bind(address)
+        bound.bind(place.address)
     except OSError as error:
-        listener.close()
-        raise _taken(host, port, error) from error
-    return listener
+        bound.close()
+        raise _taken(place, error) from error
+    return bound
 
 
-def _taken(host: str, port: int, error: OSError) -> Exception:
+def _taken(place: _Place, error: OSError) -> Exception:
+    where = f"{place.host}:{place.port}"
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
-            f"{host}:{port} is in use by another program; stop it, or set another "
-            "IGGY_TCP_ADDRESS (port 0 takes a free one)"
+            f"{where} is in use by another program; stop it, or set another "
+            f"{place.setting} (port 0 takes a free one)"
         )
-    return PortTaken(f"cannot listen on {host}:{port}: {error.strerror}")
+    return PortTaken(f"cannot listen on {where}: {error.strerror}; set another {place.setting}")
 
 
 def _claim(name: str) -> int | None:

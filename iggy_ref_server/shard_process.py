@@ -17,7 +17,6 @@ import mmap
 import os
 import signal
 import socket
-import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
 from iggy_ref_server.metadata.damage import MetadataError
+from iggy_ref_server.shard.entrances import Entrance
 from iggy_ref_server.shard.loop import ShardPlan, open_shard
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
@@ -57,7 +57,7 @@ class ShardJob:
         shard_id: which one it is.
         core: where it runs, or None to leave that to the system.
         config: the configuration of the server.
-        listener: accepts TCP connections, or None.
+        entrances: what it has of each door.
         neighbours: sockets to the other shards.
         passages: sockets over which connections move to the other shards.
         root: chooses the first user of a new data directory.
@@ -68,13 +68,12 @@ class ShardJob:
     shard_id: int
     core: int | None
     config: ServerConfig
-    listener: socket.socket | None
+    entrances: Mapping[str, Entrance]
     neighbours: Mapping[int, socket.socket]
     passages: Mapping[int, socket.socket]
     root: Callable[[], RootCredentials]
     environment: Mapping[str, str]
     turns: mmap.mmap
-    tls: ssl.SSLContext | None
     ports: Ports
     ip: str
     is_follower: bool
@@ -145,16 +144,15 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
             for shard_id, neighbour in job.neighbours.items()
         },
         passages=job.passages,
-        listeners=[trio.socket.from_stdlib_socket(job.listener)] if job.listener else (),
+        entrances=job.entrances,
         turns=job.turns,
-        tls=job.tls,
         ports=job.ports,
         ip=job.ip,
         is_follower=job.is_follower,
     )
     async with open_shard(plan) as shard:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shard.listen)
+            await nursery.start(shard.listen)
             facts["damaged"] = len(shard.directory.damaged)
             _report(pipes, "ready", facts)
             await _order(pipes, b"d")

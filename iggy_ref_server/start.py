@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.certificates import CertificateError, find_certificate
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.config import ConfigError, dump_config, load_config
+from iggy_ref_server.config import ConfigError, Tls, dump_config, load_config
 from iggy_ref_server.guards import AlreadyRunning, PortTaken
 from iggy_ref_server.shard.topology import TopologyError
 from iggy_ref_server.supervisor import run_server
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.config import ServerConfig
     from iggy_ref_server.start_flags import StartFlags
@@ -40,23 +42,38 @@ def start(flags: StartFlags) -> int:
     if loaded.is_displayed:
         _say(dump_config(loaded.config, show_secrets=False))
     try:
-        return run_server(loaded, _say, _find_certificate(loaded.config))
+        return run_server(loaded, _say, _find_certificates(loaded.config))
     except (AlreadyRunning, PortTaken, TopologyError, CertificateError) as error:
         return _give_up(str(error), EXIT_FAILED)
 
 
-def _find_certificate(config: ServerConfig) -> CertificateFiles | None:
-    """Find the certificate of the TCP door, or make one where that is wanted."""
-    if not (config.tcp.enabled and config.tcp.tls.enabled):
-        return None
+def _find_certificates(config: ServerConfig) -> dict[str, CertificateFiles]:
+    """Find the certificates of doors that speak TLS, or make one where that is wanted."""
+    wanted = dict(_encryption(config))
     directory = Path(config.system.path) / CERTIFICATES
-    directory.mkdir(parents=True, exist_ok=True)
-    return find_certificate(
-        config.tcp.tls,
-        working_directory=Path.cwd(),
-        runtime_directory=directory,
-        now_us=SystemClock().now_us(),
-    )
+    if wanted:
+        directory.mkdir(parents=True, exist_ok=True)
+    return {
+        name: find_certificate(
+            tls,
+            working_directory=Path.cwd(),
+            runtime_directory=directory,
+            now_us=SystemClock().now_us(),
+        )
+        for name, tls in wanted.items()
+    }
+
+
+def _encryption(config: ServerConfig) -> Iterator[tuple[str, Tls]]:
+    """Name the doors that are open and encrypted, each with the files that it wants."""
+    if config.tcp.enabled and config.tcp.tls.enabled:
+        yield "tcp", config.tcp.tls
+    if config.websocket.enabled and config.websocket.tls.enabled:
+        yield "websocket", config.websocket.tls
+    https = config.http.tls
+    if config.http.enabled and https.enabled:
+        files = {"cert_file": https.cert_file, "key_file": https.key_file}
+        yield "http", Tls(enabled=True, self_signed=False, **files)
 
 
 def _say(line: str) -> None:

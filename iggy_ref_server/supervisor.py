@@ -28,6 +28,7 @@ from iggy_ref_server.banner import Door, Started, root_password_line, start_line
 from iggy_ref_server.certificates import tls_context
 from iggy_ref_server.cli import package_version
 from iggy_ref_server.config import (
+    Address,
     RootCredentials,
     choose_root_credentials,
     dump_config,
@@ -37,13 +38,14 @@ from iggy_ref_server.config import (
 from iggy_ref_server.guards import bind_shared_port, lock_data_directory
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
+from iggy_ref_server.shard.entrances import DOORS, Entrance
 from iggy_ref_server.shard.machine import read_machine
 from iggy_ref_server.shard.topology import place_shards
 from iggy_ref_server.shard.turns import share_turns
 from iggy_ref_server.shard_process import Pipes, ShardJob, run_shard_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.config import LoadedConfig, ServerConfig
@@ -84,14 +86,14 @@ class _Child:
 def run_server(
     loaded: LoadedConfig,
     say: Callable[[str], None],
-    certificate: CertificateFiles | None,
+    certificates: Mapping[str, CertificateFiles],
 ) -> int:
     """Run a server until it is told to stop.
 
     Args:
         loaded: the configuration.
         say: prints a line for people.
-        certificate: that of the TCP door, if it is to have one.
+        certificates: those of the doors that are to have one, by their names.
 
     Returns:
         The exit code of the process.
@@ -110,13 +112,14 @@ def run_server(
     runtime = directory / config.system.runtime.path
     shutil.rmtree(runtime, ignore_errors=True)
     runtime.mkdir(parents=True)
-    listeners = _listen(config, len(placements))
-    jobs = _jobs(loaded, placements, listeners, certificate)
+    bound = _bind(config, len(placements))
+    jobs = _jobs(loaded, placements, bound, certificates)
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS | {signal.SIGCHLD})
     children = [_start(job) for job in jobs]
-    for listener in listeners:
-        listener.close()
     for job in jobs:
+        for entrance in job.entrances.values():
+            for ours in entrance.sockets:
+                ours.close()
         for ours in (*job.neighbours.values(), *job.passages.values()):
             ours.close()
     # Logging has a thread, and a process with threads must not be forked.
@@ -124,7 +127,7 @@ def run_server(
         for warning in loaded.warnings:
             LOGGER.warning("%s", warning)
         return _Watch(children, say).run(
-            lambda watch: _announce(watch, loaded, placements, jobs, runtime, certificate)
+            lambda watch: _announce(watch, loaded, placements, jobs, runtime)
         )
 
 
@@ -137,33 +140,65 @@ def _empty(directory: Path) -> None:
             path.unlink()
 
 
-def _listen(config: ServerConfig, count: int) -> list[socket.socket]:
-    if not config.tcp.enabled:
-        return []
-    host, port = parse_address(config.tcp.address)
-    sockets, _ = bind_shared_port(host, port, count)
-    return sockets
+def _bind(config: ServerConfig, count: int) -> dict[str, list[socket.socket]]:
+    """Bind the sockets of all doors that are enabled and can be opened."""
+    bound: dict[str, list[socket.socket]] = {}
+    for door in DOORS:
+        section = getattr(config, door.name)
+        if door.open is not None and section.enabled:
+            host, port = parse_address(section.address)
+            shards = count if door.is_everywhere else 1
+            bound[door.name], _ = bind_shared_port(
+                host, port, shards, setting=f"IGGY_{door.name.upper()}_ADDRESS", kind=door.kind
+            )
+    return bound
+
+
+def _addresses(
+    config: ServerConfig, bound: Mapping[str, list[socket.socket]]
+) -> dict[str, Address]:
+    """Say where each door is; one that is not served keeps its configured address."""
+    addresses: dict[str, Address] = {}
+    for door in DOORS:
+        address = parse_address(getattr(config, door.name).address)
+        if door.name in bound:
+            address = address._replace(port=bound[door.name][0].getsockname()[1])
+        addresses[door.name] = address
+    return addresses
+
+
+def _share(
+    shard_id: int,
+    bound: Mapping[str, list[socket.socket]],
+    certificates: Mapping[str, CertificateFiles],
+) -> dict[str, Entrance]:
+    """Say what one shard has of each door."""
+    entrances: dict[str, Entrance] = {}
+    for name, sockets in bound.items():
+        if shard_id < len(sockets):
+            certificate = certificates.get(name)
+            entrances[name] = Entrance(
+                sockets=(sockets[shard_id],),
+                tls=None if certificate is None else tls_context(certificate),
+                certificate=certificate,
+            )
+    return entrances
 
 
 def _jobs(
     loaded: LoadedConfig,
     placements: Sequence[ShardPlacement],
-    listeners: Sequence[socket.socket],
-    certificate: CertificateFiles | None,
+    bound: Mapping[str, list[socket.socket]],
+    certificates: Mapping[str, CertificateFiles],
 ) -> list[ShardJob]:
     """Write down what each shard is given; each pair of them is joined by a socket."""
     config = loaded.config
     walls = _join(len(placements), socket.SOCK_STREAM)
     # TLS keeps its state in the process, so such connections stay where they are.
-    moves = config.tcp.socket_migration and certificate is None
+    moves = config.tcp.socket_migration and "tcp" not in certificates
     passages = _join(len(placements) if moves else 0, socket.SOCK_SEQPACKET)
-    tcp = parse_address(config.tcp.address)
-    ports = Ports(
-        tcp=listeners[0].getsockname()[1] if listeners else tcp.port,
-        quic=parse_address(config.quic.address).port,
-        http=parse_address(config.http.address).port,
-        websocket=parse_address(config.websocket.address).port,
-    )
+    addresses = _addresses(config, bound)
+    ports = Ports(**{name: address.port for name, address in addresses.items()})
 
     turns = share_turns(len(placements))
 
@@ -175,15 +210,14 @@ def _jobs(
             shard_id=placement.shard_id,
             core=placement.core,
             config=config,
-            listener=listeners[placement.shard_id] if listeners else None,
+            entrances=_share(placement.shard_id, bound, certificates),
             neighbours=walls[placement.shard_id],
             passages=passages[placement.shard_id] if passages else {},
             root=root,
-            tls=None if certificate is None else tls_context(certificate),
             environment=loaded.environment,
             turns=turns,
             ports=ports,
-            ip=tcp.host,
+            ip=addresses["tcp"].host,
             is_follower=loaded.flags.follower,
         )
         for placement in placements
@@ -317,9 +351,23 @@ def _meaning(exit_code: int | None) -> str:
     return f"exit code {exit_code}; the reason is in the log above"
 
 
-def _made_up(certificate: CertificateFiles | None) -> str:
-    """Return the file of a certificate that no client knows yet."""
-    return str(certificate.certificate) if certificate and certificate.is_development else ""
+def _door(name: str, config: ServerConfig, job: ShardJob) -> Door:
+    """Describe a door for people."""
+    address = parse_address(getattr(config, name).address)
+    entrance = job.entrances.get(name)
+    if entrance is None:
+        return Door(name=name, address=str(address), is_served=False)
+    certificate = entrance.certificate
+    return Door(
+        name=name,
+        address=str(address._replace(port=getattr(job.ports, name))),
+        is_served=True,
+        is_encrypted=certificate is not None,
+        # A certificate that no client knows yet.
+        development_certificate=str(certificate.certificate)
+        if certificate and certificate.is_development
+        else "",
+    )
 
 
 def _announce(
@@ -328,30 +376,14 @@ def _announce(
     placements: Sequence[ShardPlacement],
     jobs: Sequence[ShardJob],
     runtime: Path,
-    certificate: CertificateFiles | None,
 ) -> None:
     """Tell people and tools that the server is ready, and where."""
     config = loaded.config
-    tcp = parse_address(config.tcp.address)._replace(port=jobs[0].ports.tcp)
     facts = watch.children[0].heard("ready")
     assert facts is not None
-    doors = (
-        []
-        if not config.tcp.enabled
-        else [
-            Door(
-                name="tcp",
-                address=str(tcp),
-                is_served=True,
-                is_encrypted=certificate is not None,
-                development_certificate=_made_up(certificate),
-            )
-        ]
-    )
-    doors += [
-        Door(name=name, address=getattr(config, name).address, is_served=False)
-        for name in ("http", "quic", "websocket")
-        if getattr(config, name).enabled
+    # Shard 0 has a share of every door.
+    doors = [
+        _door(kind.name, config, jobs[0]) for kind in DOORS if getattr(config, kind.name).enabled
     ]
     if "root" in facts:
         watch.say(root_password_line(RootCredentials(**facts["root"], is_generated=True)))
@@ -368,4 +400,5 @@ def _announce(
         )
     ):
         watch.say(line)
-    write_private(runtime / RUNTIME_FILE, dump_config(config, {"tcp": str(tcp)}))
+    addresses = {door.name: door.address for door in doors}
+    write_private(runtime / RUNTIME_FILE, dump_config(config, addresses))

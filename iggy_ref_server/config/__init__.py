@@ -26,7 +26,7 @@ from iggy_ref_server.config.log_filter import LogFilter, parse_log_filter
 from iggy_ref_server.config.problems import ConfigError, Problem
 from iggy_ref_server.config.root_credentials import RootCredentials, choose_root_credentials
 from iggy_ref_server.config.schema import Cluster, Limits, OtherNode, ServerConfig, System, Tcp
-from iggy_ref_server.config.schema_doors import Tls
+from iggy_ref_server.config.schema_doors import Tls, WebSocket
 from iggy_ref_server.config.schema_system import Logging
 from iggy_ref_server.config.units import (
     NEVER_US,
@@ -64,6 +64,7 @@ __all__ = [
     "System",
     "Tcp",
     "Tls",
+    "WebSocket",
     "choose_root_credentials",
     "default_config",
     "dump_config",

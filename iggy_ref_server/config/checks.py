@@ -188,6 +188,14 @@ def _http(config: ServerConfig) -> Complaints:
         yield "http.cors.allowed_methods", f"has no use for {', '.join(sorted(unknown))}"
     if not config.http.metrics.endpoint.startswith("/"):
         yield "http.metrics.endpoint", 'starts with "/"'
+    cors, limits = config.http.cors, config.limits.http
+    if cors.allow_credentials and "*" in cors.allowed_origins:
+        yield "http.cors.allow_credentials", 'needs allowed_origins other than "*"'
+    for key in ("handshake_timeout", "idle_timeout"):
+        if getattr(limits, f"{key}_us") == 0:
+            yield f"limits.http.{key}", 'must not be zero; write such as "10 s"'
+    if not 1024 <= limits.max_head_bytes < 2**24:
+        yield "limits.http.max_head_bytes", "is from 1 KiB to 16 MiB"
 
 
 def _cluster(config: ServerConfig) -> Complaints:
@@ -224,6 +232,16 @@ def _cluster_ports(config: ServerConfig) -> Complaints:
                 seen.add((node.ip, door, port))
 
 
+def _websocket(config: ServerConfig) -> Complaints:
+    for key in ("read_buffer_size", "max_message_size", "max_frame_size"):
+        if getattr(config.websocket, f"{key}_bytes") == 0:
+            yield f"websocket.{key}", "is above 0; leave it out for the default"
+    if config.limits.websocket.handshake_timeout_us == 0:
+        yield "limits.websocket.handshake_timeout", 'must not be zero; write such as "10 s"'
+    if not 0 < config.limits.websocket.max_reply_backlog_bytes < 2**32:
+        yield "limits.websocket.max_reply_backlog_bytes", "is above 0 and below 4 GiB"
+
+
 def _limits(config: ServerConfig) -> Complaints:
     limits = config.limits
     for key in ("max_send_bytes", "max_poll_bytes", "max_reply_backlog_bytes"):
@@ -243,6 +261,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _encryption,
     _doors,
     _http,
+    _websocket,
     _cluster,
     _limits,
 )

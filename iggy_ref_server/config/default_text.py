@@ -28,7 +28,7 @@ rebalancing_check_interval = "5s"
 cleaner_enabled = false
 interval = "1 m"
 
-# The REST face. This release reads the section but does not serve the door.
+# The REST face.
 [http]
 enabled = true
 address = "127.0.0.1:3000"
@@ -133,9 +133,9 @@ recv_buffer_size = "64 KB"
 send_buffer_size = "64 KB"
 keepalive = false
 
-# The binary protocol over WebSocket. This release reads the section but does not serve the door.
-# Sizes that can be set besides: read_buffer_size, write_buffer_size, max_write_buffer_size,
-# max_message_size and max_frame_size.
+# The binary protocol over WebSocket. Sizes that can be set besides: max_frame_size (16 MiB unless
+# set) and max_message_size (64 MiB) bound what a client may send, read_buffer_size (256 KiB) what
+# is received at once; write_buffer_size and max_write_buffer_size have no effect here.
 [websocket]
 enabled = true
 address = "127.0.0.1:8092"
@@ -311,7 +311,7 @@ ports = { tcp = 8091, quic = 8081, http = 3001, websocket = 8093 }
 
 # Only here: bounds on what clients can ask for.
 [limits]
-# How many connections each shard takes, and how many of them before a login.
+# How many TCP connections each shard takes, and how many of all doors before a login.
 max_connections = 8192
 max_unauthenticated_connections = 1024
 # How many requests of one connection may be under way; the next ones wait in the socket.
@@ -328,4 +328,26 @@ max_login_queue = 64
 idle_timeout = "none"
 # Closes a connection that stands still in the middle of a request or an answer.
 stall_timeout = "30 s"
+
+# Bounds of the WebSocket door alone; the narrower one counts where there are two.
+[limits.websocket]
+# How many connections each shard takes at this door.
+max_connections = 8192
+# How many of them may be unfinished; for one more, the oldest of those is given up.
+max_handshakes = 256
+# How long TLS and the request for a WebSocket may take together.
+handshake_timeout = "10 s"
+idle_timeout = "none"
+max_reply_backlog_bytes = "64 MiB"
+
+# Bounds of the HTTP door alone, which one shard has for all; the narrower one counts here as well.
+[limits.http]
+max_connections = 1024
+# How many of them may be in the middle of a TLS handshake, and how long it may take.
+max_handshakes = 64
+handshake_timeout = "10 s"
+# How long a connection is kept for another request.
+idle_timeout = "2 m"
+# The request line with all headers; bodies are bounded by http.max_request_size.
+max_head_bytes = "32 KiB"
 """

@@ -28,6 +28,7 @@ _NO_CONVERTER: Final = (
 _NO_RETRY: Final = "a failed write of metadata is reported at once and never tried again"
 _NO_COMPRESSION: Final = "the server stores what clients send; let clients compress"
 _NO_POOL: Final = "buffers are the business of Python's allocator"
+_NO_BUFFER: Final = "answers are written as they are; limits.websocket bounds those that wait"
 
 REFUSED: Final = {
     "system.backup.path": _NO_CONVERTER,
@@ -48,6 +49,8 @@ WARNED: Final = {
     "system.memory_pool.enabled": _NO_POOL,
     "system.memory_pool.size": _NO_POOL,
     "system.memory_pool.bucket_capacity": _NO_POOL,
+    "websocket.write_buffer_size": _NO_BUFFER,
+    "websocket.max_write_buffer_size": _NO_BUFFER,
     "http.web_ui": "the web interface belongs to the original server",
 }
 """Keys that have a meaning in the original and none here, each with the reason."""
@@ -72,7 +75,8 @@ def _changed(
     default_values = {path: value for path, _, value in flatten(defaults)}
     for path, leaf, value in flatten(config):
         if path in table and leaf is not None and value != default_values[path]:
-            yield path, json.dumps(leaf.kind.write(default_values[path]))
+            default = default_values[path]
+            yield path, "left out" if default is None else json.dumps(leaf.kind.write(default))
 
 
 def inert_problems(config: ServerConfig, defaults: ServerConfig) -> Iterator[tuple[str, str]]:

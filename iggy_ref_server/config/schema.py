@@ -133,6 +133,26 @@ class Cluster(Section, frozen=True):
     node: Nodes
 
 
+class WebSocketLimits(Section, frozen=True):
+    """What the clients of the WebSocket door can ask for, besides the bounds of all clients."""
+
+    max_connections: PositiveU32
+    max_handshakes: PositiveU32
+    handshake_timeout_us: Duration
+    idle_timeout_us: Duration
+    max_reply_backlog_bytes: Size = field(name="max_reply_backlog_bytes")
+
+
+class HttpLimits(Section, frozen=True):
+    """What the clients of the HTTP door can ask for, besides the bounds of all clients."""
+
+    max_connections: PositiveU32
+    max_handshakes: PositiveU32
+    handshake_timeout_us: Duration
+    idle_timeout_us: Duration
+    max_head_bytes: Size = field(name="max_head_bytes")
+
+
 class Limits(Section, frozen=True):
     """What one client, or all together, can ask of the server; the original has no such bounds."""
 
@@ -145,6 +165,8 @@ class Limits(Section, frozen=True):
     max_login_queue: PositiveU32
     idle_timeout_us: Duration
     stall_timeout_us: Duration
+    websocket: WebSocketLimits
+    http: HttpLimits
 
 
 class ServerConfig(Section, frozen=True):

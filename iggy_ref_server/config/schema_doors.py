@@ -1,7 +1,6 @@
 """The doors of the server and what each can be told: TCP, HTTP, QUIC and WebSocket.
 
-Owns the sections ``[tcp]``, ``[http]``, ``[quic]`` and ``[websocket]``. Only TCP is served; the
-others are read and kept, so that one file fits both this server and the original.
+Owns the sections ``[tcp]``, ``[http]``, ``[quic]`` and ``[websocket]``.
 """
 
 from __future__ import annotations

@@ -54,14 +54,21 @@ class StreamRoom:
         plane: serves the requests.
         limits: the bounds of each connection.
         connected: told each link as soon as there is one.
+        receive_bytes: how much to receive at once.
     """
 
     def __init__(
-        self, plane: DataPlane, limits: SocketLimits, connected: Callable[[Link], None]
+        self,
+        plane: DataPlane,
+        limits: SocketLimits,
+        connected: Callable[[Link], None],
+        *,
+        receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self._plane = plane
         self._limits = limits
         self._connected = connected
+        self._receive_bytes = receive_bytes
         self._lives: dict[Link, trio.CancelScope] = {}
         self._leavers = trio.lowlevel.ParkingLot()
 
@@ -83,7 +90,7 @@ class StreamRoom:
                     life = self._lives[link] = nursery.cancel_scope
                     self._connected(link)
                     nursery.start_soon(_write, stream, wire, link, plane, limits, life)
-                    await _read(stream, wire, link, plane, limits)
+                    await _read(stream, wire, link, plane, limits, self._receive_bytes)
                 await _linger(stream)
         finally:
             self._lives.pop(link, None)
@@ -108,6 +115,7 @@ async def _read(
     link: Link,
     plane: DataPlane,
     limits: SocketLimits,
+    receive_bytes: int,
 ) -> None:
     while link.is_hearing:
         if not link.is_ready or link.is_paused:
@@ -115,7 +123,7 @@ async def _read(
             continue
         try:
             with trio.fail_after(limits.idle_s or float("inf")):
-                data = await stream.receive_some(RECEIVE_BYTES)
+                data = await stream.receive_some(receive_bytes)
         except (*BROKEN, trio.TooSlowError):
             data = b""
         link.connection.receive_data(data)

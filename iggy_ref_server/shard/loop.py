@@ -14,8 +14,7 @@ import logging
 import mmap
 import secrets
 import socket
-import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ from iggy_ref_server.groups.registry import GroupRegistry
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.host import Host, Ports
 from iggy_ref_server.identity.passwords import Passwords
-from iggy_ref_server.listeners.tcp import TcpDoor
 from iggy_ref_server.metadata.importer import import_once
 from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
@@ -48,6 +46,7 @@ from iggy_ref_server.shard import letters, settings
 from iggy_ref_server.shard.appends import SendAppends
 from iggy_ref_server.shard.census import Census, caller_of
 from iggy_ref_server.shard.directory import PartitionDirectory
+from iggy_ref_server.shard.entrances import Entrance, Rooms, open_entrances
 from iggy_ref_server.shard.group_desk import GroupsHere, GroupsThere
 from iggy_ref_server.shard.handover import Arrival, Handover
 from iggy_ref_server.shard.maintenance import Maintenance
@@ -71,6 +70,9 @@ __all__ = ["Shard", "ShardPlan", "open_shard"]
 LOGGER = logging.getLogger(__name__)
 
 DEFAULT_PORTS = Ports()
+# What is received at once from a WebSocket: large batches come in few pieces, which still fit into
+# the caches of a core while they are unmasked.
+READ_BUFFER_BYTES = 256 << 10
 # The time that clients have to read their last answers, and partitions to be closed.
 DRAIN_S = 5.0
 
@@ -89,8 +91,7 @@ class ShardPlan:
         passages: sockets over which connections move to the other shards; none where they stay.
         passwords: hashes passwords.
         turns: the round-robin of balanced sends, shared by all shards.
-        listeners: sockets to accept TCP connections on.
-        tls: the certificate of the TCP door, or None.
+        entrances: what this shard has of each door, by the door's name.
         ports: where the doors of the server are.
         ip: the address of the TCP door.
         is_follower: whether to call itself a follower.
@@ -106,8 +107,7 @@ class ShardPlan:
     passages: Mapping[int, socket.socket] = field(default_factory=dict)
     passwords: Passwords | None = None
     turns: mmap.mmap | None = None
-    listeners: Sequence[trio.socket.SocketType] = ()
-    tls: ssl.SSLContext | None = None
+    entrances: Mapping[str, Entrance] = field(default_factory=dict)
     ports: Ports = DEFAULT_PORTS
     ip: str = "127.0.0.1"
     is_follower: bool = False
@@ -178,6 +178,16 @@ class Shard:
         mover = self._handover if plan.passages else None
         self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover)
         self.streams = StreamRoom(self.plane, limits, self._connected)
+        self.websockets = self._websocket_room()
+
+    def _websocket_room(self) -> StreamRoom:
+        config = self._plan.config
+        return StreamRoom(
+            self.plane,
+            settings.websocket_limits(config),
+            self._connected,
+            receive_bytes=config.websocket.read_buffer_size_bytes or READ_BUFFER_BYTES,
+        )
 
     # Opening and closing
 
@@ -210,23 +220,27 @@ class Shard:
             )
         self.metadata.write_to(store)
 
-    async def listen(self) -> None:
-        """Open the doors."""
-        door = TcpDoor(
-            config=self._plan.config.tcp,
-            tls=self._plan.tls,
+    async def listen(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Open the doors, and keep them open until cancelled."""
+        rooms = Rooms(
+            config=self._plan.config,
+            storage=self._plan.storage,
+            plane=self.plane,
             room=self.room,
             streams=self.streams,
+            websockets=self.websockets,
+            office=self.office,
+            appends=self._appends,
+            clients=self.clients,
             nursery=self._nursery,
-            connections_max=self._plan.config.limits.max_connections,
-            strangers_max=self._plan.config.limits.max_unauthenticated_connections,
-            count_strangers=self.clients.count_strangers,
             connected=self._connected,
             gone=self._gone,
         )
         async with trio.open_nursery() as nursery:
-            for listener in self._plan.listeners:
-                nursery.start_soon(door.serve, listener)
+            await open_entrances(self._plan.entrances, rooms, nursery)
+            task_status.started()
 
     async def serve_stream(self, stream: trio.abc.Stream, session: Session) -> None:
         """Serve a client whose connection is a stream, such as one in memory."""
@@ -239,10 +253,10 @@ class Shard:
         """Answer what clients are owed, and say good-bye to them."""
         with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.room.drain, StatusCode.DISCONNECTED)
-                nursery.start_soon(self.streams.drain, StatusCode.DISCONNECTED)
-        self.room.hang_up()
-        self.streams.hang_up()
+                for room in (self.room, self.streams, self.websockets):
+                    nursery.start_soon(room.drain, StatusCode.DISCONNECTED)
+        for room in (self.room, self.streams, self.websockets):
+            room.hang_up()
 
     async def aclose(self) -> None:
         """Flush and close the partitions."""

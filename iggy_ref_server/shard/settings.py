@@ -5,6 +5,7 @@ Owns the translation. Rooms know their own settings only, the configuration know
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iggy_protocol import Limits, PayloadCipher
@@ -25,6 +26,7 @@ __all__ = [
     "metadata_settings",
     "partition_settings",
     "socket_limits",
+    "websocket_limits",
 ]
 
 
@@ -73,4 +75,15 @@ def socket_limits(config: ServerConfig) -> SocketLimits:
         outbox_bytes_max=limits.max_reply_backlog_bytes,
         stalled_s=limits.stall_timeout_us / 1e6,
         idle_s=limits.idle_timeout_us / 1e6,
+    )
+
+
+def websocket_limits(config: ServerConfig) -> SocketLimits:
+    """Return the bounds of each WebSocket connection: the narrower ones."""
+    limits, every = config.limits.websocket, socket_limits(config)
+    waits_s = [wait_s for wait_s in (limits.idle_timeout_us / 1e6, every.idle_s) if wait_s]
+    return replace(
+        every,
+        outbox_bytes_max=min(limits.max_reply_backlog_bytes, every.outbox_bytes_max),
+        idle_s=min(waits_s, default=0.0),
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.transport.tcp import open_tcp
 from iggy_sdk.transport.tls import open_tls
+from iggy_sdk.transport.websocket import open_websocket
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -94,10 +95,12 @@ async def open_transport(endpoint: Endpoint, options: ClientOptions) -> Transpor
         ConnectionFailedError: nobody answers there, or the handshake failed.
         ConfigurationError: the options ask for a transport that this client does not speak.
     """
+    if options.transport == "ws":
+        return await open_websocket(endpoint, options)
     if options.transport != "tcp":
         raise ConfigurationError(
             f"this client does not speak {options.transport!r}",
-            advice="Use an address that begins with iggy:// or iggy+tcp://.",
+            advice="Use an address that begins with iggy://, iggy+ws:// or iggy+wss://.",
         )
     if options.tls is not None:
         return await open_tls(endpoint, options, options.tls)

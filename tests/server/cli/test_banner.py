@@ -74,8 +74,23 @@ def test_lines_when_encrypted_then_the_example_trusts_the_certificate():
     )
 
 
-def test_lines_when_tcp_is_off_then_nobody_is_told_to_connect():
+def test_lines_when_nothing_is_served_then_nobody_is_told_to_connect():
     assert not [line for line in start_lines(replace(STARTED, doors=[])) if "Connect" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "encrypted", "address"),
+    [
+        ("websocket", False, "iggy+ws://iggy:<password>@127.0.0.1:9"),
+        ("websocket", True, "iggy+wss://iggy:<password>@127.0.0.1:9"),
+        ("http", False, "iggy+http://iggy:<password>@127.0.0.1:9"),
+        ("http", True, "iggy+https://iggy:<password>@127.0.0.1:9"),
+    ],
+)
+def test_lines_when_tcp_is_off_then_clients_are_sent_to_another_door(name, encrypted, address):
+    door = Door(name=name, address="0.0.0.0:9", is_served=True, is_encrypted=encrypted)
+
+    assert start_lines(replace(STARTED, doors=[door]))[-1] == f"Connect with {address}"
 
 
 def test_password_when_made_up_then_is_told():

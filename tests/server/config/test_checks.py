@@ -90,6 +90,15 @@ BROKEN: list[tuple[dict[str, str], str]] = [
     ({"IGGY_QUIC_ADDRESS": "1.2.3.400:1"}, "has no valid IP address"),
     ({"IGGY_TCP_IPV6": "true"}, "tcp.ipv6 asks for IPv6, but tcp.address = 127.0.0.1:8090 is IPv4"),
     ({"IGGY_TCP_CONGESTION_CONTROL": "cubic; rm"}, "tcp.congestion_control is a name"),
+    ({"IGGY_WEBSOCKET_MAX_FRAME_SIZE": "0"}, "websocket.max_frame_size is above 0"),
+    (
+        {"IGGY_LIMITS_WEBSOCKET_HANDSHAKE_TIMEOUT": "0"},
+        "limits.websocket.handshake_timeout must not be zero",
+    ),
+    (
+        {"IGGY_LIMITS_WEBSOCKET_MAX_REPLY_BACKLOG_BYTES": "0"},
+        "limits.websocket.max_reply_backlog_bytes is above 0",
+    ),
     ({"IGGY_HTTP_JWT_ALGORITHM": "none"}, "http.jwt.algorithm is one of HS256"),
     ({"IGGY_HTTP_CORS_ALLOWED_METHODS": "[GET, FETCH]"}, "has no use for FETCH"),
     ({"IGGY_HTTP_METRICS_ENDPOINT": "metrics"}, 'http.metrics.endpoint starts with "/"'),
@@ -158,6 +167,8 @@ CHANGED = {
     "system.memory_pool.size": "1 GiB",
     "system.memory_pool.bucket_capacity": "4096",
     "http.web_ui": "true",
+    "websocket.write_buffer_size": "1 MiB",
+    "websocket.max_write_buffer_size": "2 MiB",
 }
 
 

@@ -1,0 +1,380 @@
+"""Access tokens of the HTTP door: issued here, or by others who are trusted.
+
+A token of ours names its user and which life of the user it belongs to, so that it dies with them.
+The algorithm is that of the configuration and never the one that a token asks for. Times are
+checked against the clock that the server is given.
+
+Owns what a token says and whether it counts. Whether its user still exists is the session's affair.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import jwt
+import msgspec
+
+from iggy_protocol import StatusCode
+from iggy_ref_server.config import NEVER_US, ConfigError, Problem
+from iggy_ref_server.faults import ServerFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_ref_server.clock import Clock
+    from iggy_ref_server.config.schema_doors import HttpJwt, TrustedIssuer
+    from iggy_ref_server.identity.jwks import KeySets
+    from iggy_ref_server.identity.revocations import Revocations
+
+__all__ = ["AccessToken", "AccessTokens", "Claims"]
+
+LOGGER = logging.getLogger(__name__)
+
+MICROSECONDS: Final = 1_000_000
+# What "never" means, because every token has an end.
+NEVER_S: Final = 1_000_000_000
+# Ours have about 400 bytes, those of others a few thousand; what is longer is not looked at.
+TOKEN_CHARACTERS_MAX: Final = 16_384
+SECRET_BYTES: Final = 48
+# Enough that nobody tries out all of them; RFC 7518 asks for as many as the hash has.
+SECRET_BYTES_WANTED: Final = 32
+# A refresh costs no password, so somebody could fill memory with tokens that were taken back.
+REVOCATIONS_MAX: Final = 100_000
+# Whose signatures were checked once; of each about a kilobyte is remembered.
+KNOWN_MAX: Final = 4096
+REQUIRED_CLAIMS: Final = ("jti", "iss", "aud", "sub", "iat", "exp", "nbf")
+# Those that a token may name; "none" is not among them.
+ALGORITHMS: Final = frozenset(
+    f"{family}{bits}" for family in ("HS", "RS", "ES", "PS") for bits in (256, 384, 512)
+)
+# Which life of its user a token belongs to; the original has no such claim.
+INCARNATION: Final = "inc"
+SECONDS_MAX: Final = 2**63 - 1
+USER_ID_MAX: Final = 2**32 - 1
+
+# The library reads the machine's clock, so times are checked here.
+OPTIONS: Final[Any] = {
+    "require": list(REQUIRED_CLAIMS),
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A new token and when it expires, in seconds."""
+
+    text: str
+    expires_at_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a token that counts says.
+
+    Attributes:
+        token_id: under which it can be taken back.
+        user_id: for whom it speaks.
+        incarnation: which life of that user; None where the token does not say.
+        issued_at_s: when it was made.
+        not_before_s: from when it counts.
+        expires_at_s: when it ends.
+        is_external: whether somebody else made it.
+    """
+
+    token_id: str
+    user_id: int
+    incarnation: int | None
+    issued_at_s: int
+    not_before_s: int
+    expires_at_s: int
+    is_external: bool = False
+
+
+def _refused(reason: str, status: StatusCode = StatusCode.UNAUTHENTICATED) -> ServerFault:
+    return ServerFault(status, f"the access token is refused: {reason}")
+
+
+class AccessTokens:
+    """Makes access tokens, reads them and takes them back.
+
+    Args:
+        config: the section ``[http.jwt]``.
+        clock: the time of day.
+        random_bytes: where token ids and a secret come from.
+        revocations: the tokens that were taken back.
+        key_sets: the keys of trusted issuers.
+
+    Raises:
+        ConfigError: the secrets do not fit the algorithm.
+    """
+
+    def __init__(
+        self,
+        config: HttpJwt,
+        *,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        revocations: Revocations,
+        key_sets: KeySets,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self.revocations = revocations
+        self._key_sets = key_sets
+        self._encoding_key, self._decoding_key = _keys(config, random_bytes)
+        self._leeway_s = config.clock_skew_us // MICROSECONDS
+        # Nobody else can speak for root, whose number also stands for "not configured".
+        self._issuers = {
+            normalize_issuer(issuer.issuer): issuer
+            for issuer in config.trusted_issuers
+            if issuer.user_id
+        }
+        self._known: dict[str, Claims] = {}
+
+    def _now_s(self) -> int:
+        return self._clock.now_us() // MICROSECONDS
+
+    def issue(self, user_id: int, incarnation: int) -> AccessToken:
+        """Make a token for a user who has proven who they are."""
+        config, now_s = self._config, self._now_s()
+        lifetime_us = config.access_token_expiry_us
+        lifetime_s = NEVER_S if lifetime_us == NEVER_US else lifetime_us // MICROSECONDS
+        claims = {
+            "jti": make_token_id(self._clock.now_us(), self._random_bytes),
+            "iss": config.issuer,
+            "aud": config.audience,
+            "sub": str(user_id),
+            "iat": now_s,
+            "exp": now_s + lifetime_s,
+            "nbf": now_s + config.not_before_us // MICROSECONDS,
+            INCARNATION: incarnation,
+        }
+        text = jwt.encode(claims, self._encoding_key, algorithm=config.algorithm)
+        return AccessToken(text, now_s + lifetime_s)
+
+    async def read(self, token: str) -> Claims:
+        """Read a token and check that it counts.
+
+        Raises:
+            ServerFault: it does not; status 78 where it is no token at all or was taken back, 73
+                where its algorithm is another one, 40 otherwise.
+        """
+        claims = self._known.get(token)
+        if claims is None:
+            claims = await self._verify(token)
+        now_s, leeway_s = self._now_s(), self._leeway_s
+        if claims.expires_at_s < now_s - leeway_s:
+            raise _refused("it has expired")
+        if claims.not_before_s > now_s + leeway_s:
+            raise _refused("its time has not come")
+        if claims.token_id in self.revocations:
+            raise _refused("it was taken back", StatusCode.INVALID_ACCESS_TOKEN)
+        if claims.issued_at_s < self.revocations.trusted_since_s:
+            raise _refused("it may have been taken back", StatusCode.INVALID_ACCESS_TOKEN)
+        return claims
+
+    async def _verify(self, token: str) -> Claims:
+        """Check who made a token, and for whom."""
+        header = _read_header(token)
+        issuer = None
+        if self._issuers:
+            issuer = self._issuers.get(normalize_issuer(_claimed_issuer(token)))
+        if issuer is not None and isinstance(key_id := header.get("kid"), str):
+            return await self._verify_external(token, issuer, key_id)
+        algorithm = header.get("alg")
+        if algorithm != self._config.algorithm:
+            raise _refused(f"its algorithm is {algorithm!r}", StatusCode.INVALID_JWT_ALGORITHM)
+        claims = self._verify_own(token)
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known[token] = claims
+        return claims
+
+    def _verify_own(self, token: str) -> Claims:
+        config = self._config
+        claims = _decode(
+            token,
+            self._decoding_key,
+            (config.algorithm,),
+            issuers=config.valid_issuers,
+            audiences=config.valid_audiences,
+        )
+        incarnation = claims.get(INCARNATION)
+        if incarnation is not None and type(incarnation) is not int:
+            raise _refused(f"claim {INCARNATION!r} is no number")
+        subject = claims["sub"]
+        if not (subject.isascii() and subject.isdigit() and int(subject) <= USER_ID_MAX):
+            raise _refused("its subject is no user id")
+        return _make_claims(claims, claims["jti"], int(subject), incarnation)
+
+    async def _verify_external(self, token: str, issuer: TrustedIssuer, key_id: str) -> Claims:
+        key = await self._key_sets.find(issuer, key_id)
+        if key is None:
+            raise _refused(f"issuer {issuer.issuer} has no key {key_id!r}")
+        claims = _decode(
+            token,
+            key.key,
+            key.algorithms,
+            issuers=(issuer.issuer,),
+            audiences=(issuer.audience,),
+        )
+        # The ids of two issuers may be the same by chance or by intent.
+        token_id = f"{claims['jti']}@{issuer.issuer}"
+        return _make_claims(claims, token_id, issuer.user_id, None, is_external=True)
+
+    async def take_back(self, claims: Claims) -> bool:
+        """Have a token count no more, also after a restart; False when it did not already."""
+        # Within the leeway a token counts although it has expired.
+        return await self.revocations.add(claims.token_id, claims.expires_at_s + self._leeway_s)
+
+    def has_room(self) -> bool:
+        """Tell whether a token may be exchanged for another one."""
+        return len(self.revocations) < REVOCATIONS_MAX
+
+    async def sweep(self) -> None:
+        """Forget tokens that were taken back and have expired since."""
+        await self.revocations.sweep(self._now_s())
+
+
+def _read_header(token: str) -> dict[str, Any]:
+    """Read which algorithm and key a token names; nothing of it is believed yet."""
+    head, *others = token.split(".")
+    try:
+        if len(token) > TOKEN_CHARACTERS_MAX or len(others) != 2:
+            raise ValueError("it has not three parts, or too long ones")
+        content = base64.urlsafe_b64decode(head.encode("ascii") + b"=" * (-len(head) % 4))
+        header: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
+        if header.get("alg") not in ALGORITHMS:
+            raise ValueError(f"nobody knows the algorithm {header.get('alg')!r}")
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise _refused(f"it is none: {error}", StatusCode.INVALID_ACCESS_TOKEN) from None
+    return header
+
+
+def _claimed_issuer(token: str) -> str:
+    """Read who claims to have made a token; nothing of it is believed yet."""
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return ""
+    issuer = claims.get("iss")
+    return issuer if isinstance(issuer, str) else ""
+
+
+def _decode(
+    token: str,
+    key: Any,
+    algorithms: Sequence[str],
+    *,
+    issuers: Sequence[str],
+    audiences: Sequence[str],
+) -> dict[str, Any]:
+    try:
+        claims = jwt.decode(
+            token,
+            key,
+            algorithms=list(algorithms),
+            audience=list(audiences),
+            issuer=list(issuers),
+            options=OPTIONS,
+        )
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+        raise _refused(str(error)) from None
+    if not isinstance(claims["jti"], str):
+        raise _refused("its id is no text")
+    return claims
+
+
+def _make_claims(
+    claims: dict[str, Any],
+    token_id: str,
+    user_id: int,
+    incarnation: int | None,
+    *,
+    is_external: bool = False,
+) -> Claims:
+    return Claims(
+        token_id=token_id,
+        user_id=user_id,
+        incarnation=incarnation,
+        issued_at_s=_seconds(claims, "iat"),
+        not_before_s=_seconds(claims, "nbf"),
+        expires_at_s=_seconds(claims, "exp"),
+        is_external=is_external,
+    )
+
+
+def _seconds(claims: dict[str, Any], name: str) -> int:
+    value = claims[name]
+    if type(value) is not int or not 0 <= value <= SECONDS_MAX:
+        raise _refused(f"claim {name!r} is no time")
+    return value
+
+
+def normalize_issuer(issuer: str) -> str:
+    """Write an issuer in the one form in which issuers are compared: case counts in paths only."""
+    scheme, separator, rest = issuer.partition("://")
+    if not separator:
+        return issuer.rstrip("/").lower()
+    host, slash, path = rest.partition("/")
+    return f"{scheme.lower()}://{host.lower()}{slash}{path}"
+
+
+def make_token_id(now_us: int, random_bytes: Callable[[int], bytes]) -> str:
+    """Make a UUID of version 7: sorted by time, and random behind that."""
+    number = (now_us // 1000 << 80) | int.from_bytes(random_bytes(10), "big")
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    digits = f"{number & (1 << 128) - 1:032x}"
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _keys(config: HttpJwt, random_bytes: Callable[[int], bytes]) -> tuple[Any, Any]:
+    """Return what signs and what verifies."""
+    signing = config.encoding_secret or config.decoding_secret
+    verifying = config.decoding_secret or config.encoding_secret
+    if config.algorithm.startswith("RS"):
+        return _pem(config, signing, "encoding_secret"), _pem(config, verifying, "decoding_secret")
+    # What is weak is said once and in our own words.
+    warnings.filterwarnings("ignore", category=jwt.InsecureKeyLengthWarning)
+    if not signing:
+        LOGGER.info("http.jwt has no secret: a random one is made, and a restart ends all logins")
+        secret = random_bytes(SECRET_BYTES)
+        return secret, secret
+    if signing != verifying:
+        raise _unusable("decoding_secret", f"is another one, which {config.algorithm} cannot do")
+    secret = _secret(config, signing)
+    if len(secret) < SECRET_BYTES_WANTED:
+        LOGGER.warning("http.jwt.encoding_secret is short; take %d bytes", SECRET_BYTES_WANTED)
+    return secret, secret
+
+
+def _secret(config: HttpJwt, text: str) -> bytes:
+    if not config.use_base64_secret:
+        return text.encode()
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise _unusable("encoding_secret", "is no base64; see http.jwt.use_base64_secret") from None
+
+
+def _pem(config: HttpJwt, text: str, name: str) -> bytes:
+    algorithm = jwt.get_algorithm_by_name(config.algorithm)
+    content = _secret(config, text)
+    try:
+        algorithm.prepare_key(content)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        raise _unusable(name, f"is no RSA key as PEM, which {config.algorithm} needs") from None
+    return content
+
+
+def _unusable(name: str, complaint: str) -> ConfigError:
+    return ConfigError([Problem(f"http.jwt.{name}", complaint)])

@@ -1,0 +1,248 @@
+"""The HTTP door, with or without TLS: sockets on one side, the REST face on the other.
+
+hypercorn speaks HTTP on every connection; accepting, bounds and handshakes are done here, because
+nothing that happens at this door may harm the shard. Each connection is alone in its nursery, what
+escapes from it is logged and forgotten, and so is a failure of the accepting itself.
+
+When the door is closed, requests that are under way are answered first, for a while.
+
+Owns accepting and the life of connections. What requests mean is the web's affair.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.worker_context import WorkerContext
+
+from iggy_ref_server.config.schema import Limits
+from iggy_ref_server.config.schema_doors import Http
+from iggy_ref_server.data_plane.plane import Appends
+from iggy_ref_server.handlers.office import Office
+from iggy_ref_server.listeners.http_stream import HttpConnection, PacedStream
+from iggy_ref_server.storage.interface import Storage, StorageError
+from iggy_ref_server.web.app import make_app
+from iggy_ref_server.web.room import open_room
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from iggy_ref_server.identity.jwt import AccessTokens
+
+__all__ = ["HttpDoor", "serve_http"]
+
+LOGGER = logging.getLogger(__name__)
+
+MICROSECONDS: Final = 1_000_000
+# Pieces of a body that wait for the application; one is up to 64 KiB.
+PIECES_MAX: Final = 4
+HTTP2_STREAMS_MAX: Final = 32
+# How long requests under way have to finish when the door is closed.
+GRACE_S: Final = 2.0
+# Between two attempts at something that failed.
+PAUSE_S: Final = 0.1
+SWEEP_S: Final = 300.0
+OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpDoor:
+    """What the HTTP door is made of.
+
+    Attributes:
+        config: the section ``[http]``.
+        limits: the section ``[limits]``.
+        office: what handlers work with; that of shard 0.
+        appends: where batches go.
+        storage: the data directory.
+        tls: the certificate, or None for plain HTTP.
+    """
+
+    config: Http
+    limits: Limits
+    office: Office
+    appends: Appends
+    storage: Storage
+    tls: ssl.SSLContext | None = None
+
+
+async def serve_http(
+    door: HttpDoor,
+    sockets: Sequence[trio.socket.SocketType],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve HTTP until cancelled.
+
+    Args:
+        door: what it is made of.
+        sockets: listen already.
+        task_status: told when requests are served.
+
+    Raises:
+        ConfigError: the configuration asks for what cannot be.
+        StorageError: the list of revoked tokens cannot be read.
+    """
+    room = await open_room(
+        door.config, office=door.office, appends=door.appends, storage=door.storage
+    )
+    hall = _Hall(door, make_app(room))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hall.close_when_cancelled)
+        nursery.start_soon(_keep_going, lambda: _sweep(room.tokens))
+        for listener in sockets:
+            nursery.start_soon(
+                _keep_going, lambda listener=listener: hall.accept(listener, nursery)
+            )
+        task_status.started()
+
+
+async def _keep_going(work: Callable[[], Awaitable[None]]) -> None:
+    """Begin again whatever ends by an error."""
+    while True:
+        try:
+            await work()
+        except* Exception as group:
+            LOGGER.error("the HTTP door goes on after an error", exc_info=group)
+        await trio.sleep(PAUSE_S)
+
+
+async def _sweep(tokens: AccessTokens) -> None:
+    """Forget revoked tokens that have expired, every now and then."""
+    while True:
+        await trio.sleep(SWEEP_S)
+        try:
+            await tokens.sweep()
+        except StorageError as error:
+            LOGGER.error("revoked tokens that have expired are kept: %s", error)
+
+
+class _Hall:
+    """All connections of the door.
+
+    Args:
+        door: what it is made of.
+        app: the REST face.
+    """
+
+    def __init__(self, door: HttpDoor, app: Any) -> None:
+        self._app = ASGIWrapper(app)
+        self._tls = door.tls
+        if self._tls is not None:
+            self._tls.set_alpn_protocols(["h2", "http/1.1"])
+        self._limits = door.limits.http
+        self._config = _hypercorn_config(door.limits)
+        self._stalled_s = door.limits.stall_timeout_us / MICROSECONDS
+        self._context = WorkerContext(None)
+        self._lives: set[trio.CancelScope] = set()
+        self._leavers = trio.lowlevel.ParkingLot()
+        self._handshakes = 0
+
+    async def accept(self, listener: trio.socket.SocketType, nursery: trio.Nursery) -> None:
+        """Accept until cancelled."""
+        while True:
+            try:
+                accepted, address = await listener.accept()
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    LOGGER.error("cannot accept HTTP connections: %s", error.strerror)
+                    await trio.sleep(PAUSE_S)
+                continue
+            if len(self._lives) >= self._limits.max_connections:
+                LOGGER.warning(
+                    "refused %s: %d HTTP connections are enough", address, len(self._lives)
+                )
+                accepted.close()
+                continue
+            # Entered here, so that the door cannot be closed without it.
+            life = trio.CancelScope(shield=True)
+            self._lives.add(life)
+            nursery.start_soon(self._serve, accepted, life)
+
+    async def close_when_cancelled(self) -> None:
+        """Wait for the end, then let requests under way finish, for a while."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._context.terminated.set()
+                with trio.move_on_after(GRACE_S):
+                    while self._lives:
+                        await self._leavers.park()
+                for life in self._lives:
+                    life.cancel()
+
+    async def _serve(self, accepted: trio.socket.SocketType, life: trio.CancelScope) -> None:
+        """Serve one connection; whatever becomes of it stays here."""
+        try:
+            with life:
+                await self._converse(accepted)
+        except* OSError as group:
+            LOGGER.debug("lost an HTTP client: %s", group.exceptions[0])
+        except* Exception as group:
+            LOGGER.error("an HTTP connection ended by an error", exc_info=group)
+        finally:
+            accepted.close()
+            self._lives.discard(life)
+            self._leavers.unpark_all()
+
+    async def _converse(self, accepted: trio.socket.SocketType) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        paced = PacedStream(trio.SocketStream(accepted), stalled_s=self._stalled_s)
+        stream: Any = paced
+        if self._tls is not None:
+            stream = await self._encrypt(paced)
+            if stream is None:
+                return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_close_when_cancelled, accepted)
+            await HttpConnection(self._app, self._config, self._context, {}, stream, paced).run()
+            nursery.cancel_scope.cancel()
+
+    async def _encrypt(self, paced: PacedStream) -> trio.SSLStream[PacedStream] | None:
+        assert self._tls is not None
+        if self._handshakes >= self._limits.max_handshakes:
+            return None
+        stream = trio.SSLStream(paced, self._tls, server_side=True, https_compatible=True)
+        self._handshakes += 1
+        try:
+            with trio.fail_after(self._limits.handshake_timeout_us / MICROSECONDS):
+                await stream.do_handshake()
+        except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
+            LOGGER.info("no TLS with an HTTP client: %s", error)
+            return None
+        finally:
+            self._handshakes -= 1
+        return stream
+
+
+async def _close_when_cancelled(accepted: trio.socket.SocketType) -> None:
+    """Close the socket at the end, because hypercorn's sends cannot be cancelled."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        accepted.close()
+
+
+def _hypercorn_config(limits: Limits) -> Config:
+    config, http = Config(), limits.http
+    idle_us = min(limits.idle_timeout_us or http.idle_timeout_us, http.idle_timeout_us)
+    config.keep_alive_timeout = idle_us / MICROSECONDS
+    config.h11_max_incomplete_size = http.max_head_bytes
+    config.h2_max_header_list_size = http.max_head_bytes
+    config.h2_max_concurrent_streams = HTTP2_STREAMS_MAX
+    config.max_app_queue_size = PIECES_MAX
+    config.include_server_header = False
+    config.errorlog = LOGGER
+    config.accesslog = None
+    # Nothing is gained by closing a connection because it is used often.
+    config.keep_alive_max_requests = 1 << 62
+    return config

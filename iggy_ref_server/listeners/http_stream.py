@@ -1,0 +1,154 @@
+"""One HTTP connection: how fast its client has to be, and how it ends.
+
+hypercorn waits for ever for a client that reads its answer slowly, and as long as the keep-alive
+for one that sends a head byte by byte or has hung up. Here each of them has its time.
+
+Owns the pace of a connection. HTTP is spoken by hypercorn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from hypercorn.events import RawData, Updated
+from hypercorn.trio.tcp_server import TCPServer
+
+from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
+
+if TYPE_CHECKING:
+    from hypercorn.config import Config
+    from hypercorn.events import Event
+    from hypercorn.trio.worker_context import WorkerContext
+
+__all__ = ["HttpConnection", "PacedStream"]
+
+# Whoever reads more slowly does so on purpose.
+BYTES_PER_SECOND_MIN: Final = 1 << 14
+# How answers of HTTP/1.1 begin, and those that only announce one.
+HEAD: Final = b"HTTP/1.1 "
+INFORMATION: Final = b"HTTP/1.1 1"
+
+
+class PacedStream(trio.abc.Stream):
+    """A socket whose client has to keep up.
+
+    Args:
+        stream: the socket.
+        stalled_s: how long a head may take, and an answer in addition to the slowest speed.
+    """
+
+    def __init__(self, stream: trio.SocketStream, *, stalled_s: float) -> None:
+        self._stream = stream
+        self._stalled_s = stalled_s
+        self._is_serving = False
+        self._head_deadline = float("inf")
+        self._reading: trio.CancelScope | None = None
+        self._is_at_end = False
+
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        """The socket, which knows the addresses."""
+        return self._stream.socket
+
+    def serve(self, is_serving: bool) -> None:
+        """Note that a request is complete up to its body, or that its answer was sent."""
+        self._is_serving = is_serving
+        self._head_deadline = float("inf")
+        if self._reading is not None:
+            self._reading.deadline = self._head_deadline
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Receive; a head that takes too long breaks the connection."""
+        with trio.CancelScope(deadline=self._head_deadline) as self._reading:
+            try:
+                data = bytes(await self._stream.receive_some(max_bytes))
+            finally:
+                self._reading = None
+            if not data:
+                self._is_at_end = True
+            elif not self._is_serving and self._head_deadline == float("inf"):
+                self._head_deadline = trio.current_time() + self._stalled_s
+            return data
+        raise trio.BrokenResourceError("the head of a request took too long")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; a client that reads too slowly breaks the connection."""
+        with trio.move_on_after(self._stalled_s + len(data) / BYTES_PER_SECOND_MIN):
+            await self._stream.send_all(data)
+            return
+        # hypercorn would go on with the next request of the same client.
+        self._stream.socket.close()
+        raise trio.BrokenResourceError("the client reads too slowly")
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until there is room for more."""
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """Say that nothing more will come."""
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        """Close, but let the client read the last answer first, if it still sends."""
+        try:
+            if not self._is_at_end and self._reading is None:
+                await linger(self._discard)
+        finally:
+            await self._stream.aclose()
+
+    async def _discard(self) -> bool:
+        try:
+            return bool(await self._stream.receive_some(DISCARD_BYTES))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            return False
+
+
+class HttpConnection(TCPServer):
+    """A connection on which hypercorn speaks HTTP.
+
+    Args:
+        app: the application, as hypercorn wraps it.
+        config: how hypercorn behaves.
+        context: tells when the door is closed.
+        state: what requests share; nothing.
+        stream: the connection, encrypted or not.
+        paced: the socket below it.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        config: Config,
+        context: WorkerContext,
+        state: Any,
+        stream: Any,
+        paced: PacedStream,
+    ) -> None:
+        super().__init__(app, config, context, state, stream)
+        self._paced = paced
+        self._head = b""
+
+    async def protocol_send(self, event: Event) -> None:
+        """Send what the protocol has to say, and notice where in a conversation it is."""
+        if isinstance(event, RawData):
+            event = self._with_head(event.data)
+            if not event.data:
+                return
+        elif isinstance(event, Updated):
+            self._paced.serve(not event.idle)
+        await super().protocol_send(event)
+
+    def _with_head(self, data: bytes) -> RawData:
+        """Keep the head of an answer for what follows, which saves half of the system calls."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(HEAD) and not data.startswith(INFORMATION):
+            # Something always follows, be it the end of an empty body.
+            data, self._head = b"", data
+        return RawData(data)
+
+    async def _read_data(self) -> None:
+        """Read until the client hangs up, and do not wait any longer for another request then."""
+        await super()._read_data()
+        await self.idle_task.stop()

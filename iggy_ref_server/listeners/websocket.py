@@ -1,0 +1,139 @@
+"""The WebSocket door, with or without TLS.
+
+Owns accepting and handshakes. A handshake takes a few packets, so many that stay unfinished are
+somebody's who means harm: the oldest of them is given up for a newcomer. What a connection says
+after its handshake is the data plane's affair, as at the TCP door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from iggy_protocol import Transport, client_id
+from iggy_ref_server.config import Address, WebSocket
+from iggy_ref_server.data_plane.streams import StreamRoom
+from iggy_ref_server.listeners.websocket_socket import BareSocket
+from iggy_ref_server.listeners.websocket_stream import (
+    HandshakeRefused,
+    WebSocketStream,
+    open_websocket,
+    say_nothing_more,
+)
+from iggy_ref_server.session import Session
+
+__all__ = ["WebSocketDoor"]
+
+LOGGER = logging.getLogger(__name__)
+
+# When descriptors or memory run out, accepting more at once would only burn the core.
+PAUSE_S: Final = 0.1
+OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError, OSError)
+
+
+@dataclass(slots=True, kw_only=True)
+class WebSocketDoor:
+    """Accepts WebSocket connections of one shard.
+
+    Attributes:
+        config: the section ``[websocket]``.
+        tls: the certificate, or None for plain connections.
+        streams: serves connections behind their handshake.
+        nursery: for connections, which outlive the accepting.
+        handshakes_max: how many may be under way.
+        handshake_s: how long one of them may take.
+        has_room: whether the shard takes another connection.
+        gone: told of each session that has ended.
+    """
+
+    config: WebSocket
+    tls: ssl.SSLContext | None
+    streams: StreamRoom
+    nursery: trio.Nursery
+    handshakes_max: int
+    handshake_s: float
+    has_room: Callable[[], bool]
+    gone: Callable[[Session], None]
+    _handshakes: dict[trio.CancelScope, None] = field(default_factory=dict)
+
+    async def serve(self, listener: trio.socket.SocketType) -> None:
+        """Accept until cancelled."""
+        while True:
+            try:
+                accepted, address = await listener.accept()
+            except OSError as error:
+                if error.errno in OUT_OF_RESOURCES:
+                    LOGGER.error("cannot accept WebSocket connections: %s", error.strerror)
+                    await trio.sleep(PAUSE_S)
+                continue
+            peer = str(Address(address[0], address[1]))
+            if self.has_room():
+                with contextlib.suppress(OSError):
+                    _set_options(accepted, is_local=peer.startswith(("127.", "[::1]")))
+                self.nursery.start_soon(self._attend, accepted, peer)
+            else:
+                LOGGER.warning("refused %s: there are connections enough", peer)
+                accepted.close()
+
+    async def _attend(self, accepted: trio.socket.SocketType, peer: str) -> None:
+        """Serve one client; whatever becomes of it stays here."""
+        family, kind = accepted.family, accepted.type
+        plain = BareSocket(socket.socket(family, kind, fileno=accepted.detach()))
+        try:
+            stream = await self._shake_hands(plain, peer)
+            if stream is not None:
+                await self._converse(stream, peer)
+        except* LOST as group:
+            LOGGER.info("lost %s: %s", peer, group.exceptions[0])
+        except* Exception:
+            LOGGER.exception("the connection of %s ended by an error", peer)
+        finally:
+            await trio.aclose_forcefully(plain)
+
+    async def _shake_hands(self, plain: BareSocket, peer: str) -> WebSocketStream | None:
+        """Open a WebSocket in good time; None and a closed connection where that fails."""
+        if len(self._handshakes) >= self.handshakes_max:
+            next(iter(self._handshakes)).cancel()
+        reason: object = "it took too long, or too many others came"
+        with trio.move_on_after(self.handshake_s) as patience:
+            self._handshakes[patience] = None
+            try:
+                return await open_websocket(await self._encrypt(plain), self.config)
+            except (HandshakeRefused, *LOST) as error:
+                reason = error
+            finally:
+                del self._handshakes[patience]
+        LOGGER.info("no WebSocket with %s: %s", peer, reason)
+        if isinstance(reason, HandshakeRefused):
+            await say_nothing_more(plain)
+        return None
+
+    async def _encrypt(self, plain: BareSocket) -> trio.abc.Stream:
+        if self.tls is None:
+            return plain
+        stream = trio.SSLStream(plain, self.tls, server_side=True, https_compatible=True)
+        await stream.do_handshake()
+        return stream
+
+    async def _converse(self, stream: WebSocketStream, peer: str) -> None:
+        session = Session(client_id(peer), peer, Transport.WEBSOCKET)
+        try:
+            await self.streams.serve(stream, session)
+        finally:
+            self.gone(session)
+
+
+def _set_options(accepted: trio.socket.SocketType, *, is_local: bool) -> None:
+    # As at the TCP door: small replies must not wait, and BBR paces where there is no network.
+    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if is_local and hasattr(socket, "TCP_CONGESTION"):
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

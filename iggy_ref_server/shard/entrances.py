@@ -1,0 +1,188 @@
+"""The doors of the server, one row each: what a door is called, where it is, and what opens it.
+
+    tcp         every shard accepts
+    http        shard 0
+    quic        not served by this release
+    websocket   every shard accepts
+
+The supervisor binds the sockets of all rows that can be opened; each shard opens its share. To
+serve another door, give its row the function that opens it.
+
+Owns the table. How a door serves is its listener's affair.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import trio
+
+from iggy_ref_server.certificates import CertificateFiles
+from iggy_ref_server.clients import Clients
+from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.data_plane.plane import Appends, DataPlane
+from iggy_ref_server.data_plane.sockets import SocketRoom
+from iggy_ref_server.data_plane.streams import StreamRoom
+from iggy_ref_server.handlers.office import Office
+from iggy_ref_server.listeners.tcp import TcpDoor
+from iggy_ref_server.session import Session
+from iggy_ref_server.storage.interface import Storage
+
+__all__ = ["DOORS", "DoorKind", "Entrance", "Rooms", "open_entrances"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """What one shard has of a door.
+
+    Attributes:
+        sockets: bound, and listening where they are of TCP.
+        tls: how the door encrypts, or None.
+        certificate: the files behind that, for doors that encrypt by other means.
+    """
+
+    sockets: tuple[socket.socket, ...]
+    tls: ssl.SSLContext | None = None
+    certificate: CertificateFiles | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rooms:
+    """The rooms of a shard that doors lead to.
+
+    Attributes:
+        config: the configuration of the server.
+        storage: the data directory.
+        plane: serves requests of links.
+        room: serves plain TCP connections.
+        streams: serves TCP connections with TLS.
+        websockets: serves WebSocket connections.
+        office: what handlers work with.
+        appends: where batches go.
+        clients: who is connected to this shard.
+        nursery: for connections, which outlive the accepting.
+        connected: told of each new link of a plain socket.
+        gone: told of each session that has ended.
+    """
+
+    config: ServerConfig
+    storage: Storage
+    plane: DataPlane
+    room: SocketRoom
+    streams: StreamRoom
+    websockets: StreamRoom
+    office: Office
+    appends: Appends
+    clients: Clients
+    nursery: trio.Nursery
+    connected: Callable[[Link], None]
+    gone: Callable[[Session], None]
+
+    def has_room_for_websocket(self) -> bool:
+        """Tell whether another client may come in through the WebSocket door."""
+        limits, strangers_max = (
+            self.config.limits,
+            self.config.limits.max_unauthenticated_connections,
+        )
+        if len(self.websockets) >= limits.websocket.max_connections:
+            return False
+        clients = self.clients
+        return len(clients) < strangers_max or clients.count_strangers() < strangers_max
+
+
+Open: TypeAlias = Callable[[Rooms, Entrance, trio.Nursery], Awaitable[None]]
+
+
+class DoorKind(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        name: as its section of the configuration is called.
+        open: starts to serve in a nursery, and returns when it does; None while nobody can.
+        is_everywhere: whether every shard accepts, or shard 0 alone.
+        kind: of its sockets.
+    """
+
+    name: str
+    open: Open | None
+    is_everywhere: bool = False
+    kind: socket.SocketKind = socket.SOCK_STREAM
+
+
+async def open_entrances(
+    entrances: Mapping[str, Entrance], rooms: Rooms, nursery: trio.Nursery
+) -> None:
+    """Open all doors of a shard.
+
+    Args:
+        entrances: what this shard has of each door, by name.
+        rooms: where they lead.
+        nursery: holds what accepts; cancel it to close the doors.
+    """
+    for door in DOORS:
+        if door.open is not None and door.name in entrances:
+            await door.open(rooms, entrances[door.name], nursery)
+
+
+async def _open_tcp(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
+    door = TcpDoor(
+        config=rooms.config.tcp,
+        tls=entrance.tls,
+        room=rooms.room,
+        streams=rooms.streams,
+        nursery=rooms.nursery,
+        connections_max=rooms.config.limits.max_connections,
+        strangers_max=rooms.config.limits.max_unauthenticated_connections,
+        count_strangers=rooms.clients.count_strangers,
+        connected=rooms.connected,
+        gone=rooms.gone,
+    )
+    for listener in entrance.sockets:
+        nursery.start_soon(door.serve, trio.socket.from_stdlib_socket(listener))
+
+
+async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
+    # Imported here, as below: a server without this door should not wait for its libraries.
+    from iggy_ref_server.listeners.http import HttpDoor, serve_http
+
+    door = HttpDoor(
+        config=rooms.config.http,
+        limits=rooms.config.limits,
+        office=rooms.office,
+        appends=rooms.appends,
+        storage=rooms.storage,
+        tls=entrance.tls,
+    )
+    listeners = [trio.socket.from_stdlib_socket(listener) for listener in entrance.sockets]
+    await nursery.start(serve_http, door, listeners)
+
+
+async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
+    from iggy_ref_server.listeners.websocket import WebSocketDoor
+
+    limits = rooms.config.limits.websocket
+    door = WebSocketDoor(
+        config=rooms.config.websocket,
+        tls=entrance.tls,
+        streams=rooms.websockets,
+        nursery=rooms.nursery,
+        handshakes_max=limits.max_handshakes,
+        handshake_s=limits.handshake_timeout_us / 1e6,
+        has_room=rooms.has_room_for_websocket,
+        gone=rooms.gone,
+    )
+    for listener in entrance.sockets:
+        nursery.start_soon(door.serve, trio.socket.from_stdlib_socket(listener))
+
+
+DOORS: Final = (
+    DoorKind("tcp", _open_tcp, is_everywhere=True),
+    DoorKind("http", _open_http),
+    DoorKind("quic", None, kind=socket.SOCK_DGRAM),
+    DoorKind("websocket", _open_websocket, is_everywhere=True),
+)

@@ -1,0 +1,125 @@
+"""Who asks: from the access token of a request to the session of a user.
+
+Every path but a few needs a token; without one that counts the answer is 401 and empty, whether or
+not there is such a path. A token counts as long as the user it was made for lives and is active,
+which is asked of the session, as for any connection.
+
+Owns the way from a token to a session. What a token says is read by ``identity.jwt``.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from iggy_protocol import StatusCode, Transport
+from iggy_protocol.rest import PUBLIC_PATHS
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.identity.jwt import Claims
+from iggy_ref_server.session import Session
+from iggy_ref_server.web.errors import empty_response
+from iggy_ref_server.web.requests import header_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from iggy_ref_server.identity.jwt import AccessTokens
+    from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.web.room import WebRoom
+
+__all__ = ["Bearer", "Caller", "caller_of", "session_for"]
+
+LOGGER = logging.getLogger(__name__)
+
+BEARER: Final = b"Bearer "
+CALLER: Final = "iggy.caller"
+# No client of this door has a connection that others could see.
+CLIENT_ID: Final = 0
+MICROSECONDS: Final = 1_000_000
+# The document of this interface, and the page to read it; the original has neither.
+DOCUMENT_PATHS: Final = frozenset({"/openapi.json", "/docs"})
+OPEN_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks.
+
+    Attributes:
+        session: as long as the request lasts.
+        claims: what the token says; None where none is needed.
+    """
+
+    session: Session
+    claims: Claims | None = None
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return who asks."""
+    caller = scope[CALLER]
+    assert isinstance(caller, Caller)
+    return caller
+
+
+def session_for(claims: Claims, address: str, metadata: Metadata) -> Session:
+    """Make the session that a token stands for.
+
+    Raises:
+        ServerFault: its user is gone, deactivated or another one.
+    """
+    session = Session(CLIENT_ID, address, Transport.HTTP)
+    user = metadata.find_user(claims.user_id)
+    if user is None:
+        raise ServerFault(StatusCode.UNAUTHENTICATED, "the user of the token was deleted")
+    session.sign_in(user)
+    if claims.incarnation is not None:
+        session.user_incarnation = claims.incarnation
+    elif not claims.is_external and user.created_at_us // MICROSECONDS > claims.issued_at_s:
+        raise ServerFault(StatusCode.UNAUTHENTICATED, "the token is older than its user")
+    session.user(metadata)
+    return session
+
+
+class Bearer:
+    """Lets nobody pass without a token that counts.
+
+    Args:
+        app: what is behind.
+        room: knows tokens and users.
+    """
+
+    def __init__(self, app: ASGIApp, *, room: WebRoom) -> None:
+        self._app = app
+        self._room = room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        address = _address(scope)
+        if scope["path"] in OPEN_PATHS:
+            scope[CALLER] = Caller(Session(CLIENT_ID, address, Transport.HTTP))
+        else:
+            try:
+                scope[CALLER] = await self._recognise(scope, address)
+            except ServerFault as fault:
+                LOGGER.debug("%s is refused: %s", address, fault)
+                await empty_response(401)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    async def _recognise(self, scope: Scope, address: str) -> Caller:
+        header = header_of(scope, b"authorization")
+        if header is None or not header.startswith(BEARER):
+            raise ServerFault(StatusCode.ACCESS_TOKEN_MISSING, "no access token")
+        tokens: AccessTokens = self._room.tokens
+        claims = await tokens.read(header[len(BEARER) :].decode("latin-1"))
+        session = session_for(claims, address, self._room.desk.office.metadata())
+        return Caller(session, claims)
+
+
+def _address(scope: Scope) -> str:
+    host, port = scope["client"] or ("unknown", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

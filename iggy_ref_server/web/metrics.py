@@ -1,0 +1,78 @@
+"""The page for Prometheus: how much there is of everything, over all shards.
+
+The names are those of the original, and a few more. Where the original counts along and loses
+track, these are counted when somebody asks.
+
+Owns the text. What it says is asked of the census.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from iggy_ref_server.metadata.views import view_totals
+
+if TYPE_CHECKING:
+    from iggy_ref_server.handlers.office import Office
+
+__all__ = ["Metrics"]
+
+# Everybody may ask, so all shards are not bothered more often than this.
+FRESH_S: Final = 1.0
+
+
+class Metrics:
+    """Counts requests, and gathers the rest.
+
+    Args:
+        office: knows what all shards know.
+
+    Attributes:
+        requests_count: the HTTP requests so far.
+    """
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self.requests_count = 0
+        self._gauges: dict[str, int] = {}
+        self._gathered_at = float("-inf")
+        self._gathering = trio.Lock()
+
+    async def text(self) -> str:
+        """Write the page in the OpenMetrics format.
+
+        Raises:
+            ServerFault: another shard does not answer.
+        """
+        async with self._gathering:
+            if trio.current_time() >= self._gathered_at + FRESH_S:
+                self._gauges = await self._gather()
+                self._gathered_at = trio.current_time()
+        lines = [*_metric("http_requests", "counter", "http_requests_total", self.requests_count)]
+        for name, value in self._gauges.items():
+            lines += _metric(name, "gauge", name, value)
+        return "\n".join([*lines, "# EOF", ""])
+
+    async def _gather(self) -> dict[str, int]:
+        office = self._office
+        figures = await office.census.figures()
+        sessions = await office.census.sessions()
+        metadata = office.metadata()
+        totals = view_totals(metadata, figures.of)
+        return {
+            "streams": totals.streams_count,
+            "topics": totals.topics_count,
+            "partitions": totals.partitions_count,
+            "segments": totals.segments_count,
+            "messages": totals.messages_count,
+            "users": len(metadata.users),
+            "clients": len(sessions),
+            "consumer_groups": totals.consumer_groups_count,
+            "messages_size_bytes": totals.messages_size_bytes,
+        }
+
+
+def _metric(name: str, kind: str, sample: str, value: int) -> tuple[str, str, str]:
+    return f"# HELP {name} total count of {name}.", f"# TYPE {name} {kind}", f"{sample} {value}"

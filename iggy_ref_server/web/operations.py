@@ -1,0 +1,199 @@
+"""One operation of the REST face, from the request to the response.
+
+    path, query, body → command → desk → shape → JSON
+
+A few operations differ from that: logins make tokens, a poll is encoded in pieces, a snapshot is a
+file, and some answer with text.
+
+Owns these ways. Which path leads to which operation is the routes' affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from iggy_protocol import Command, CommandCode, CreateTopic
+from iggy_protocol.rest import Route, encode_json
+from iggy_ref_server.dispatch import LOGINS
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.views import view_topic_details
+from iggy_ref_server.web.auth import Caller, caller_of
+from iggy_ref_server.web.commands import Asked, build_command
+from iggy_ref_server.web.errors import (
+    TEXT,
+    empty_response,
+    error_response,
+    json_response,
+    not_found_response,
+)
+from iggy_ref_server.web.logins import log_in, log_out, refresh
+from iggy_ref_server.web.polled import encode_polled_json
+from iggy_ref_server.web.replies import shape_reply
+from iggy_ref_server.web.requests import read_json, read_query, read_values
+from iggy_ref_server.web.room import LARGE_ANSWER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from iggy_ref_server.web.room import WebRoom
+
+    Way = Callable[["WebRoom", "Call"], Awaitable[Response]]
+
+__all__ = ["Call", "Operation"]
+
+LOGGER = logging.getLogger(__name__)
+
+NAME: Final = "Iggy API"
+PONG: Final = "pong"
+MICROSECONDS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way.
+
+    Attributes:
+        route: what it asked for.
+        caller: who asked.
+        body: its JSON, in the shape of the route.
+        command: what it became; None where there is no such command, or until then.
+    """
+
+    route: Route
+    caller: Caller
+    body: Any = None
+    command: Command[Any] | None = None
+
+    @property
+    def asked(self) -> Command[Any]:
+        """The command, which this way needs."""
+        assert self.command is not None
+        return self.command
+
+
+class Operation:
+    """Serves one row of the table of routes.
+
+    Args:
+        room: what requests are served with.
+        route: the row.
+    """
+
+    def __init__(self, room: WebRoom, route: Route) -> None:
+        self._room = room
+        self._route = route
+        self._way = _WAYS.get(route.operation, _perform)
+        self._bodies = room.bodies.for_strangers() if route.public else room.bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, whatever it is."""
+        call = Call(self._route, caller_of(scope))
+        try:
+            await self._read(call, scope, receive)
+            response = await self._way(self._room, call)
+        except Exception as error:
+            response = self._refuse(call, error)
+        if len(response.body) <= LARGE_ANSWER_BYTES:
+            await response(scope, receive, send)
+            return
+        async with self._room.large_answers:
+            await response(scope, receive, send)
+
+    def _refuse(self, call: Call, error: Exception) -> Response:
+        session = call.caller.session
+        if isinstance(error, ServerFault):
+            level = logging.WARNING if self._route.operation in LOGINS else logging.DEBUG
+            LOGGER.log(level, "%s is refused: %s", session.address, error)
+        return error_response(error, self._room.desk.office, session, call.command)
+
+    async def _read(self, call: Call, scope: Scope, receive: Receive) -> None:
+        """Read the parts in the order of the original, whose first complaint is the one told."""
+        route, room = self._route, self._room
+        values = read_values(scope["path_params"])
+        query = read_query(scope, route.query)
+        call.body = await read_json(scope, receive, route.body, self._bodies)
+        if isinstance(route.operation, CommandCode):
+            asked = Asked(values, call.body, query, room.desk.office.clock.now_us())
+            call.command = build_command(route.operation, asked)
+
+
+async def _perform(room: WebRoom, call: Call) -> Response:
+    reply = await room.desk.perform(call.caller.session, call.asked)
+    route = call.route
+    if route.reply is None:
+        return empty_response(route.success)
+    if reply is None:
+        return not_found_response()
+    return json_response(encode_json(shape_reply(reply)), route.success)
+
+
+async def _name(room: WebRoom, call: Call) -> Response:
+    return Response(NAME, media_type=TEXT)
+
+
+async def _ping(room: WebRoom, call: Call) -> Response:
+    await room.desk.perform(call.caller.session, call.asked)
+    return Response(PONG, media_type=TEXT)
+
+
+async def _metrics(room: WebRoom, call: Call) -> Response:
+    return Response(await room.metrics.text(), media_type=TEXT)
+
+
+async def _log_in(room: WebRoom, call: Call) -> Response:
+    return json_response(encode_json(await log_in(room, call.caller.session, call.asked)))
+
+
+async def _refresh(room: WebRoom, call: Call) -> Response:
+    identity = await refresh(room, call.body.token, call.caller.session.address)
+    return json_response(encode_json(identity))
+
+
+async def _log_out(room: WebRoom, call: Call) -> Response:
+    await log_out(room, call.caller, call.asked)
+    return empty_response(call.route.success)
+
+
+async def _create_topic(room: WebRoom, call: Call) -> Response:
+    """Show a new topic with the segments that it has by now, as nobody else does."""
+    created = await room.desk.perform(call.caller.session, call.asked)
+    assert isinstance(call.asked, CreateTopic)
+    office = room.desk.office
+    figures = await office.census.figures()
+    topic = office.metadata().find_topic(call.asked.stream, created.id)
+    details = created if topic is None else view_topic_details(topic, figures.of)
+    return json_response(encode_json(shape_reply(details)), call.route.success)
+
+
+async def _poll(room: WebRoom, call: Call) -> Response:
+    reply = await room.desk.perform(call.caller.session, call.asked)
+    return json_response(await encode_polled_json(reply))
+
+
+async def _snapshot(room: WebRoom, call: Call) -> Response:
+    snapshot = await room.desk.perform(call.caller.session, call.asked)
+    now = datetime.fromtimestamp(room.desk.office.clock.now_us() / MICROSECONDS, tz=UTC)
+    name = f"iggy_snapshot_{now:%Y%m%d_%H%M%S}.zip"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(snapshot.archive, headers=headers, media_type="application/zip")
+
+
+_WAYS: Final[Mapping[CommandCode | str, Way]] = {
+    "name": _name,
+    "metrics": _metrics,
+    "refresh_token": _refresh,
+    CommandCode.PING: _ping,
+    CommandCode.LOGIN_USER: _log_in,
+    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: _log_in,
+    CommandCode.LOGOUT_USER: _log_out,
+    CommandCode.CREATE_TOPIC: _create_topic,
+    CommandCode.POLL_MESSAGES: _poll,
+    CommandCode.GET_SNAPSHOT: _snapshot,
+}

@@ -1,0 +1,200 @@
+"""Reading a request: its path, its query, its body, each within its bounds.
+
+What cannot be read is rejected with the statuses of the original: 400 for a path, a query or a text
+that is no JSON, 413 for too many bytes, 415 for another content type, 422 for JSON of another
+shape.
+
+Owns the reading. What the parts mean is the commands' affair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+import trio
+
+from iggy_protocol import InvalidField, RemoteProtocolError
+from iggy_protocol.rest import decode_json, decode_query
+from iggy_ref_server.web.errors import Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from starlette.types import Receive, Scope
+
+__all__ = ["BodyLimits", "header_of", "read_body", "read_json", "read_query", "read_values"]
+
+# Bodies up to this size never wait for others; nobody needs more to log in.
+SMALL_BODY_BYTES: Final = 1 << 16
+# How many larger ones are in memory at once; with the default size 128 MB.
+LARGE_BODIES_MAX: Final = 64
+# Whoever sends more slowly does so on purpose.
+BODY_BYTES_PER_SECOND_MIN: Final = 1 << 14
+U32_MAX: Final = 2**32 - 1
+
+
+@dataclass(slots=True)
+class BodyLimits:
+    """The bounds of request bodies.
+
+    Attributes:
+        size_max_bytes: of one.
+        stalled_s: how long a client may take in addition to the slowest speed.
+        large: lets a few large ones in at a time.
+    """
+
+    size_max_bytes: int
+    stalled_s: float
+    large: trio.Semaphore
+
+    @classmethod
+    def of(cls, size_max_bytes: int, stalled_s: float) -> BodyLimits:
+        """Make the bounds of a door."""
+        return cls(size_max_bytes, stalled_s, trio.Semaphore(LARGE_BODIES_MAX))
+
+    def for_strangers(self) -> BodyLimits:
+        """Return the bounds for those without a token, who cannot make others wait."""
+        return replace(self, size_max_bytes=min(self.size_max_bytes, SMALL_BODY_BYTES))
+
+
+def header_of(scope: Scope, name: bytes) -> bytes | None:
+    """Return the first header of a name in small letters."""
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for found, value in headers if found == name), None)
+
+
+# Paths and queries
+
+
+def _read_number(text: str) -> int | None:
+    digits = text.removeprefix("+")
+    if not (digits.isascii() and digits.isdigit()) or int(digits) > U32_MAX:
+        return None
+    return int(digits)
+
+
+def _read_truth(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text)
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], int | None]]]] = {
+    "client_id": ("u32", _read_number),
+    "partition_id": ("u32", _read_number),
+    "fsync": ("bool", _read_truth),
+}
+
+
+def read_values(raw: Mapping[str, str]) -> dict[str, Any]:
+    """Read the parameters of a path, which are still as they came.
+
+    Raises:
+        Rejection: one of them is not what it has to be.
+    """
+    values: dict[str, Any] = {}
+    for place, (name, text) in enumerate(raw.items()):
+        try:
+            value = unquote_to_bytes(text).decode()
+        except UnicodeDecodeError:
+            raise Rejection(400, f"Invalid URL: Invalid UTF-8 in `{name}`") from None
+        values[name] = value
+        if name in _READERS:
+            kind, read = _READERS[name]
+            values[name] = read(value)
+            if values[name] is None:
+                where = f"value at index {place} with value " if len(raw) > 1 else ""
+                text = f"Invalid URL: Cannot parse {where}`{value}` to a `{kind}`"
+                raise Rejection(400, text)
+    return values
+
+
+def read_query(scope: Scope, shape: type[Any] | None) -> Any:
+    """Read the query into a shape.
+
+    Raises:
+        Rejection: a parameter is missing or of another kind.
+    """
+    if shape is None:
+        return None
+    try:
+        pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        values = dict(pairs)
+        for name in shape.__struct_fields__ if len(values) < len(pairs) else ():
+            if sum(name == given for given, _ in pairs) > 1:
+                raise ValueError(f"duplicate field `{name}`")
+        return decode_query(values, shape)
+    except (InvalidField, ValueError) as error:
+        raise Rejection(400, f"Failed to deserialize query string: {_told(error)}") from None
+
+
+def _told(error: Exception) -> str:
+    field = getattr(error, "field", "")
+    return f"{field}: {error}" if field else str(error)
+
+
+# Bodies
+
+
+async def read_json(
+    scope: Scope, receive: Receive, shape: type[Any] | None, limits: BodyLimits
+) -> Any:
+    """Read the body into a shape.
+
+    Raises:
+        Rejection: it is too large, too slow, no JSON or of another shape.
+    """
+    if shape is None:
+        return None
+    kind = (header_of(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
+    if kind != b"application/json" and not (
+        kind.startswith(b"application/") and kind.endswith(b"+json")
+    ):
+        raise Rejection(415, "Expected request with `Content-Type: application/json`")
+    content = await read_body(scope, receive, limits)
+    try:
+        return decode_json(content, shape)
+    except InvalidField as error:
+        text = f"Failed to deserialize the JSON body into the target type: {_told(error)}"
+        raise Rejection(422, text) from None
+    except (RemoteProtocolError, RecursionError) as error:
+        raise Rejection(400, f"Failed to parse the request body as JSON: {error}") from None
+
+
+async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        Rejection: it is too large or too slow, or the client is gone.
+    """
+    length = header_of(scope, b"content-length")
+    stated = int(length) if length is not None and length.isdigit() else None
+    if stated is not None and stated > limits.size_max_bytes:
+        raise _too_large()
+    patience_s = limits.stalled_s + limits.size_max_bytes / BODY_BYTES_PER_SECOND_MIN
+    with trio.move_on_after(patience_s):
+        if min(stated or limits.size_max_bytes, limits.size_max_bytes) <= SMALL_BODY_BYTES:
+            return await _gather(receive, limits.size_max_bytes)
+        async with limits.large:
+            return await _gather(receive, limits.size_max_bytes)
+    raise Rejection(408, "The request body did not come in time")
+
+
+async def _gather(receive: Receive, size_max_bytes: int) -> bytes:
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Rejection(400, "Failed to buffer the request body: the client is gone")
+        piece = message.get("body", b"")
+        size_bytes += len(piece)
+        if size_bytes > size_max_bytes:
+            raise _too_large()
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _too_large() -> Rejection:
+    return Rejection(413, "Failed to buffer the request body: length limit exceeded")

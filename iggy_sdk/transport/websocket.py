@@ -1,0 +1,264 @@
+"""A WebSocket connection over TCP or TLS: each request is one binary message.
+
+Owns the handshake, the text of its failures, and the order of frames. It must not know requests.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
+from iggy_sdk.transport.tcp import TcpTransport, describe, open_tcp
+from iggy_sdk.transport.tls import TlsTransport, open_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from websockets.client import ClientProtocol
+
+    from iggy_protocol import Buffer
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.transport.websocket_frames import FrameStripper, RequestFramer
+
+__all__ = ["WebSocketTransport", "open_websocket"]
+
+END_OF_HEAD = b"\r\n\r\n"
+HEAD_BYTES_MAX = 16_384
+HEAD_PIECE_BYTES = 4096
+
+HTTP = b"HTTP/"
+TLS_ALERT = b"\x15\x03"
+SERVER_ERROR = 500
+
+PORT_ADVICE = "Use the port of the server's WebSocket door, which is 8092 unless configured."
+PLAIN_ADVICE = "Use iggy+wss:// if the server has TLS enabled on this port."
+
+
+class WebSocketTransport:
+    """A connection behind both handshakes."""
+
+    def __init__(
+        self,
+        below: TcpTransport | TlsTransport,
+        stripper: FrameStripper,
+        framer: RequestFramer,
+        *,
+        unread: bytes = b"",
+    ) -> None:
+        self._below = below
+        self._stripper = stripper
+        self._framer = framer
+        self._unread = unread
+        self._is_writing = False
+        self._due: list[Buffer] = []
+
+    @property
+    def peer(self) -> str:
+        """Where the other end is."""
+        return self._below.peer
+
+    def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write what goes of a request without waiting; what is left is framed already."""
+        assert not self._is_writing, "the rest of the request before comes first"
+        if self._stripper.is_ended:
+            raise BrokenPipeError(errno.EPIPE, "the server has closed the WebSocket")
+        left, self._due = self._due, []
+        for piece in self._framer.frame(buffers):
+            left.append(piece)
+            if not self._is_writing:
+                left = self._below.send_nowait(left)
+                self._is_writing = bool(left)
+        return left
+
+    async def send(self, left: list[Buffer]) -> None:
+        """Write everything."""
+        if left and not self._is_writing:
+            left[:] = self.send_nowait(left)
+        await self._below.send(left)
+        self._is_writing = False
+
+    async def receive_into(self, space: memoryview) -> int:
+        """Wait for bytes of replies and read them."""
+        while True:
+            if self._unread:
+                count: int | None = self._strip(space, self._take_unread(space))
+            elif self._stripper.is_ended:
+                return self._end()
+            else:
+                received = await self._below.receive_into(space)
+                count = self._strip(space, received) if received else 0
+            if count is not None:
+                return count
+
+    def receive_nowait(self, space: memoryview) -> int | None:
+        """Read what is there."""
+        if self._unread:
+            return self._strip(space, self._take_unread(space))
+        if self._stripper.is_ended:
+            return self._end()
+        received = self._below.receive_nowait(space)
+        return self._strip(space, received) if received else received
+
+    def _take_unread(self, space: memoryview) -> int:
+        piece, self._unread = self._unread[: len(space)], self._unread[len(space) :]
+        space[: len(piece)] = piece
+        return len(piece)
+
+    def _strip(self, space: memoryview, received: int) -> int | None:
+        """Return the number of bytes of replies in what was received; None if there is none."""
+        stripper = self._stripper
+        kept = stripper.strip(space, received)
+        if stripper.answer:
+            self._answer()
+        if kept:
+            return kept
+        return self._end() if stripper.is_ended else None
+
+    def _answer(self) -> None:
+        """Answer a ping or a close frame; between two frames, and without waiting."""
+        answer, self._stripper.answer = self._stripper.answer, b""
+        if not self._due:
+            self._due = [answer]
+        if not self._is_writing:
+            with suppress(OSError):
+                self._due = self._below.send_nowait(self._due)
+
+    def _end(self) -> int:
+        if self._stripper.failure:
+            raise OSError(errno.EPROTO, f"this is no WebSocket: {self._stripper.failure}")
+        return 0
+
+    def watch(self, on_bytes: Callable[[], None]) -> bool:
+        """Have a function called whenever there are bytes, where that is possible."""
+        return not self._unread and self._below.watch(on_bytes)
+
+    def unwatch(self) -> None:
+        """Have it called no longer."""
+        self._below.unwatch()
+
+    def interrupt(self) -> None:
+        """Wake whoever waits for bytes."""
+        self._below.interrupt()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._below.abort()
+
+    async def aclose(self) -> None:
+        """Say goodbye, without waiting for the other end to do so, and close."""
+        if not self._is_writing:
+            self._stripper.close()
+            if self._stripper.answer:
+                self._answer()
+        await self._below.aclose()
+
+
+async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocketTransport:
+    """Dial an endpoint and ask for a WebSocket; the caller bounds the time.
+
+    Raises:
+        ConnectionFailedError: nobody answers there, or not as the server of a WebSocket.
+        ConfigurationError: a file of the options cannot be read, or a library is missing.
+    """
+    frames = _frames()
+    below: TcpTransport | TlsTransport
+    if options.tls is None:
+        below = await open_tcp(endpoint, options)
+    else:
+        below = await open_tls(endpoint, options, options.tls)
+    try:
+        secure = options.tls is not None
+        protocol = frames.client_protocol(endpoint.host, endpoint.port, secure=secure)
+        unread = await _shake_hands(below, protocol, endpoint)
+    except OSError as error:
+        below.abort()
+        if isinstance(error, ConnectionFailedError):
+            raise
+        raise _ended(endpoint, error.strerror or str(error)) from error
+    except BaseException:
+        below.abort()
+        raise
+    told = options.transport_settings
+    stripper = frames.FrameStripper(
+        protocol,
+        frame_bytes_max=told.get("max_frame_size", math.inf),
+        message_bytes_max=told.get("max_message_size", math.inf),
+    )
+    return WebSocketTransport(below, stripper, frames.RequestFramer(), unread=unread)
+
+
+def _frames() -> Any:
+    """Import what needs the library, which not every client has."""
+    try:
+        from iggy_sdk.transport import websocket_frames
+    except ImportError as error:
+        raise ConfigurationError(
+            "iggy+ws:// needs a library that is not installed: websockets",
+            advice="Run: pip install 'iggy-python[websocket]'",
+        ) from error
+    return websocket_frames
+
+
+async def _shake_hands(
+    below: TcpTransport | TlsTransport, protocol: ClientProtocol, endpoint: Endpoint
+) -> bytes:
+    """Ask for a WebSocket; return what came behind the answer."""
+    protocol.send_request(protocol.connect())
+    left: list[Buffer] = below.send_nowait(protocol.data_to_send())
+    await below.send(left)
+    head, space = b"", memoryview(bytearray(HEAD_PIECE_BYTES))
+    while END_OF_HEAD not in head:
+        count = await below.receive_into(space)
+        if not count and not head:
+            raise _ended(endpoint, "it hung up")
+        head += space[:count]
+        if not count or not head.startswith(HTTP[: len(head)]) or len(head) > HEAD_BYTES_MAX:
+            raise _refusal(endpoint, head)
+    end = head.index(END_OF_HEAD) + len(END_OF_HEAD)
+    protocol.receive_data(head[:end])
+    protocol.events_received()
+    protocol.data_to_send()
+    if protocol.handshake_exc is not None or protocol.state.name != "OPEN":
+        raise _refusal(endpoint, head, protocol.handshake_exc)
+    return head[end:]
+
+
+def _ended(endpoint: Endpoint, reason: str) -> ConnectionFailedError:
+    return ConnectionFailedError(
+        f"{describe(endpoint)} ended the WebSocket handshake: {reason}",
+        advice=f"{PORT_ADVICE} {PLAIN_ADVICE}",
+    )
+
+
+def _refusal(
+    endpoint: Endpoint, head: bytes, reason: Exception | None = None
+) -> ConnectionFailedError:
+    """Say why there is no WebSocket and what to do about it."""
+    where = describe(endpoint)
+    if head.startswith(TLS_ALERT):
+        return ConnectionFailedError(
+            f"{where} wants TLS", advice="Use iggy+wss:// for this server.", retriable=False
+        )
+    if not head.startswith(HTTP):
+        return ConnectionFailedError(
+            f"{where} does not speak WebSocket", advice=PORT_ADVICE, retriable=False
+        )
+    status = head.partition(b"\r\n")[0].decode("latin-1")[:200]
+    words = status.split(" ", 2)
+    if words[1:2] == ["101"]:
+        return ConnectionFailedError(
+            f"{where} answered the WebSocket handshake wrongly: {reason or 'the head is too long'}",
+            advice=PORT_ADVICE,
+            retriable=False,
+        )
+    is_unwell = words[1:2] and words[1].isdigit() and int(words[1]) >= SERVER_ERROR
+    return ConnectionFailedError(
+        f"{where} refused the WebSocket: {status}",
+        advice="Ask the owner of the server or of the proxy before it."
+        if is_unwell
+        else PORT_ADVICE,
+        retriable=bool(is_unwell),
+    )

@@ -1,0 +1,246 @@
+"""WebSocket frames of a client, without a socket: the bytes of the classic protocol pass through.
+
+Replies are read into the memory where they are needed, and the heads of frames are taken out from
+between them there; nothing is held back but a head that has not come to its end. Whether frames
+follow each other as they may is decided by ``websockets``: it sees the head of every frame but the
+plainest one, a whole binary message in one frame, which cannot be wrong.
+
+Owns the cutting and the masking. It must not know sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import struct
+from typing import TYPE_CHECKING, Final
+
+from websockets.client import ClientProtocol
+from websockets.frames import CloseCode, Opcode
+from websockets.protocol import OPEN
+from websockets.uri import parse_uri
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # the library was built without a compiler
+    from websockets.utils import apply_mask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from iggy_protocol import Buffer
+
+__all__ = ["FrameStripper", "RequestFramer", "client_protocol"]
+
+LOGGER = logging.getLogger(__name__)
+
+FIN: Final = 0x80
+MASKED: Final = 0x80
+CONTROL: Final = 0x08
+OPCODE: Final = 0x0F
+WHOLE_BINARY: Final = FIN | Opcode.BINARY
+LENGTH: Final = 0x7F
+# A length up to the first is written in the head's second byte; these two say what follows it.
+SHORT_MAX, TWO_BYTES, EIGHT_BYTES = 125, 126, 127
+
+MESSAGE_BYTES_MAX: Final = 16 << 20
+"""The longest message to send: what servers take in one frame by default. They read messages as
+one stream, so a longer request goes in several."""
+
+JOINED_BYTES_MAX: Final = 16_384
+"""Requests up to this size are masked in one go."""
+
+PIECE_BYTES: Final = 65_536
+"""What is masked at once: it stays in the caches of a core, and a multiple of a mask's size."""
+
+YIELDED_BYTES: Final = 262_144
+"""What is worth a system call while the rest is still to be masked."""
+
+SCRATCH_BYTES_MAX: Final = 2 << 20
+"""The largest message whose memory is kept for the next one. A request of several messages has only
+ones that are larger, so no two of them share it."""
+
+
+def client_protocol(host: str, port: int, *, secure: bool) -> ClientProtocol:
+    """Make the library's end of a connection that is about to be opened."""
+    scheme = "wss" if secure else "ws"
+    where = f"[{host.partition('%')[0]}]" if ":" in host else host
+    uri = parse_uri(f"{scheme}://{where}:{port}/")
+    return ClientProtocol(uri, max_size=None, logger=LOGGER)
+
+
+class RequestFramer:
+    """Makes messages of requests, one at a time: what it yields counts until the next call."""
+
+    def __init__(self) -> None:
+        self._scratch = bytearray()
+
+    def frame(self, buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+        """Yield the message of a request in pieces; one that is too long becomes several.
+
+        Each piece is masked when it is asked for, so that the first ones can be on their way.
+        """
+        size = sum(map(len, buffers))
+        payload: Buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        if size <= JOINED_BYTES_MAX:
+            mask = secrets.token_bytes(4)
+            yield _head(size, mask) + apply_mask(payload, mask)
+            return
+        whole = memoryview(payload).cast("B")
+        for start in range(0, size, MESSAGE_BYTES_MAX):
+            yield from self._mask(whole[start : start + MESSAGE_BYTES_MAX])
+
+    def _mask(self, payload: memoryview) -> Iterator[memoryview]:
+        """Make one large message, in memory that is used again; fresh pages would cost more."""
+        mask = secrets.token_bytes(4)
+        head = _head(len(payload), mask)
+        size = len(head) + len(payload)
+        scratch = self._scratch
+        if len(scratch) < size:
+            scratch = bytearray(size)
+            if size <= SCRATCH_BYTES_MAX:
+                self._scratch = scratch
+        message = memoryview(scratch)[:size]
+        message[: len(head)] = head
+        begun, end = 0, len(head)
+        for start in range(0, len(payload), PIECE_BYTES):
+            piece = apply_mask(payload[start : start + PIECE_BYTES], mask)
+            message[end : end + len(piece)] = piece
+            end += len(piece)
+            if end - begun >= YIELDED_BYTES or end == size:
+                yield message[begun:end]
+                begun = end
+
+
+def _head(size: int, mask: bytes) -> bytes:
+    if size <= SHORT_MAX:
+        return bytes((WHOLE_BINARY, MASKED | size)) + mask
+    if size < 1 << 16:
+        return struct.pack("!BBH", WHOLE_BINARY, MASKED | TWO_BYTES, size) + mask
+    return struct.pack("!BBQ", WHOLE_BINARY, MASKED | EIGHT_BYTES, size) + mask
+
+
+class FrameStripper:
+    """Takes the heads of frames out of what a server sends.
+
+    Args:
+        protocol: decides on all but the payloads of messages; its handshake is done.
+        frame_bytes_max: the longest frame.
+        message_bytes_max: the longest message.
+
+    Attributes:
+        answer: what is to be written after the last call: to a ping, or a close frame.
+        is_ended: whether nothing that follows will be looked at.
+        failure: what the server did wrong, if that is why.
+    """
+
+    def __init__(
+        self, protocol: ClientProtocol, *, frame_bytes_max: float, message_bytes_max: float
+    ) -> None:
+        self._protocol = protocol
+        self._frame_bytes_max = frame_bytes_max
+        self._message_bytes_max = message_bytes_max
+        self._begun = b""
+        self._left = 0
+        self._message_bytes = 0
+        self._is_within_message = False
+        self.answer = b""
+        self.is_ended = False
+        self.failure = ""
+
+    def strip(self, space: memoryview, count: int) -> int:
+        """Move payloads together at the beginning.
+
+        Args:
+            space: where bytes were read to.
+            count: how many of them.
+
+        Returns:
+            How many of them are left.
+        """
+        if self._left >= count:
+            self._left -= count
+            return count
+        source, kept = space[:count], 0
+        if self._begun:
+            source, self._begun = memoryview(self._begun + bytes(source)), b""
+        while len(source) and not self.is_ended:
+            if self._left:
+                piece = source[: self._left]
+                space[kept : kept + len(piece)] = piece
+                kept += len(piece)
+                self._left -= len(piece)
+                source = source[len(piece) :]
+                continue
+            size = self._begin_frame(source)
+            if not size:
+                self._begun = bytes(source)
+                break
+            source = source[size:]
+        return kept
+
+    def close(self) -> None:
+        """Decide to take leave."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._note_answer()
+
+    def _begin_frame(self, view: memoryview) -> int:
+        """Take the head of a frame, or a whole control frame; 0 while it is not complete."""
+        if len(view) < 2:
+            return 0
+        length = view[1] & LENGTH
+        size = 2 + (2 if length == TWO_BYTES else 8 if length == EIGHT_BYTES else 0)
+        if view[1] & MASKED:
+            self._fail("a frame of the server is masked")
+            return size
+        if view[0] & CONTROL:
+            return self._begin_control(view, length)
+        if len(view) < size:
+            return 0
+        if length > SHORT_MAX:
+            length = int.from_bytes(view[2:size], "big")
+        self._begin_data(view[0], length)
+        return size
+
+    def _begin_control(self, view: memoryview, length: int) -> int:
+        if length > SHORT_MAX:
+            self._fail("a control frame is too long")
+            return 2
+        if len(view) < 2 + length:
+            return 0
+        self._judge(bytes(view[: 2 + length]))
+        return 2 + length
+
+    def _begin_data(self, first: int, length: int) -> None:
+        if first != WHOLE_BINARY or self._is_within_message:
+            # Whatever can be wrong with a frame is in its head, so the judge is shown no payload.
+            self._judge(bytes((first, 0)))
+            if self.is_ended:
+                return
+        if first & OPCODE != Opcode.CONT:
+            self._message_bytes = 0
+        self._message_bytes += length
+        if length > self._frame_bytes_max or self._message_bytes > self._message_bytes_max:
+            self._fail("a message is longer than max_frame_size or max_message_size")
+            return
+        self._is_within_message = not first & FIN
+        self._left = length
+
+    def _judge(self, frame: bytes) -> None:
+        self._protocol.receive_data(frame)
+        self._protocol.events_received()
+        self._note_answer()
+
+    def _fail(self, reason: str) -> None:
+        self._protocol.fail(CloseCode.PROTOCOL_ERROR, reason)
+        self._note_answer()
+        self.failure = reason
+
+    def _note_answer(self) -> None:
+        answers = [answer for answer in self._protocol.data_to_send() if answer]
+        if answers:
+            self.answer = answers[-1]
+        if self._protocol.state is not OPEN:
+            self.is_ended = True
+            self.failure = str(self._protocol.parser_exc or "")

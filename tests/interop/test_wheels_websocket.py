@@ -1,0 +1,72 @@
+"""The official Python client over WebSocket, plain and encrypted, on one and on two shards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+import trustme
+
+from tests.interop.test_wheels import ROOT, SCENARIO_SECONDS_MAX, SCENARIOS
+from tests.server.doors.ws_peer import door_of
+from tests.server.running import RunningServer
+
+pytestmark = pytest.mark.interop
+
+WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
+# What the original server makes this client say as well.
+REPORT = {
+    "read": [True] * 4,
+    "large": True,
+    "counted": 205,
+    "missing stream": None,
+    "stream again": "StreamNameAlreadyExists",
+    "wrong password": "InvalidCredentials",
+}
+
+
+@pytest.fixture(autouse=True)
+def installed():
+    """Skip where the official client is not installed."""
+    if not WHEEL.exists():
+        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
+
+
+def report(server, url):
+    """Have the client do its scenario, and return what it saw."""
+    done = subprocess.run(
+        [WHEEL, SCENARIOS / "connected.py", url],
+        capture_output=True,
+        text=True,
+        timeout=SCENARIO_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{server.output()}"
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_client_when_it_comes_by_websocket_then_everything_is_as_on_the_original(tmp_path, shards):
+    with RunningServer(tmp_path, shards=shards) as server:
+        host, port = door_of(server)
+
+        assert report(server, f"iggy+ws://iggy:iggy@{host}:{port}") == REPORT
+
+
+def test_client_when_the_websocket_is_encrypted_then_it_verifies_and_works(tmp_path):
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    settings = {
+        "IGGY_WEBSOCKET_TLS_ENABLED": "true",
+        "IGGY_WEBSOCKET_TLS_CERT_FILE": str(tmp_path / "cert.pem"),
+        "IGGY_WEBSOCKET_TLS_KEY_FILE": str(tmp_path / "key.pem"),
+    }
+    with RunningServer(tmp_path, settings=settings) as server:
+        _, port = door_of(server)
+        options = f"tls=true&tls_domain=localhost&tls_ca_file={tmp_path / 'ca.pem'}"
+
+        assert report(server, f"iggy+ws://iggy:iggy@localhost:{port}?{options}") == REPORT

@@ -1,0 +1,193 @@
+"""The REST face on a shard in memory: called in process, or through real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import trio
+
+from iggy_ref_server.listeners.http import HttpDoor, serve_http
+from iggy_ref_server.web.app import make_app
+from iggy_ref_server.web.room import WebRoom, open_room
+from tests.server.world.world import World, open_world
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Mapping
+
+    from iggy_ref_server.clock import Clock
+    from iggy_ref_server.storage.memory import MemoryStorage
+
+ROOT = {"username": "iggy", "password": "iggy"}
+SECRET = "a secret that is long enough for everybody"
+
+
+class Web:
+    """A client of the REST face.
+
+    Attributes:
+        world: the server.
+        room: what requests are served with; None where a real door is asked.
+        token: sent with every request unless it is empty.
+    """
+
+    def __init__(self, world: World, client: httpx.AsyncClient, room: WebRoom | None) -> None:
+        self.world = world
+        self.client = client
+        self._room = room
+        self.token = ""
+
+    @property
+    def room(self) -> WebRoom:
+        assert self._room is not None
+        return self._room
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, token: str | None = None
+    ) -> httpx.Response:
+        """Ask with the token of this client, another one, or none if it is empty."""
+        token = self.token if token is None else token
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return await self.client.request(method, path, json=body, headers=headers)
+
+    async def log_in(self, username: str = "iggy", password: str = "iggy") -> str:
+        """Log in, and use the token from here on."""
+        body = {"username": username, "password": password}
+        answer = await self.ask("POST", "/users/login", body, token="")
+        assert answer.status_code == 200, answer.text
+        self.token = answer.json()["access_token"]["token"]
+        return self.token
+
+    async def make_topic(self, partitions_count: int = 1) -> None:
+        """Make a stream s with a topic t."""
+        await self.ask("POST", "/streams", {"name": "s"})
+        settings = {"compression_algorithm": "none", "message_expiry": 0, "max_topic_size": 0}
+        body = {"name": "t", "partitions_count": partitions_count, **settings}
+        answer = await self.ask("POST", "/streams/s/topics", body)
+        assert answer.status_code == 200, answer.text
+
+
+def door_of(world: World, tls: ssl.SSLContext | None = None) -> HttpDoor:
+    """Make the door of the shard that writes the metadata."""
+    shard = world.shards[0]
+    office = shard.office
+    return HttpDoor(
+        config=office.config.http,
+        limits=office.config.limits,
+        office=office,
+        appends=shard._appends,
+        storage=shard._plan.storage,
+        tls=tls,
+    )
+
+
+@asynccontextmanager
+async def open_web(
+    storage: MemoryStorage | None = None,
+    *,
+    shards_count: int = 1,
+    settings: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    seed: int = 0,
+) -> AsyncIterator[Web]:
+    """Run a server whose REST face is called in process."""
+    async with open_world(
+        storage, shards_count=shards_count, settings=settings, clock=clock, seed=seed
+    ) as world:
+        door = door_of(world)
+        room = await open_room(
+            door.config, office=door.office, appends=door.appends, storage=door.storage
+        )
+        transport = httpx.ASGITransport(app=make_app(room), client=("127.0.0.1", 40_000))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            yield Web(world, client, room)
+
+
+class Site:
+    """A real door.
+
+    Attributes:
+        world: the server behind it.
+        port: where it is.
+        nursery: cancelled when the door is closed.
+    """
+
+    def __init__(self, world: World, port: int, nursery: trio.Nursery) -> None:
+        self.world = world
+        self.port = port
+        self.nursery = nursery
+
+    async def connect(self) -> trio.SocketStream:
+        """Open a connection."""
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    async def say(self, data: bytes) -> bytes:
+        """Send something, hang up half, and read everything that is answered."""
+        async with await self.connect() as stream:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(data)
+                await stream.send_eof()
+            return await read_all(stream)
+
+
+async def read_all(stream: trio.abc.ReceiveStream) -> bytes:
+    """Read to the end, however the connection ends."""
+    received = b""
+    try:
+        async for piece in stream:
+            received += piece
+    except trio.BrokenResourceError:
+        pass
+    return received
+
+
+async def read_answer(stream: trio.abc.ReceiveStream) -> bytes:
+    """Read one answer whose length is stated."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += (piece := await stream.receive_some(65_536))
+        if not piece:
+            return received
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    length = next((int(line[16:]) for line in lines if line.startswith(b"content-length: ")), 0)
+    while len(body) < length:
+        body += (piece := await stream.receive_some(65_536))
+        if not piece:
+            break
+    return head + b"\r\n\r\n" + body
+
+
+@asynccontextmanager
+async def open_site(
+    *,
+    shards_count: int = 1,
+    settings: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[Site]:
+    """Run a server with a real HTTP door on a port of its own."""
+    async with (
+        open_world(shards_count=shards_count, settings=settings) as world,
+        trio.open_nursery() as nursery,
+    ):
+        listener = trio.socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await listener.bind(("127.0.0.1", 0))
+        listener.listen(100)
+        with listener:
+            await nursery.start(_serve, door_of(world, tls), listener)
+            yield Site(world, listener.getsockname()[1], nursery)
+            nursery.cancel_scope.cancel()
+
+
+async def _serve(
+    door: HttpDoor,
+    listener: trio.socket.SocketType,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await serve_http(door, [listener], task_status=task_status)
