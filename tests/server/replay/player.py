@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.server.replay.recording import Recording
 
-REPLY_SECONDS_MAX = 10.0
+REPLY_SECONDS_MAX = 30.0
 # The recorder waited longer for nothing; a server that has something to say says it at once.
 SILENCE_SECONDS = 0.15
 
