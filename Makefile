@@ -11,7 +11,7 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 # The extras of pyproject.toml that the gate installs, separated by commas.
-EXTRAS ?= dev,server,otel,compression,pydantic
+EXTRAS ?= dev,server,otel,compression,pydantic,spark
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 
@@ -85,6 +85,10 @@ fuzz: setup ## throw bytes at the protocol for SECONDS=180, then property tests 
 sanitize: setup ## run the C extensions under the compiler's sanitizers
 	bash tests/protocol/sanitize.sh $(BIN)/python
 	bash tests/server/sanitize_uring.sh $(BIN)/python
+
+.PHONY: test-cluster
+test-cluster: setup ## the Spark source on a master and two workers without this project
+	$(BIN)/python -m tests.spark.cluster
 
 .PHONY: slow
 slow: setup ## the tests too slow for the gate

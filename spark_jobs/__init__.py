@@ -1,8 +1,54 @@
-"""The door of the Spark source, sink and jobs, still closed: this release has none yet.
+"""Apache Iggy in Spark: ``format("iggy")`` to read and write topics, in batches and as they grow.
 
-They will stand on ``iggy_sdk`` alone, and nothing outside this package will need pyspark.
+    from spark_jobs import register
+
+    register(spark)
+    df = spark.readStream.format("iggy").option("server", "iggy://user:password@host:8090") \
+        .option("stream", "shop").option("topic", "orders").load()
+
+It stands on ``iggy_sdk`` alone. Names are loaded when they are first used, so that commands can
+show their help without Spark.
 """
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_jobs.datasource import IggyDataSource, IggyPushdownDataSource, register
+    from spark_jobs.errors import DataLossError, OptionError, SchemaError
+    from spark_jobs.java import prepare_java
+
+__all__ = [
+    "DataLossError",
+    "IggyDataSource",
+    "IggyPushdownDataSource",
+    "OptionError",
+    "SchemaError",
+    "prepare_java",
+    "register",
+]
+
+_HOMES = {
+    "DataLossError": "errors",
+    "IggyDataSource": "datasource",
+    "IggyPushdownDataSource": "datasource",
+    "OptionError": "errors",
+    "SchemaError": "errors",
+    "prepare_java": "java",
+    "register": "datasource",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

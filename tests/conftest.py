@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.fix_backends", "tests.fix_server"]
+pytest_plugins = ["tests.fix_backends", "tests.fix_server", "tests.fix_spark"]
 
 # Machines that run the gate are busy ones, so no single example has a deadline; pytest-timeout
 # guards each test as a whole.

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PACKAGES = ("iggy_protocol", "iggy_ref_server", "iggy_sdk", "spark_jobs")
+PACKAGES = ("iggy_protocol", "iggy_ref_server", "iggy_sdk", "pyspark_iggy", "spark_jobs")
 EXTENSIONS = [
     name + sysconfig.get_config_var("EXT_SUFFIX")
     for name in ("iggy_protocol/_batch", "iggy_ref_server/_uring")

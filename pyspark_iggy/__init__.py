@@ -1,0 +1,10 @@
+"""Lets Spark find ``format("iggy")`` by itself: it looks into every package named ``pyspark_*``.
+
+Owns nothing; ``spark_jobs.register(spark)`` does the same by a call.
+"""
+
+from __future__ import annotations
+
+from spark_jobs import IggyDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

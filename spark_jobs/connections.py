@@ -1,0 +1,66 @@
+"""One connection per server in each Python process, kept while the process lives.
+
+Spark runs tasks in processes that it forks and uses again and again. A connection cannot be taken
+through a fork, so each belongs to the process that opened it.
+
+Owns the clients. Knows neither topics nor Spark.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Final
+
+from iggy_sdk.blocking import IggyClient
+
+__all__ = ["close_all", "connection"]
+
+CLIENTS_MAX: Final = 8
+"""Servers that one process talks to at a time; the one that was opened first has to go."""
+
+_clients: dict[tuple[int, str], IggyClient] = {}
+_changing = threading.Lock()
+
+
+def connection(server: str) -> IggyClient:
+    """Return the client of this process for a server, connected.
+
+    Args:
+        server: a connection string.
+
+    Raises:
+        ConfigurationError: the connection string cannot be read; it is not quoted.
+        ConnectionFailedError: the server cannot be reached.
+        AuthenticationError: the server refuses the login.
+    """
+    key = (os.getpid(), server)
+    with _changing:
+        client = _clients.get(key)
+        if client is None:
+            client = IggyClient(server)
+            client.connect()
+            _make_room()
+            _clients[key] = client
+        return client
+
+
+def close_all() -> None:
+    """Close what this process has opened, and forget what it was forked with."""
+    with _changing:
+        for (pid, _), client in _clients.items():
+            if pid == os.getpid():
+                client.close()
+        _clients.clear()
+
+
+def _make_room() -> None:
+    """Forget the clients of the parent, which are not ours to close, and the oldest of ours."""
+    for key in [key for key in _clients if key[0] != os.getpid()]:
+        del _clients[key]
+    while len(_clients) >= CLIENTS_MAX:
+        _clients.pop(next(iter(_clients))).close()
+
+
+atexit.register(close_all)

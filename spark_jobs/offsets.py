@@ -1,0 +1,198 @@
+"""Places in topics: how they are written, compared and shared out.
+
+An offset of a query is one number per partition, the next message to read. Spark stores offsets as
+text and compares the texts, so they are written in one canonical order.
+
+Pure: knows neither Spark nor servers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from spark_jobs.errors import OptionError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Offsets",
+    "Position",
+    "TopicPartition",
+    "read_offsets",
+    "read_position",
+    "read_timestamp",
+    "share",
+    "write_offsets",
+]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one of the topics that are read."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r} partition {self.partition}"
+
+
+Offsets: TypeAlias = dict[TopicPartition, int]
+"""The next offset to read of each partition."""
+
+LATEST_MARK = -1
+EARLIEST_MARK = -2
+"""Numbers that stand for the ends of a partition, as in Spark's Kafka source."""
+
+MILLISECONDS_MAX = 100_000_000_000_000
+"""The year 5138. Whoever gives a larger number has microseconds in mind."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading begins or ends.
+
+    Attributes:
+        kind: how it is given.
+        offsets: for each partition, if it is given so; -2 is the earliest, -1 the latest.
+        timestamp_us: the time, if it is given so.
+    """
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp"]
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamp_us: int | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it means the same whenever it is looked up, as far as messages are kept."""
+        if self.offsets is not None:
+            return LATEST_MARK not in self.offsets.values()
+        return self.kind == "earliest"
+
+
+EARLIEST = Position("earliest")
+LATEST = Position("latest")
+
+
+def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Write offsets for Spark, by topic and by the number of the partition."""
+    written: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        written.setdefault(topic, {})[str(partition)] = offset
+    return written
+
+
+def read_offsets(written: Mapping[str, Any]) -> Offsets:
+    """Read offsets that ``write_offsets`` wrote.
+
+    Raises:
+        OptionError: they were written by something else, as in a checkpoint of another source.
+    """
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in written.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(
+            f"the checkpoint holds offsets that are not of an Iggy topic: {written!r}; "
+            "give each query a checkpointLocation of its own"
+        ) from None
+
+
+def read_position(name: str, text: str, topics: tuple[str, ...]) -> Position:
+    """Read an option such as ``startingOffsets``.
+
+    Args:
+        name: the option.
+        text: ``earliest``, ``latest`` or JSON.
+        topics: those that are read; with a single one the JSON need not name it.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return EARLIEST if word == "earliest" else LATEST
+    form = '{"0": 23, "1": -2}' if len(topics) == 1 else '{"topic": {"0": 23, "1": -2}}'
+    try:
+        given = json.loads(text)
+        if not isinstance(given, dict) or not given:
+            raise ValueError
+        if not all(isinstance(value, dict) for value in given.values()):
+            (topic,) = topics
+            given = {topic: given}
+        offsets = {
+            TopicPartition(topic, int(partition)): _offset(offset)
+            for topic, partitions in given.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise OptionError(
+            f"{name} is {text!r}; give earliest, latest, or offsets as {form}, "
+            "where -2 is the earliest and -1 the latest"
+        ) from None
+    strangers = sorted({place.topic for place in offsets} - set(topics))
+    if strangers:
+        raise OptionError(f"{name} names {strangers}, which the option topic does not")
+    return Position("offsets", offsets)
+
+
+def _offset(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < EARLIEST_MARK:
+        raise ValueError(value)
+    return value
+
+
+def read_timestamp(name: str, text: str) -> Position:
+    """Read an option such as ``startingTimestamp``.
+
+    Args:
+        name: the option.
+        text: milliseconds since 1970, or a date and time of ISO 8601; UTC unless it says more.
+
+    Raises:
+        OptionError: it is neither.
+    """
+    try:
+        if text.strip().isdigit():
+            milliseconds = int(text)
+            if milliseconds > MILLISECONDS_MAX:
+                raise ValueError
+            return Position("timestamp", timestamp_us=1000 * milliseconds)
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise OptionError(
+            f"{name} is {text!r}; give milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
+        ) from None
+    return Position("timestamp", timestamp_us=microseconds(moment))
+
+
+def microseconds(moment: datetime) -> int:
+    """Count the microseconds since 1970; a time without a zone is UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def share(start: Offsets, end: Offsets, limit: int) -> Offsets:
+    """Move the end so that at most ``limit`` messages lie before it.
+
+    Each partition gets its share of the limit in proportion to what waits there, and what rounding
+    leaves goes first to those that would get nothing, so that none is starved.
+    """
+    waiting = {place: max(0, end[place] - start[place]) for place in end}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(end)
+    shares = {place: count * limit // total for place, count in waiting.items()}
+    left = limit - sum(shares.values())
+    for place in sorted(waiting, key=lambda place: (shares[place], -waiting[place], place)):
+        if left and shares[place] < waiting[place]:
+            shares[place] += 1
+            left -= 1
+    return {place: start[place] + shares[place] for place in end}

@@ -1,0 +1,337 @@
+"""The options of ``format("iggy")``: names, meanings, defaults and what goes with what.
+
+They are named after those of Spark's Kafka source where the meaning is the same. Spark forgets the
+case of their names. Nothing here shows the connection string, which may hold a password.
+
+Owns the table. Knows neither Spark nor servers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.errors import OptionError
+from spark_jobs.offsets import EARLIEST, LATEST, Position, read_position, read_timestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["ReadOptions", "Use", "WriteOptions", "check_names", "read_options", "write_options"]
+
+
+class Use(Flag):
+    """What an option is for."""
+
+    BATCH = auto()
+    STREAM = auto()
+    WRITE = auto()
+
+    READ = BATCH | STREAM
+    ALL = BATCH | STREAM | WRITE
+
+
+_USES: Final[Mapping[str, Use]] = {
+    "server": Use.ALL,
+    "stream": Use.ALL,
+    "topic": Use.ALL,
+    "startingOffsets": Use.READ,
+    "startingTimestamp": Use.READ,
+    "endingOffsets": Use.BATCH,
+    "endingTimestamp": Use.BATCH,
+    "minPartitions": Use.READ,
+    "maxRecordsPerTask": Use.READ,
+    "failOnDataLoss": Use.READ,
+    "includeHeaders": Use.READ,
+    "pollCount": Use.READ,
+    "maxOffsetsPerTrigger": Use.STREAM,
+    "minOffsetsPerTrigger": Use.STREAM,
+    "maxTriggerDelay": Use.STREAM,
+    "consumer": Use.STREAM,
+    "partitioning": Use.WRITE,
+    "idempotent": Use.WRITE,
+    "sendBatch": Use.WRITE,
+    "writerId": Use.WRITE,
+    "createTopic": Use.WRITE,
+    # Spark's own, which it passes on to every sink.
+    "checkpointLocation": Use.WRITE,
+}
+_NAMES: Final = {name.lower(): name for name in _USES}
+_WORDS: Final = {
+    Use.BATCH: "a batch read (spark.read)",
+    Use.STREAM: "a streaming read (spark.readStream)",
+    Use.WRITE: "a write",
+}
+
+TRIGGER_DELAY_MAX_S: Final = 900.0
+"""How long a trigger waits for the fewest messages it wants; as in Spark's Kafka source."""
+
+SEND_BATCH: Final = 1000
+"""Messages of one request; larger requests are not faster, and a lost answer makes more of them
+uncertain."""
+
+POLL_COUNT_MAX: Final = 1_000_000
+PARTITIONS_MAX: Final = 1000
+"""What a server accepts when a topic is created."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where messages are.
+
+    Attributes:
+        server: the connection string, never shown.
+        stream: name of the stream.
+        topics: names of its topics.
+    """
+
+    server: str = field(repr=False)
+    stream: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadOptions(Place):
+    """How topics are read.
+
+    Attributes:
+        starting: where a batch, or the first run of a query, begins.
+        ending: where a batch ends.
+        max_offsets_per_trigger: messages of one micro-batch at most.
+        min_offsets_per_trigger: messages that a micro-batch waits for.
+        max_trigger_delay_s: how long it waits for them.
+        min_partitions: Spark tasks to be had at least, if there are messages enough.
+        max_records_per_task: messages of one task at most.
+        fail_on_data_loss: whether messages that are gone fail the query.
+        include_headers: whether there is a column of user headers.
+        consumer: the name under which the server is told of progress.
+        poll_count: messages of one request; None goes by their size.
+    """
+
+    starting: Position = EARLIEST
+    ending: Position = LATEST
+    max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = TRIGGER_DELAY_MAX_S
+    min_partitions: int | None = None
+    max_records_per_task: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    consumer: str | None = None
+    poll_count: int | None = None
+
+
+@dataclass(frozen=True)
+class WriteOptions(Place):
+    """How a topic is written.
+
+    Attributes:
+        partitioning: ``balanced``, ``key``, ``partition``, or the number of a partition; None
+            goes by the key if there is such a column.
+        idempotent: whether messages get ids that are the same when Spark repeats a task.
+        send_batch: messages of one request at most.
+        writer_id: makes the ids of a batch write the same when the whole job is run again.
+        create_topic: how many partitions a missing topic gets; None leaves it missing.
+    """
+
+    partitioning: str | int | None = None
+    idempotent: bool = True
+    send_batch: int = SEND_BATCH
+    writer_id: str | None = None
+    create_topic: int | None = None
+
+    @property
+    def topic(self) -> str:
+        """The one topic that is written."""
+        (topic,) = self.topics
+        return topic
+
+
+class _Given:
+    """The options as they were given, with readers for each kind of value."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        if value is not None and not value.strip():
+            raise OptionError(f"option {name} is empty; give it a value or leave it out")
+        return value
+
+    def required(self, name: str, example: str) -> str:
+        value = self.text(name)
+        if value is None:
+            raise OptionError(f'option {name} is missing; add .option("{name}", "{example}")')
+        return value
+
+    def number(self, name: str, *, most: int | None = None) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        digits = value.strip()
+        is_number = digits.isascii() and digits.isdigit() and int(digits) > 0
+        if not is_number or (most is not None and int(digits) > most):
+            bounds = "at least 1" if most is None else f"from 1 to {most}"
+            raise OptionError(f"{name} is {value!r}; give a whole number {bounds}")
+        return int(digits)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.strip().lower() not in ("true", "false"):
+            raise OptionError(f"{name} is {value!r}; give true or false")
+        return value.strip().lower() == "true"
+
+    def duration_s(self, name: str, *, default: float) -> float:
+        value = self.text(name)
+        if value is None:
+            return default
+        match = _DURATION.fullmatch(value.strip().lower())
+        if match is None:
+            raise OptionError(f"{name} is {value!r}; give a time such as 500ms, 30s, 15m or 1h")
+        return float(match["count"]) * _UNITS_S[match["unit"]]
+
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(?P<count>[0-9]+) ?(?P<unit>ms|s|m|min|h)")
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuse options that do not exist.
+
+    Raises:
+        OptionError: there is one; the message names the nearest that does exist.
+    """
+    for name in options:
+        if name.lower() == "path":
+            raise OptionError("a topic has no path; call load() and save() without one")
+        if name.lower() not in _NAMES:
+            near = get_close_matches(name.lower(), _NAMES, n=1)
+            hint = f"did you mean {_NAMES[near[0]]}?" if near else f"there are {', '.join(_USES)}"
+            raise OptionError(f"there is no option {name!r}; {hint}")
+
+
+def _check_use(given: Mapping[str, str], use: Use) -> None:
+    for name in given:
+        known = _NAMES[name.lower()]
+        if use not in _USES[known]:
+            rest = " or ".join(word for one, word in _WORDS.items() if one in _USES[known])
+            raise OptionError(f"{known} is for {rest}, not for {_WORDS[use]}; leave it out")
+
+
+def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+    """Read the options of a batch or a streaming read.
+
+    Raises:
+        OptionError: one is missing, unknown, wrong, or does not go with another.
+    """
+    check_names(options)
+    _check_use(options, use)
+    given = _Given(options)
+    place = _place(given)
+    parsed = ReadOptions(
+        *place,
+        starting=_position(given, "starting", place[2], LATEST if use is Use.STREAM else EARLIEST),
+        ending=_position(given, "ending", place[2], LATEST),
+        max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
+        min_offsets_per_trigger=given.number("minOffsetsPerTrigger"),
+        max_trigger_delay_s=given.duration_s("maxTriggerDelay", default=TRIGGER_DELAY_MAX_S),
+        min_partitions=given.number("minPartitions"),
+        max_records_per_task=given.number("maxRecordsPerTask"),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        include_headers=given.flag("includeHeaders", default=False),
+        consumer=given.text("consumer"),
+        poll_count=given.number("pollCount", most=POLL_COUNT_MAX),
+    )
+    _check_together(parsed, given, use)
+    return parsed
+
+
+def _check_together(options: ReadOptions, given: _Given, use: Use) -> None:
+    most, fewest = options.max_offsets_per_trigger, options.min_offsets_per_trigger
+    if most is not None and fewest is not None and fewest > most:
+        raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger; lower it")
+    if "maxTriggerDelay" in given and fewest is None:
+        raise OptionError("maxTriggerDelay needs minOffsetsPerTrigger; add it or leave both out")
+    if use is Use.BATCH and options.starting == LATEST:
+        raise OptionError(
+            "a batch that starts with latest has nothing to read; use earliest, or readStream"
+        )
+    if options.ending == EARLIEST:
+        raise OptionError("a batch that ends with earliest has nothing to read; use latest")
+
+
+def _place(given: _Given) -> tuple[str, str, tuple[str, ...]]:
+    server = given.required("server", "iggy://user:password@host:8090")
+    return server, given.required("stream", "shop"), _topics(given.required("topic", "orders"))
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    """Read one topic, several with commas between, or a JSON list of them."""
+    names: Sequence[object]
+    try:
+        names = json.loads(text) if text.strip().startswith("[") else text.split(",")
+    except ValueError:
+        names = [None]
+    topics = tuple(name.strip() for name in names if isinstance(name, str) and name.strip())
+    if len(topics) != len(names) or not topics:
+        raise OptionError(f'topic is {text!r}; give a name, names as "a,b", or a JSON list of them')
+    if len(set(topics)) < len(topics):
+        raise OptionError(f"topic is {text!r}, and names one of them twice; name each once")
+    return topics
+
+
+def _position(given: _Given, end: str, topics: tuple[str, ...], default: Position) -> Position:
+    offsets, timestamp = given.text(f"{end}Offsets"), given.text(f"{end}Timestamp")
+    if offsets is not None and timestamp is not None:
+        raise OptionError(f"give {end}Offsets or {end}Timestamp, not both")
+    if timestamp is not None:
+        return read_timestamp(f"{end}Timestamp", timestamp)
+    return default if offsets is None else read_position(f"{end}Offsets", offsets, topics)
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a batch or a streaming write.
+
+    Raises:
+        OptionError: one is missing, unknown, wrong, or does not go with another.
+    """
+    check_names(options)
+    _check_use(options, Use.WRITE)
+    given = _Given(options)
+    place = _place(given)
+    if len(place[2]) > 1:
+        raise OptionError("a write goes to one topic; name one, and write once for each other")
+    parsed = WriteOptions(
+        *place,
+        partitioning=_partitioning(given.text("partitioning")),
+        idempotent=given.flag("idempotent", default=True),
+        send_batch=given.number("sendBatch") or SEND_BATCH,
+        writer_id=given.text("writerId"),
+        create_topic=given.number("createTopic", most=PARTITIONS_MAX),
+    )
+    if parsed.writer_id is not None and not parsed.idempotent:
+        raise OptionError("writerId makes ids, which idempotent=false forbids; leave one out")
+    return parsed
+
+
+def _partitioning(text: str | None) -> str | int | None:
+    if text is None:
+        return None
+    word = text.strip().lower()
+    if word in ("balanced", "key", "partition"):
+        return word
+    if word.isascii() and word.isdigit():
+        return int(word)
+    raise OptionError(
+        f"partitioning is {text!r}; give balanced, key, partition, or the number of a partition"
+    )

@@ -1,0 +1,157 @@
+"""Filters of a query, turned into bounds on what is polled.
+
+Filters on topic, partition and offset are obeyed to the letter, and Spark need not look again.
+Those on the time only leave out what cannot match, and Spark applies them as well.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from spark_jobs.offsets import Offsets, Position, TopicPartition, microseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.datasource import Filter
+
+    from spark_jobs.options import ReadOptions
+
+__all__ = ["Bounds"]
+
+# How far each comparison moves the first value, and the value after the last; None leaves it.
+_FIRST: Final[Mapping[type[Any], int]] = {EqualTo: 0, GreaterThan: 1, GreaterThanOrEqual: 0}
+_AFTER: Final[Mapping[type[Any], int]] = {EqualTo: 1, LessThan: 0, LessThanOrEqual: 1}
+_NEVER_NULL: Final = frozenset(
+    {"stream", "topic", "partition", "offset", "timestamp", "origin_timestamp", "id", "payload"}
+)
+
+
+class Range:
+    """Whole numbers from a first one up to one that is not included; None is no bound."""
+
+    def __init__(self) -> None:
+        self.first: int | None = None
+        self.after: int | None = None
+
+    def narrow(self, comparison: type[Any], value: int) -> bool:
+        """Apply a comparison; tell whether it is one that this can do."""
+        if comparison not in _FIRST and comparison not in _AFTER:
+            return False
+        if comparison in _FIRST:
+            first = value + _FIRST[comparison]
+            self.first = first if self.first is None else max(self.first, first)
+        if comparison in _AFTER:
+            after = value + _AFTER[comparison]
+            self.after = after if self.after is None else min(self.after, after)
+        return True
+
+    def __contains__(self, value: int) -> bool:
+        return (self.first is None or value >= self.first) and (
+            self.after is None or value < self.after
+        )
+
+
+class Bounds:
+    """What the filters that were taken leave to be read."""
+
+    def __init__(self) -> None:
+        self._topics: set[str] | None = None
+        self._partitions: set[int] | None = None
+        self._numbers = Range()
+        self._offsets = Range()
+        self._times = Range()
+
+    def take(self, given: Filter) -> bool:
+        """Take a filter; tell whether nobody has to apply it any more."""
+        attribute: tuple[str, ...] = getattr(given, "attribute", ())
+        if len(attribute) != 1:
+            return False
+        if isinstance(given, IsNotNull):
+            return attribute[0] in _NEVER_NULL
+        taker = _TAKERS.get(attribute[0])
+        return taker is not None and taker(self, given, getattr(given, "value", None))
+
+    def _take_topic(self, given: Filter, value: Any) -> bool:
+        wanted = _wanted(given, value, str)
+        if wanted is not None:
+            self._topics = wanted if self._topics is None else self._topics & wanted
+        return wanted is not None
+
+    def _take_partition(self, given: Filter, value: Any) -> bool:
+        wanted = _wanted(given, value, int)
+        if wanted is not None:
+            self._partitions = wanted if self._partitions is None else self._partitions & wanted
+            return True
+        return isinstance(value, int) and self._numbers.narrow(type(given), value)
+
+    def _take_offset(self, given: Filter, value: Any) -> bool:
+        return isinstance(value, int) and self._offsets.narrow(type(given), value)
+
+    def _take_timestamp(self, given: Filter, value: Any) -> bool:
+        if isinstance(value, datetime):
+            self._times.narrow(type(given), microseconds(value))
+        return False
+
+    def narrow(
+        self, options: ReadOptions, start: Offsets, end: Offsets, ends: Offsets
+    ) -> tuple[Offsets, Offsets]:
+        """Narrow what is to be read; what times mean is asked of the server."""
+        from spark_jobs.topics import resolve
+
+        kept = {place: ends[place] for place in ends if self._wants(place)}
+        first = dict.fromkeys(kept, self._offsets.first or 0)
+        after = dict.fromkeys(kept, self._offsets.after)
+        since, until = self._times.first, self._times.after
+        if since is not None:
+            since_offsets = resolve(options, _time(since), kept, name="timestamp")
+            first = {place: max(first[place], since_offsets[place]) for place in kept}
+        if until is not None:
+            until_offsets = resolve(options, _time(until), kept, name="timestamp")
+            after = {place: _least(after[place], until_offsets[place]) for place in kept}
+        return (
+            {place: max(start[place], first[place]) for place in kept},
+            {place: _least(after[place], min(end[place], ends[place])) for place in kept},
+        )
+
+    def _wants(self, place: TopicPartition) -> bool:
+        return (
+            (self._topics is None or place.topic in self._topics)
+            and (self._partitions is None or place.partition in self._partitions)
+            and place.partition in self._numbers
+        )
+
+
+def _wanted(given: Filter, value: Any, kind: type[Any]) -> set[Any] | None:
+    """List the values that a filter lets pass, if it says so."""
+    values = [value] if isinstance(given, EqualTo) else value if isinstance(given, In) else None
+    if values is None or not all(isinstance(one, kind) for one in values):
+        return None
+    return set(values)
+
+
+def _time(timestamp_us: int) -> Position:
+    return Position("timestamp", timestamp_us=max(0, timestamp_us))
+
+
+def _least(bound: int | None, value: int) -> int:
+    return value if bound is None else min(bound, value)
+
+
+_TAKERS: Final[Mapping[str, Callable[[Bounds, Filter, Any], bool]]] = {
+    "topic": Bounds._take_topic,
+    "partition": Bounds._take_partition,
+    "offset": Bounds._take_offset,
+    "timestamp": Bounds._take_timestamp,
+}

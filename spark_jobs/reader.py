@@ -1,0 +1,170 @@
+"""Reads messages: the batch reader, and what it shares with the streaming one.
+
+A task polls its slice piece by piece, and asks for the next piece while Spark takes the last one.
+What retention took away meanwhile is a loss; offsets that never had a message are not.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_jobs.errors import DataLossError
+from spark_jobs.offsets import TopicPartition
+from spark_jobs.planning import Slice, plan
+from spark_jobs.pushdown import Bounds
+from spark_jobs.schema import check_read_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from iggy_sdk import ReceivedBatch
+    from spark_jobs.options import ReadOptions
+
+__all__ = ["BatchReader", "PushdownReader", "SliceReader"]
+
+POLL_BYTES: Final = 4 << 20
+"""What one poll aims at: large enough that requests cost nothing, small enough for any cache."""
+
+FIRST_POLL_COUNT: Final = 1000
+"""Messages of the first poll, before their size is known."""
+
+POLL_COUNT_MAX: Final = 100_000
+
+
+class SliceReader:
+    """Reads slices in a Spark task; it travels there, so it holds no connection.
+
+    Args:
+        options: where and how.
+        schema: the columns that are wanted.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_read_schema(schema)
+        self.options = options
+        self.schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the messages of a slice as Arrow record batches.
+
+        Raises:
+            DataLossError: messages of the slice are gone, and that shall not be.
+        """
+        # Spark makes up a partition of its own for a plan without any.
+        if not isinstance(partition, Slice):
+            return
+        # Only tasks need Arrow; the planner starts quicker without it.
+        from spark_jobs.arrow import RowMaker
+
+        maker = RowMaker(
+            self.schema,
+            {
+                "stream": self.options.stream,
+                "topic": partition.topic,
+                "partition": partition.partition,
+            },
+        )
+        for batch in self._batches(partition):
+            rows = maker.rows(batch, partition.end)
+            if rows.num_rows:
+                yield rows
+
+    def _batches(self, wanted: Slice) -> Iterator[ReceivedBatch[bytes]]:
+        """Poll a slice from start to end, always one poll ahead."""
+        at, count = wanted.start, self.options.poll_count or FIRST_POLL_COUNT
+        with ThreadPoolExecutor(1, "iggy-poll") as ahead:
+            pending = ahead.submit(self._poll, wanted, at, count)
+            while at < wanted.end:
+                batch = pending.result()
+                first = batch.first_offset
+                if first != at:
+                    self._check_gap(wanted, at, wanted.end if first is None else first)
+                if first is None:
+                    return
+                at, count = _last_offset(batch) + 1, self._next_count(batch)
+                if at < wanted.end:
+                    pending = ahead.submit(self._poll, wanted, at, count)
+                yield batch
+
+    def _poll(self, wanted: Slice, at: int, count: int) -> ReceivedBatch[bytes]:
+        from iggy_sdk import PollingStrategy
+        from spark_jobs.connections import connection
+        from spark_jobs.topics import READER
+
+        return connection(self.options.server).poll_messages(
+            self.options.stream,
+            wanted.topic,
+            consumer=READER,
+            partition_id=wanted.partition,
+            strategy=PollingStrategy.offset(at),
+            count=min(count, wanted.end - at),
+        )
+
+    def _next_count(self, batch: ReceivedBatch[bytes]) -> int:
+        if self.options.poll_count is not None:
+            return self.options.poll_count
+        return max(1, min(POLL_COUNT_MAX, POLL_BYTES * len(batch) // batch.nbytes))
+
+    def _check_gap(self, wanted: Slice, at: int, found: int) -> None:
+        """Tell a loss from a gap: a server that died may have left out offsets for good."""
+        from spark_jobs.topics import earliest_offset
+
+        if not self.options.fail_on_data_loss:
+            return
+        place = TopicPartition(wanted.topic, wanted.partition)
+        earliest = earliest_offset(self.options, place)
+        if found < wanted.end and earliest is not None and earliest <= at:
+            return
+        kept = "has no messages" if earliest is None else f"begins with offset {earliest}"
+        raise DataLossError(
+            f"{place}: offsets {at} to {min(found, wanted.end) - 1} are gone, it now {kept}; "
+            "retention was quicker, or somebody deleted them. Set failOnDataLoss to false to go on "
+            "with what is left"
+        )
+
+
+def _last_offset(batch: ReceivedBatch[bytes]) -> int:
+    """Look up the last offset; asking the batch would make an object of every message."""
+    offsets = batch.columns(payloads=False, user_headers=False).offsets
+    return memoryview(offsets).cast("Q")[-1]
+
+
+class BatchReader(SliceReader, DataSourceReader):
+    """Reads what a topic holds now, or a part of it."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._bounds = Bounds()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Ask the server what there is and divide it into tasks."""
+        from spark_jobs.topics import end_offsets, resolve
+
+        options = self.options
+        ends = end_offsets(options)
+        start = resolve(options, options.starting, ends, name="startingOffsets")
+        end = resolve(options, options.ending, ends, name="endingOffsets")
+        for place in ends:
+            self._check_end(place, max(start[place], end[place]), ends[place])
+        return plan(*self._bounds.narrow(options, start, end, ends), options)
+
+    def _check_end(self, place: TopicPartition, asked: int, end: int) -> None:
+        if asked > end and self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{place}: offset {asked} was asked for, and it ends before {end}; give offsets up "
+                "to its end, or set failOnDataLoss to false to go on with what there is"
+            )
+
+
+class PushdownReader(BatchReader):
+    """A batch reader that lets filters decide what is polled at all."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take the filters on places and times; return those that Spark has to apply itself."""
+        return [one for one in filters if not self._bounds.take(one)]

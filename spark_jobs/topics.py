@@ -1,0 +1,109 @@
+"""What a server says about topics: their partitions, and which offsets those hold.
+
+Owns the questions. What follows from the answers is decided in ``planning``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iggy_sdk import Consumer, PollingStrategy
+from spark_jobs.connections import connection
+from spark_jobs.errors import OptionError
+from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spark_jobs.options import Place
+
+__all__ = ["READER", "check_complete", "earliest_offset", "end_offsets", "resolve"]
+
+READER: Final = Consumer.single("spark")
+"""Who polls. Polls by offset leave no trace on a server, so all readers can be one."""
+
+
+def end_offsets(place: Place) -> Offsets:
+    """Ask for the partitions of all topics, and the offset that each gives its next message.
+
+    Raises:
+        StreamNotFound: there is no such stream.
+        TopicNotFound: there is no such topic.
+    """
+    client = connection(place.server)
+    ends: Offsets = {}
+    for topic in place.topics:
+        for partition in client.get_topic(place.stream, topic, required=True).partitions:
+            # An empty partition and one with a single message both say 0.
+            is_used = partition.messages_count or partition.current_offset
+            end = partition.current_offset + 1 if is_used else 0
+            ends[TopicPartition(topic, partition.id)] = end
+    return ends
+
+
+def earliest_offset(place: Place, at: TopicPartition) -> int | None:
+    """Ask for the oldest message that is kept; None when there is none."""
+    return _first(place, at, PollingStrategy.first())
+
+
+def _first(place: Place, at: TopicPartition, strategy: PollingStrategy) -> int | None:
+    batch = connection(place.server).poll_messages(
+        place.stream,
+        at.topic,
+        consumer=READER,
+        partition_id=at.partition,
+        strategy=strategy,
+        count=1,
+    )
+    return batch.first_offset
+
+
+def resolve(place: Place, position: Position, ends: Offsets, *, name: str) -> Offsets:
+    """Turn a position into one offset for each partition.
+
+    Args:
+        place: where the topics are.
+        position: what the user asked for.
+        ends: the partitions there are, with their ends.
+        name: the option that gave the position, for errors.
+
+    Raises:
+        OptionError: it names partitions that do not exist, or leaves some out.
+    """
+    if position.kind == "latest":
+        return dict(ends)
+    if position.offsets is not None:
+        check_complete(position.offsets, ends, name=name)
+        return {at: _marked(place, position.offsets[at], at, ends) for at in ends}
+    strategy = PollingStrategy.first()
+    if position.timestamp_us is not None:
+        strategy = PollingStrategy.timestamp(position.timestamp_us)
+    found = {at: _first(place, at, strategy) if end else None for at, end in ends.items()}
+    return {at: ends[at] if offset is None else offset for at, offset in found.items()}
+
+
+def _marked(place: Place, offset: int, at: TopicPartition, ends: Offsets) -> int:
+    if offset == EARLIEST_MARK:
+        earliest = earliest_offset(place, at)
+        return ends[at] if earliest is None else earliest
+    return ends[at] if offset == LATEST_MARK else offset
+
+
+def check_complete(given: Iterable[TopicPartition], ends: Offsets, *, name: str) -> None:
+    """Refuse offsets that do not name each partition exactly once.
+
+    Raises:
+        OptionError: some are missing, or do not exist.
+    """
+    unknown, missing = sorted(set(given) - set(ends)), sorted(set(ends) - set(given))
+    if unknown:
+        raise OptionError(f"{name} names what does not exist: {_listed(unknown)}")
+    if missing:
+        raise OptionError(
+            f"{name} says nothing about {_listed(missing)}; "
+            "add them, with -2 for the earliest or -1 for the latest"
+        )
+
+
+def _listed(places: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, places))

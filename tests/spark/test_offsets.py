@@ -1,0 +1,91 @@
+"""Offsets and tasks: canonical texts, fair shares, and slices that cover everything once."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs import OptionError
+from spark_jobs.offsets import TopicPartition, read_offsets, share, write_offsets
+from spark_jobs.planning import Slice, split
+
+PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 12))
+RANGES = st.dictionaries(
+    PLACES, st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8
+)
+
+
+@given(offsets=st.dictionaries(PLACES, st.integers(0, 2**63)), seed=st.randoms())
+def test_offsets_when_written_in_any_order_then_the_text_is_the_same(offsets, seed):
+    shuffled = list(offsets.items())
+    seed.shuffle(shuffled)
+
+    text = json.dumps(write_offsets(offsets))
+
+    assert text == json.dumps(write_offsets(dict(shuffled)))
+    assert read_offsets(json.loads(text)) == offsets
+
+
+def test_offsets_when_there_are_ten_partitions_then_they_are_in_the_order_of_their_numbers():
+    offsets = {TopicPartition("t", number): 1 for number in (10, 9, 2)}
+
+    assert list(write_offsets(offsets)["t"]) == ["2", "9", "10"]
+
+
+@pytest.mark.parametrize("written", [{"0": 5}, {"t": {"x": 1}}, {"t": {"0": None}}, {"t": [1]}])
+def test_offsets_when_the_checkpoint_is_of_another_source_then_the_answer_says_so(written):
+    with pytest.raises(OptionError, match="checkpointLocation of its own"):
+        read_offsets(written)
+
+
+@given(ranges=RANGES, limit=st.integers(1, 3000))
+def test_share_when_there_is_a_limit_then_it_is_used_up_and_none_is_starved(ranges, limit):
+    start = {place: first for place, (first, _) in ranges.items()}
+    end = {place: first + count for place, (first, count) in ranges.items()}
+    waiting = sum(count for _, count in ranges.values())
+
+    shared = share(start, end, limit)
+
+    assert sum(shared[place] - start[place] for place in end) == min(limit, waiting)
+    assert all(start[place] <= shared[place] <= end[place] for place in end)
+    hungry = [place for place in end if end[place] > start[place]]
+    if limit >= len(hungry):
+        assert all(shared[place] > start[place] for place in hungry)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 500), min_size=1, max_size=6),
+    min_partitions=st.integers(0, 40),
+    max_records=st.integers(0, 200),
+)
+def test_split_when_asked_for_tasks_then_they_cover_everything_once(
+    sizes, min_partitions, max_records
+):
+    whole = [Slice("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
+
+    pieces = split(whole, min_partitions=min_partitions, max_records=max_records)
+
+    assert len(pieces) >= min(min_partitions, sum(sizes))
+    assert all(piece.size >= 1 for piece in pieces)
+    if max_records:
+        assert max(piece.size for piece in pieces) <= max_records
+    for number, one in enumerate(whole):
+        mine = [piece for piece in pieces if piece.partition == number]
+        assert (mine[0].start, mine[-1].end) == (one.start, one.end)
+        assert all(left.end == right.start for left, right in pairwise(mine))
+
+
+def test_split_when_there_is_nothing_then_there_are_no_tasks():
+    assert split([], min_partitions=5, max_records=5) == []
+
+
+def test_split_when_more_tasks_are_wanted_then_the_large_slice_is_cut():
+    whole = [Slice("t", 0, 0, 10), Slice("t", 1, 0, 990)]
+
+    pieces = split(whole, min_partitions=10, max_records=0)
+
+    assert [piece.partition for piece in pieces].count(1) == 9

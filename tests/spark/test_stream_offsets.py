@@ -1,0 +1,309 @@
+"""The streaming reader: what it tells Spark, without Spark around it and against a real server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from iggy_sdk import Consumer
+from spark_jobs import DataLossError, IggyDataSource, OptionError
+
+EVERYTHING = ReadAllAvailable()
+
+
+def make_reader(options, **more):
+    given = {name: str(value) for name, value in {**options, **more}.items()}
+    source = IggyDataSource(CaseInsensitiveDict(given))
+    return source.streamReader(source.schema())
+
+
+def spans(reader, start, end):
+    return [(one.partition, one.start, one.end) for one in reader.partitions(start, end)]
+
+
+def send(client, options, partition, count, topic="t"):
+    client.send_messages(options["stream"], topic, [b"x"] * count, partition_id=partition)
+
+
+def test_stream_when_it_starts_with_latest_then_the_first_batch_only_fixes_the_start(
+    client, topic, options
+):
+    topic()
+    reader = make_reader(options)
+
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, EVERYTHING)
+    send(client, options, 1, 5)
+    # The query dies here; another one repeats its first batch, and misses nothing.
+    again = make_reader(options)
+    assert spans(again, again.initialOffset(), first) == []
+    second = again.latestOffset(first, EVERYTHING)
+
+    assert first == {"t": {"0": 10, "1": 20, "2": 30}}
+    assert second == {"t": {"0": 10, "1": 25, "2": 30}}
+    assert spans(again, first, second) == [(1, 20, 25)]
+
+
+def test_stream_when_it_starts_at_a_time_then_the_first_batch_only_fixes_the_start(topic, options):
+    topic(counts=(3, 0))
+    reader = make_reader(options, startingTimestamp="2000-01-01T00:00:00Z")
+
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+
+    assert first == {"t": {"0": 0, "1": 0}}
+    assert spans(reader, {}, first) == []
+    assert spans(reader, first, reader.latestOffset(first, EVERYTHING)) == [(0, 0, 3)]
+
+
+def test_stream_when_it_starts_with_earliest_then_the_first_batch_has_rows(topic, options):
+    topic(counts=(3, 0, 2))
+    reader = make_reader(options, startingOffsets="earliest")
+
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+
+    assert first == {"t": {"0": 3, "2": 2}}
+    assert spans(reader, {}, first) == [(0, 0, 3), (2, 0, 2)]
+
+
+def test_stream_when_it_starts_with_offsets_then_the_first_batch_begins_there(topic, options):
+    topic()
+    reader = make_reader(options, startingOffsets='{"0": 9, "1": -2, "2": 30}')
+
+    first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
+
+    assert spans(reader, {}, first) == [(0, 9, 10), (1, 0, 20)]
+    with pytest.raises(OptionError, match="startingOffsets says nothing about"):
+        make_reader(options, startingOffsets='{"0": 9}').latestOffset({}, EVERYTHING)
+    with pytest.raises(
+        DataLossError, match="from offset 11 on and ends before 10: startingOffsets"
+    ):
+        make_reader(options, startingOffsets='{"0": 11, "1": 0, "2": 0}').latestOffset(
+            {}, EVERYTHING
+        )
+
+
+def test_stream_when_a_start_is_marked_latest_then_the_first_batch_fixes_it(topic, options):
+    topic(counts=(3, 4))
+    reader = make_reader(options, startingOffsets='{"0": 1, "1": -1}')
+
+    first = reader.latestOffset({}, EVERYTHING)
+
+    assert first == {"t": {"0": 1, "1": 4}}
+    assert spans(reader, {}, first) == []
+
+
+def test_stream_when_nothing_is_new_then_the_text_of_the_offset_stays_the_same(topic, options):
+    topic("a", (1,) * 11)
+    topic("b", (1,))
+    reader = make_reader(options, topic="b,a", startingOffsets="earliest")
+
+    first = reader.latestOffset({}, EVERYTHING)
+
+    assert list(first) == ["a", "b"]
+    assert list(first["a"]) == [str(number) for number in range(11)]
+    assert json.dumps(reader.latestOffset(first, EVERYTHING)) == json.dumps(first)
+
+
+def test_stream_when_limited_then_each_batch_keeps_the_limit_and_all_is_read(topic, options):
+    topic()
+    reader = make_reader(options, startingOffsets="earliest", maxOffsetsPerTrigger=25)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(25)
+
+    offset, sizes = reader.initialOffset(), []
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        sizes.append(sum(after - before for _, before, after in spans(reader, offset, end)))
+        offset = end
+
+    assert sizes == [25, 25, 10]
+
+
+def test_stream_when_it_wants_a_fewest_then_waits_for_them_or_for_the_time(client, topic, options):
+    topic(counts=(3,))
+    reader = make_reader(
+        options, startingOffsets='{"0": 3}', minOffsetsPerTrigger=5, maxTriggerDelay="10s"
+    )
+    limit = reader.getDefaultReadLimit()
+    now = reader.now = _Clock()
+    reader.latestOffset({"t": {"0": 2}}, EVERYTHING)
+    start = {"t": {"0": 3}}
+    assert limit == ReadMinRows(5)
+
+    send(client, options, 0, 4)
+    assert reader.latestOffset(start, limit) == start
+    assert reader.latestOffset(start, EVERYTHING) == {"t": {"0": 7}}
+    now.seconds += 9
+    assert reader.latestOffset(start, limit) == start
+    now.seconds += 1
+    assert reader.latestOffset(start, limit) == {"t": {"0": 7}}
+    # The time counts from the last batch on.
+    assert reader.latestOffset(start, limit) == start
+    send(client, options, 0, 1)
+    assert reader.latestOffset(start, limit) == {"t": {"0": 8}}
+
+
+class _Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def test_stream_when_it_has_a_fewest_and_a_most_then_both_hold(client, topic, options):
+    topic(counts=(3,))
+    reader = make_reader(
+        options, startingOffsets="earliest", minOffsetsPerTrigger=4, maxOffsetsPerTrigger=5
+    )
+    limit = reader.getDefaultReadLimit()
+
+    assert reader.latestOffset({}, limit) == {}
+    send(client, options, 0, 7)
+    assert reader.latestOffset({}, limit) == {"t": {"0": 5}}
+
+
+def test_stream_when_only_what_is_available_is_read_then_later_messages_wait(
+    client, topic, options
+):
+    topic(counts=(3, 3))
+    reader = make_reader(options, startingOffsets="earliest", minOffsetsPerTrigger=100)
+    reader.prepareForTriggerAvailableNow()
+    send(client, options, 0, 4)
+    client.create_partitions(options["stream"], "t", 1)
+    send(client, options, 2, 1)
+
+    first = reader.latestOffset({}, reader.getDefaultReadLimit())
+
+    assert first == {"t": {"0": 3, "1": 3}}
+    assert reader.latestOffset(first, EVERYTHING) == first
+    # A query that was ahead of the target when it was restarted is simply done.
+    assert reader.latestOffset({"t": {"0": 6, "1": 3}}, EVERYTHING) == {"t": {"0": 6, "1": 3}}
+    assert make_reader(options).latestOffset(first, EVERYTHING) == {"t": {"0": 7, "1": 3, "2": 1}}
+
+
+def test_stream_when_partitions_are_added_then_they_are_read_from_their_beginning(
+    client, topic, options
+):
+    topic(counts=(3,))
+    reader = make_reader(options)
+    first = reader.latestOffset({}, EVERYTHING)
+
+    client.create_partitions(options["stream"], "t", 2)
+    assert reader.latestOffset(first, EVERYTHING) == first
+    send(client, options, 2, 4)
+    second = reader.latestOffset(first, EVERYTHING)
+
+    assert second == {"t": {"0": 3, "2": 4}}
+    assert spans(reader, first, second) == [(2, 0, 4)]
+
+
+def test_stream_when_a_topic_is_added_to_the_option_then_it_is_read_from_its_beginning(
+    client, topic, options
+):
+    topic("a", (3,))
+    topic("b", (4,))
+    first = make_reader(options, topic="a").latestOffset({}, EVERYTHING)
+    reader = make_reader(options, topic="a,b")
+
+    second = reader.latestOffset(first, EVERYTHING)
+
+    assert second == {"a": {"0": 3}, "b": {"0": 4}}
+    assert [(one.topic, one.start, one.end) for one in reader.partitions(first, second)] == [
+        ("b", 0, 4)
+    ]
+    # And without one of them the query goes on with the other.
+    send(client, options, 0, 1, topic="b")
+    assert make_reader(options, topic="b").latestOffset(second, EVERYTHING) == {"b": {"0": 5}}
+
+
+def test_stream_when_a_topic_was_purged_then_that_is_a_loss_unless_told_otherwise(
+    client, topic, options
+):
+    topic(counts=(10,))
+    first = {"t": {"0": 10}}
+    client.purge_topic(options["stream"], "t")
+    send(client, options, 0, 3)
+
+    with pytest.raises(DataLossError, match="from offset 10 on and ends before 3: it was purged"):
+        make_reader(options).latestOffset(first, EVERYTHING)
+
+    loose = make_reader(options, failOnDataLoss="false", maxOffsetsPerTrigger=1)
+    second = loose.latestOffset(first, ReadMaxRows(100))
+    assert second == {"t": {"0": 3}}
+    assert spans(loose, first, second) == [(0, 0, 3)]
+
+
+def test_stream_when_partitions_were_deleted_then_that_is_a_loss_unless_told_otherwise(
+    client, topic, options
+):
+    topic(counts=(1, 1))
+    client.delete_partitions(options["stream"], "t", 1)
+    first = {"t": {"0": 1, "1": 1}}
+
+    with pytest.raises(DataLossError, match="topic 't' partition 1 does not exist any more"):
+        make_reader(options).latestOffset(first, EVERYTHING)
+
+    send(client, options, 0, 1)
+    loose = make_reader(options, failOnDataLoss="false")
+    assert loose.latestOffset(first, EVERYTHING) == {"t": {"0": 2}}
+
+
+def test_stream_when_asked_for_progress_then_tells_where_topics_end(topic, options):
+    topic(counts=(2, 0))
+
+    assert make_reader(options).reportLatestOffset() == {"t": {"0": 2, "1": 0}}
+
+
+def stored(client, options, partition, name="lake"):
+    found = client.get_consumer_offset(
+        options["stream"], "t", consumer=Consumer.single(name), partition_id=partition
+    )
+    return None if found is None else found.stored_offset
+
+
+def test_progress_when_a_batch_is_committed_then_the_server_knows_the_consumer(
+    client, topic, options
+):
+    topic(counts=(5, 0))
+    reader = make_reader(options, startingOffsets="earliest", consumer="lake")
+
+    first = reader.latestOffset({}, EVERYTHING)
+    list(reader.partitions({}, first))
+    assert stored(client, options, 0) is None
+    reader.commit(first)
+    assert (stored(client, options, 0), stored(client, options, 1)) == (4, None)
+
+    # The last batch of a query is never committed by a call; the next question tells.
+    send(client, options, 0, 2)
+    second = reader.latestOffset(first, EVERYTHING)
+    assert stored(client, options, 0) == 4
+    reader.latestOffset(second, EVERYTHING)
+    assert stored(client, options, 0) == 6
+
+
+def test_progress_when_it_cannot_be_stored_then_the_query_goes_on(client, topic, options, caplog):
+    topic(counts=(5,))
+    reader = make_reader(options, consumer="lake")
+
+    reader.commit({"t": {"0": 500}})
+
+    assert "progress of topic 't' partition 0 is not stored" in caplog.text
+    reader.commit({"t": {"0": 5}})
+    assert stored(client, options, 0) == 4
+
+
+def test_reader_when_sent_to_a_task_then_reads_there(topic, options):
+    topic(counts=(5,))
+    reader = make_reader(options, startingOffsets="earliest", consumer="lake")
+    end = reader.latestOffset({}, EVERYTHING)
+
+    there = cloudpickle.loads(cloudpickle.dumps(reader))
+
+    (part,) = reader.partitions({}, end)
+    assert sum(rows.num_rows for rows in there.read(part)) == 5
