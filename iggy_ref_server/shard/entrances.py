@@ -17,6 +17,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, NamedTuple, TypeAlias
 
 import trio
@@ -147,7 +148,22 @@ async def _open_tcp(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> 
 
 
 async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
-    # Imported here, as below: a server without this door should not wait for its libraries.
+    # The libraries of this door take longer to load than all the rest of the server. Its sockets
+    # listen already, so whoever comes early waits there, and nobody else has to.
+    # Keys of other kinds than plain secrets may be unusable, and then the server must not start.
+    if rooms.config.http.jwt.algorithm.startswith("HS"):
+        nursery.start_soon(_serve_http, rooms, entrance)
+    else:
+        await nursery.start(_serve_http, rooms, entrance)
+
+
+async def _serve_http(
+    rooms: Rooms,
+    entrance: Entrance,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    await trio.to_thread.run_sync(import_module, "iggy_ref_server.listeners.http")
     from iggy_ref_server.listeners.http import HttpDoor, serve_http
 
     door = HttpDoor(
@@ -159,7 +175,7 @@ async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) ->
         tls=entrance.tls,
     )
     listeners = [trio.socket.from_stdlib_socket(listener) for listener in entrance.sockets]
-    await nursery.start(serve_http, door, listeners)
+    await serve_http(door, listeners, task_status=task_status)
 
 
 async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
