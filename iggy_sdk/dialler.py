@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import anyio
 
 from iggy_sdk.address import Endpoint
+from iggy_sdk.conversation import Conversation, open_conversation
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ConnectionFailedError, DisconnectedError, IggyError, ProtocolError
 from iggy_sdk.leader import find_leader
-from iggy_sdk.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ everybody would be dialled without a pause."""
 class Established(NamedTuple):
     """A session that is ready for requests."""
 
-    session: Session
+    session: Conversation
     endpoint: Endpoint
 
 
@@ -148,7 +148,7 @@ class Dialler:
         self.dials_count += 1
         deadline = anyio.current_time() + self._options.connect_timeout
         try:
-            session = await Session.open(endpoint, self._options, dial=self._dial)
+            session = await open_conversation(endpoint, self._options, dial=self._dial)
             with _aborting(session):
                 if login is not None:
                     await session.request(login, timeout=deadline - anyio.current_time())
@@ -190,7 +190,7 @@ def _is_final(errors: Sequence[IggyError]) -> bool:
 
 
 @contextmanager
-def _aborting(session: Session) -> Iterator[None]:
+def _aborting(session: Conversation) -> Iterator[None]:
     """Let no session live on that nobody is going to use."""
     try:
         yield

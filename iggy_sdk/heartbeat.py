@@ -17,7 +17,8 @@ from iggy_sdk.errors import IggyError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_sdk.session import Session
+    from iggy_sdk.conversation import Conversation
+
 
 __all__ = ["Heartbeat"]
 
@@ -32,7 +33,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self, present: Callable[[], Session | None], *, interval: float, timeout: float
+        self, present: Callable[[], Conversation | None], *, interval: float, timeout: float
     ) -> None:
         """Take where the session is found, how often to ping it, and how long that may take."""
         self._present = present
@@ -50,7 +51,7 @@ class Heartbeat:
             if session is not None and not session.is_closed:
                 await self._beat(session)
 
-    async def _beat(self, session: Session) -> None:
+    async def _beat(self, session: Conversation) -> None:
         self.beats_count += 1
         try:
             await session.request(Ping(), timeout=self._timeout)

@@ -15,8 +15,8 @@ from iggy_sdk.errors import IggyError
 if TYPE_CHECKING:
     from iggy_protocol import ClusterMetadata, ClusterNode
     from iggy_sdk.address import TransportName
+    from iggy_sdk.conversation import Conversation
     from iggy_sdk.options import ClientOptions
-    from iggy_sdk.session import Session
 
 __all__ = ["choose_leader", "find_leader"]
 
@@ -25,7 +25,7 @@ _SAME_HOST: Final = {"localhost": "127.0.0.1", "::": "::1"}
 
 
 async def find_leader(
-    session: Session, endpoint: Endpoint, options: ClientOptions
+    session: Conversation, endpoint: Endpoint, options: ClientOptions
 ) -> Endpoint | None:
     """Ask who leads; None means to stay with this server.
 

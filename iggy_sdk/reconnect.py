@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
     from iggy_protocol import Command
+    from iggy_sdk.conversation import Conversation
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions, Credentials, Endpoint
-    from iggy_sdk.session import Session
     from iggy_sdk.transport import Dial
 
 __all__ = ["Link", "login_command"]
@@ -88,7 +89,7 @@ class Link:
         self._login: Command[Any] | None = None
         if options.credentials is not None:
             self._login = login_command(options.credentials)
-        self._session: Session | None = None
+        self._session: Conversation | None = None
         self._endpoint: Endpoint | None = None
         self._epoch = 0
         self._connecting = anyio.Lock()
@@ -171,7 +172,7 @@ class Link:
         reconnect = self._options.reconnect
         return reconnect.retries if reconnect.enabled else 0
 
-    async def _connect(self, *, retries: int | None, seconds_max: float = math.inf) -> Session:
+    async def _connect(self, *, retries: int | None, seconds_max: float = math.inf) -> Conversation:
         """Return a session that lives; the first caller makes it and all others wait for him."""
         flights_count = self._flights_count
         async with self._connecting:
@@ -182,7 +183,7 @@ class Link:
                 raise self._flight_error.with_traceback(None)
             return await self._fly(retries=retries, seconds_max=seconds_max)
 
-    async def _fly(self, *, retries: int | None, seconds_max: float) -> Session:
+    async def _fly(self, *, retries: int | None, seconds_max: float) -> Conversation:
         """Make a session, unless the owner closes the client meanwhile."""
         self._flight = flight = anyio.CancelScope()
         error: IggyError = ClientClosedError()
@@ -202,16 +203,16 @@ class Link:
         self._flight_error = error
         raise error
 
-    def _adopt(self, session: Session, endpoint: Endpoint) -> None:
+    def _adopt(self, session: Conversation, endpoint: Endpoint) -> None:
         self._session, self._endpoint = session, endpoint
         self._epoch += 1
-        session.on_end = self._note_end
+        session.on_end = partial(self._note_end, session)
         self._wake()
         self._hooks.on_connect(session.peer)
         if session.failure is not None:
             self._note_end(session)
 
-    def _note_end(self, session: Session) -> None:
+    def _note_end(self, session: Conversation) -> None:
         failure = session.failure
         is_ours = isinstance(failure, ClientClosedError)
         if not is_ours:
@@ -283,7 +284,7 @@ class Link:
 
     async def _live_session(
         self, command: Command[Any], deadline: float, seconds: float
-    ) -> Session:
+    ) -> Conversation:
         """Wait for a connection, or make one, until the deadline of a request."""
         self._check_open()
         if not self._is_wanted:
@@ -305,7 +306,7 @@ class Link:
         )
 
     def _may_repeat(
-        self, command: Command[Any], error: IggyError, session: Session, *, is_first: bool
+        self, command: Command[Any], error: IggyError, session: Conversation, *, is_first: bool
     ) -> bool:
         """Say whether a failed request is sent again, and see that it is on a new connection."""
         if self._is_closed:
@@ -322,7 +323,7 @@ class Link:
             return False
         return not error.sent or is_repeatable(command)
 
-    async def _note_identity(self, command: Command[Any], session: Session) -> None:
+    async def _note_identity(self, command: Command[Any], session: Conversation) -> None:
         """Remember a login for the next connection, and go to the leader as after any login."""
         if isinstance(command, LogoutUser):
             self._login = None

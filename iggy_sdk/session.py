@@ -90,7 +90,7 @@ class Session:
         self._timeouts_count = 0
         self.failure: IggyError | None = None
         self.is_ended_by_peer = False
-        self.on_end: Callable[[Session], None] | None = None
+        self.on_end: Callable[[], None] | None = None
         self._is_pushed = transport.watch(self._on_bytes)
         self._is_read = self._is_pushed
 
@@ -459,7 +459,7 @@ class Session:
         if self._watch_call is not None:
             self._watch_call.set()
         if self.on_end is not None:
-            self.on_end(self)
+            self.on_end()
 
     async def aclose(self) -> None:
         """Take no more requests, give those on their way ``close_timeout`` to end, and close."""

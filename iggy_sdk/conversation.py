@@ -1,0 +1,90 @@
+"""What the client sees of one connection to one server, whatever carries its requests.
+
+    session.py      requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
+    (others)        one stream or exchange per request
+
+Owns the face that all of them have and the choice among them. It must not know how any of them
+works, nor who keeps one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from iggy_sdk.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_protocol import Command
+    from iggy_sdk.errors import IggyError
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.session_statistics import SessionStatistics
+    from iggy_sdk.transport import Dial
+
+__all__ = ["Conversation", "open_conversation"]
+
+R = TypeVar("R")
+
+
+class Conversation(Protocol):
+    """One connection to one server; many tasks may ask at the same time.
+
+    Attributes:
+        failure: why the connection is at its end; None while it lives.
+        is_ended_by_peer: whether the server or the network has ended it.
+        on_end: called once when it ends.
+    """
+
+    failure: IggyError | None
+    is_ended_by_peer: bool
+    on_end: Callable[[], None] | None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is at its end."""
+
+    @property
+    def peer(self) -> str:
+        """Where the server is, for people."""
+
+    def statistics(self) -> SessionStatistics:
+        """Return what it has done so far."""
+
+    async def request(self, command: Command[R], *, timeout: float) -> R:
+        """Send a command and wait for the reply; ``timeout`` bounds all of it.
+
+        Raises:
+            DisconnectedError: the connection ended first; ``sent`` tells whether the whole
+                request had left by then.
+            RequestTimeoutError: there was no reply in time.
+            IggyError: whatever the server answered.
+        """
+
+    async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
+        """Do what ``request`` does, for one who has looked at the clock already."""
+
+    async def run(self) -> None:
+        """Do what has to be done while nobody asks; return when the connection is at its end."""
+
+    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
+        """End it at once; everybody who waits is told why. The first reason counts."""
+
+    async def aclose(self) -> None:
+        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+
+
+async def open_conversation(
+    endpoint: Endpoint, options: ClientOptions, *, dial: Dial
+) -> Conversation:
+    """Reach a server, within ``connect_timeout``; nobody is logged in.
+
+    Args:
+        endpoint: where it is.
+        options: of the client; its transport decides.
+        dial: how a stream of bytes to a server is opened, for transports that are one.
+
+    Raises:
+        ConnectionFailedError: nobody answers there, or the handshake failed.
+    """
+    return await Session.open(endpoint, options, dial=dial)
