@@ -9,6 +9,8 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
+# Tests start the server some hundred times; compiling all modules each time would double that.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The extras of pyproject.toml that the gate installs, separated by commas.
 EXTRAS ?= dev,server,otel,compression,pydantic,spark

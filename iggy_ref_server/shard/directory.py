@@ -23,6 +23,7 @@ from iggy_ref_server.storage.interface import DiskFull, StorageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from iggy_ref_server.metadata.records import PartitionRecord
     from iggy_ref_server.metadata.state import Metadata
 
 __all__ = ["PartitionDirectory", "PartitionKey"]
@@ -60,6 +61,7 @@ class PartitionDirectory:
         self._remove_files = remove_files
         self._partitions: dict[PartitionKey, Partition] = {}
         self._incarnations: dict[PartitionKey, int] = {}
+        self._created_at_us: dict[PartitionKey, int] = {}
         self._damaged: dict[PartitionKey, str] = {}
         self._refused: dict[PartitionKey, StorageError] = {}
         self._following = trio.Lock()
@@ -74,9 +76,16 @@ class PartitionDirectory:
         """The partitions that were put aside, and why."""
         return dict(self._damaged)
 
-    def incarnation(self, key: PartitionKey) -> int | None:
-        """Return which life of a partition is here."""
-        return self._incarnations.get(key)
+    def holds(self, key: PartitionKey, incarnation: int, created_at_us: int) -> bool:
+        """Tell whether the partition that somebody means is the one that is here.
+
+        One that was emptied since he looked is still the same; one that was deleted and made anew
+        under the same id is not.
+        """
+        present = self._incarnations.get(key)
+        if present is None or present == incarnation:
+            return present is not None
+        return incarnation < present and self._created_at_us[key] == created_at_us
 
     def get(self, key: PartitionKey) -> Partition:
         """Return an open partition.
@@ -113,12 +122,14 @@ class PartitionDirectory:
 
     async def _follow(self, metadata: Metadata) -> None:
         wanted = dict(self._wanted(metadata))
+        self._created_at_us = {key: record.created_at_us for key, record in wanted.items()}
         faults: list[ServerFault] = []
         async with trio.open_nursery() as nursery:
             limiter = trio.Semaphore(AT_ONCE_MAX)
             for key in [key for key in self._incarnations if key not in wanted]:
                 nursery.start_soon(self._with, limiter, self._drop, key)
-            for key, incarnation in wanted.items():
+            for key, record in wanted.items():
+                incarnation = record.incarnation
                 if self._incarnations.get(key) != incarnation or key in self._refused:
                     self._incarnations[key] = incarnation
                     nursery.start_soon(self._with, limiter, self._renew, key, incarnation, faults)
@@ -150,13 +161,13 @@ class PartitionDirectory:
         except ServerFault as fault:
             LOGGER.warning("offsets of deleted groups are still in %s: %s", tuple(key), fault)
 
-    def _wanted(self, metadata: Metadata) -> Iterator[tuple[PartitionKey, int]]:
+    def _wanted(self, metadata: Metadata) -> Iterator[tuple[PartitionKey, PartitionRecord]]:
         for stream in metadata.streams:
             for topic in stream.topics:
                 for record in topic.partitions:
                     key = PartitionKey(stream.id, topic.id, record.id)
                     if self._is_mine(key):
-                        yield key, record.incarnation
+                        yield key, record
 
     async def _with(
         self,

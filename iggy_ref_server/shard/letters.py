@@ -39,12 +39,13 @@ __all__ = [
 
 
 class Partition(msgspec.Struct, frozen=True, array_like=True):
-    """Which partition, and which life of it."""
+    """Which partition, which life of it, and when it was made, which no purge changes."""
 
     stream_id: int
     topic_id: int
     partition_id: int
     incarnation: int
+    created_at_us: int
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):

@@ -2,8 +2,8 @@
 
 Shard 0 writes: log first, then apply, then tell all shards; a change is answered when every shard
 has followed it, so that a client never sees it undone on another connection. The other shards hold
-replicas that only go forward. Partitions that are added are opened on all shards before any shard
-shows them, so that whoever sees a topic can use it.
+replicas that only go forward. Partitions are added and emptied on all shards before any shard shows
+that, so that whoever sees a topic can use it.
 
 Owns the present state of the shard and the order of changes. Knows neither commands nor files.
 """
@@ -37,7 +37,12 @@ __all__ = ["MetadataDesk"]
 C = TypeVar("C", bound="Change | None")
 
 # What is made ready everywhere before it is shown anywhere.
-ADDITIONS = (changes.TopicCreated, changes.PartitionsAdded)
+PREPARED = (
+    changes.TopicCreated,
+    changes.PartitionsAdded,
+    changes.TopicPurged,
+    changes.StreamPurged,
+)
 
 
 class MetadataDesk:
@@ -115,7 +120,7 @@ class MetadataDesk:
         async with self._following:
             while self._entries:
                 entry, metadata, change = self._entries.popleft()
-                is_shown = not isinstance(change, ADDITIONS)
+                is_shown = not isinstance(change, PREPARED)
                 if is_shown:
                     self._advance(metadata)
                     self._follow_with_groups(change)

@@ -138,7 +138,7 @@ class PostOffice:
 
     def _door(self, partition: letters.Partition) -> LocalDoor:
         key = PartitionKey(partition.stream_id, partition.topic_id, partition.partition_id)
-        if self._directory.incarnation(key) != partition.incarnation:
+        if not self._directory.holds(key, partition.incarnation, partition.created_at_us):
             raise ServerFault(StatusCode.PARTITION_NOT_FOUND, f"{key} is not what it was")
         return LocalDoor(self._directory.get(key), self._appends.touched)
 

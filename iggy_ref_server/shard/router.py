@@ -17,7 +17,7 @@ from iggy_ref_server.shard.doors import RemoteDoor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from iggy_ref_server.metadata.records import TopicRecord
+    from iggy_ref_server.metadata.records import PartitionRecord, TopicRecord
     from iggy_ref_server.partitions import Partition
     from iggy_ref_server.partitions.door import PartitionDoor
     from iggy_ref_server.shard.directory import PartitionDirectory
@@ -63,18 +63,19 @@ class Router:
         Raises:
             ServerFault: the topic has no such partition, or it was put aside as damaged.
         """
-        incarnation = topic.require_partition(partition_id).incarnation
+        record = topic.require_partition(partition_id)
         key = PartitionKey(topic.stream_id, topic.id, partition_id)
-        door = self._doors.get((key, incarnation))
+        door = self._doors.get((key, record.incarnation))
         if door is None:
-            door = self._doors[key, incarnation] = self._make(key, incarnation)
+            door = self._doors[key, record.incarnation] = self._make(key, record)
         return door
 
-    def _make(self, key: PartitionKey, incarnation: int) -> PartitionDoor:
+    def _make(self, key: PartitionKey, record: PartitionRecord) -> PartitionDoor:
         owner = owner_of(key, len(self._hatches) + 1)
         if owner == self._shard_id:
             return LocalDoor(self._directory.get(key), self._touched)
-        return RemoteDoor(owner, self._hatches[owner], letters.Partition(*key, incarnation))
+        partition = letters.Partition(*key, record.incarnation, record.created_at_us)
+        return RemoteDoor(owner, self._hatches[owner], partition)
 
     def forget(self) -> None:
         """Drop all doors, because the metadata have changed."""

@@ -131,3 +131,21 @@ async def test_topic_when_deleted_and_the_disk_keeps_its_files_then_nobody_sees_
         plan.heal()
         await client.ask(CreateTopic("s", "t", 2))
         assert await read(client, 0) == []
+
+
+async def test_sends_when_the_topic_is_purged_again_and_again_then_none_is_refused(autojump_clock):
+    async with open_world(shards_count=2) as world:
+        owner = await world.log_in()
+        await owner.ask(CreateStream("s"))
+        await owner.ask(CreateTopic("s", "t", 4))
+
+        async def send_on(shard_id: int) -> None:
+            client = await world.log_in(shard_id=shard_id)
+            for number in range(100):
+                await send(client, number % 4)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_on, 0)
+            nursery.start_soon(send_on, 1)
+            for _ in range(25):
+                await owner.ask(PurgeTopic("s", "t"))
