@@ -45,7 +45,7 @@ class Clients:
         self._clients[client.session.client_id] = client
 
     def remove(self, session: Session) -> bool:
-        """Forget a connection; False where another one has taken its number or it was evicted."""
+        """Forget a connection; False where another one has taken its number."""
         client = self._clients.get(session.client_id)
         if client is None or client.session is not session:
             return False

@@ -15,6 +15,7 @@ from iggy_ref_server.config.acknowledgement import ack_conflict, with_effective_
 from iggy_ref_server.config.checks import broken_rules
 from iggy_ref_server.config.default_text import DEFAULT_TOML
 from iggy_ref_server.config.environment import read_environment, unknown_variables
+from iggy_ref_server.config.former import drop_former
 from iggy_ref_server.config.inert import inert_problems, inert_warnings
 from iggy_ref_server.config.layers import Layer, Tree, build, find_setting, merge, plant
 from iggy_ref_server.config.problems import ConfigError, Problem
@@ -69,7 +70,8 @@ def load_config(
     warnings: list[str] = []
     variables = read_variables(environment, working_directory, warnings)
     raw, source = read_config_file(variables, working_directory, warnings)
-    tree = merge(_default_tree(), plant(raw, Layer.FILE, source))
+    from_file = drop_former(plant(raw, Layer.FILE, source), warnings)
+    tree = merge(_default_tree(), from_file)
     config = _build_checked(merge(tree, read_environment(variables)))
     warnings += unknown_variables(variables)
     warnings += inert_warnings(config, default_config())

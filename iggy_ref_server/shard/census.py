@@ -76,8 +76,11 @@ class Census:
         )
 
     def own_clients(self) -> letters.Clients:
-        """Give the clients of this shard."""
-        return letters.Clients(tuple(caller_of(client.session) for client in self._clients))
+        """Give the clients of this shard that show signs of life."""
+        sessions = (client.session for client in self._clients)
+        return letters.Clients(
+            tuple(caller_of(session) for session in sessions if not session.is_evicted)
+        )
 
     # What all know
 

@@ -320,11 +320,9 @@ class Shard:
             self._leave_groups(session.client_id)
 
     def _evict(self, client: Client) -> None:
-        """End the connection of a client that shows no sign of life."""
+        """Give away the places of a client that shows no sign of life."""
         client.session.is_evicted = True
-        self.clients.remove(client.session)
         self._leave_groups(client.session.client_id)
-        client.close()
 
     def _leave_groups(self, client_id: int) -> None:
         if self._plan.shard_id == 0:

@@ -33,7 +33,11 @@ LOGGER = logging.getLogger(__name__)
 MANNERS_S = 1.0
 # A disk that refused may have room again soon.
 RETRY_S = 1.0
+# After so many intervals without a sign of life a client loses its place in all groups. Official
+# clients sleep through that now and then and still ask for this and that; so they keep the
+# connection until nobody can be there any more.
 HEARTBEAT_FACTOR = 1.2
+LAST_HEARTBEAT_FACTOR = 3
 # A topic is trimmed when it has grown to this part of its limit.
 ALMOST_FULL = 0.9
 
@@ -45,7 +49,7 @@ class Maintenance:
         office: everything of the shard that commands use.
         directory: the partitions of the shard.
         room: the sockets of the shard.
-        evict: ends the connection of a client that shows no signs of life.
+        evict: takes a client that shows no signs of life out of its groups.
     """
 
     def __init__(
@@ -118,10 +122,14 @@ class Maintenance:
         await self._office.change(lambda metadata: plan_expire_tokens(metadata, context))
 
     async def _evict_silent(self) -> None:
-        patience_us = round(self._office.config.heartbeat.interval_us * HEARTBEAT_FACTOR)
-        for client in self._office.clients.silent_since(self._office.clock.now_us() - patience_us):
-            LOGGER.warning("client %s shows no sign of life", client.session.address)
-            self._evict(client)
+        interval_us, clients = self._office.config.heartbeat.interval_us, self._office.clients
+        now_us = self._office.clock.now_us()
+        for client in clients.silent_since(now_us - round(interval_us * HEARTBEAT_FACTOR)):
+            if not client.session.is_evicted:
+                LOGGER.warning("client %s shows no sign of life", client.session.address)
+                self._evict(client)
+        for client in clients.silent_since(now_us - interval_us * LAST_HEARTBEAT_FACTOR):
+            client.close()
 
     # Retention
 

@@ -13,6 +13,8 @@ from iggy_ref_server.config import (
     default_config,
     load_config,
 )
+from iggy_ref_server.config.former import FORMER
+from iggy_ref_server.config.keys import known_paths
 from tests.server.config.loading import load_text, problems_of
 
 
@@ -88,6 +90,19 @@ UNKNOWN = {
     ),
     "zzzzzzzz = 1": "zzzzzzzz is no key of the configuration; iggy-server defaults lists all keys",
 }
+
+
+def test_load_when_the_file_has_keys_of_older_releases_then_they_are_passed_over(tmp_path):
+    text = '[system.users]\npath = "users"\n[http.jwt]\nenabled = true\nissuer = "me"\n'
+
+    loaded = load_text(tmp_path, text)
+
+    assert loaded.config.http.jwt.issuer == "me"
+    assert [line.split()[0] for line in loaded.warnings] == ["system.users", "http.jwt.enabled"]
+
+
+def test_former_keys_when_compared_with_those_of_today_then_none_is_in_both_lists():
+    assert not {path for path in known_paths() if path in FORMER}
 
 
 @pytest.mark.parametrize("text", UNKNOWN)

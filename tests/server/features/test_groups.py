@@ -418,10 +418,10 @@ def test_member_when_its_heart_stops_then_it_is_removed_and_its_connection_close
         return topic.shares() == [[0, 1]]
 
     assert eventually(is_alone)
-    assert silent.client.is_closed_by_peer()
     back = topic.seen_by(server.login())
     back.join()
     assert sorted(len(share) for share in topic.shares()) == [1, 1]
+    assert silent.client.is_closed_by_peer()
 
 
 def test_members_when_all_reconnect_then_exactly_one_gets_the_uncommitted_message(gather):

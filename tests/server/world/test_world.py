@@ -17,6 +17,7 @@ from iggy_protocol import (
     GetMe,
     GetStats,
     GetStream,
+    GetStreams,
     GetTopic,
     JoinConsumerGroup,
     Partitioning,
@@ -212,11 +213,35 @@ async def test_heartbeats_that_stop_end_the_connection(autojump_clock):
         await make_topic(lively)
         await lively.ask(CreateConsumerGroup("s", "t", "g"))
         await silent.ask(JoinConsumerGroup("s", "t", "g"))
-        for _ in range(8):
+        for _ in range(5):
             await trio.sleep(1)
             await lively.ask(Ping())
         group = await lively.ask(GetConsumerGroup("s", "t", "g"))
         assert group is not None
         assert group.members == ()
+        assert len(await lively.ask(GetClients())) == 1
+        await silent.ask(GetStreams())
+        for _ in range(4):
+            await trio.sleep(1)
+            await lively.ask(Ping())
         with pytest.raises(HungUp):
-            await silent.ask(GetMe())
+            await silent.ask(GetStreams())
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("late", [GetMe(), JoinConsumerGroup("s", "t", "g")])
+async def test_client_that_missed_its_heartbeats_and_asks_for_its_place_must_come_anew(
+    late, autojump_clock
+):
+    settings = {"HEARTBEAT_ENABLED": "true", "HEARTBEAT_INTERVAL": "2 s"}
+    async with open_world(settings=settings) as world:
+        silent, lively = await world.log_in(), await world.log_in()
+        await make_topic(lively)
+        await lively.ask(CreateConsumerGroup("s", "t", "g"))
+        await trio.sleep(5)
+        await silent.ask(Ping())
+        with pytest.raises(Refused) as refused:
+            await silent.ask(late)
+        assert refused.value.status in (StatusCode.CLIENT_NOT_FOUND, StatusCode.STALE_CLIENT)
+        with pytest.raises(HungUp):
+            await silent.ask(Ping())
