@@ -7,7 +7,7 @@
       config    built-in defaults
       tcp       127.0.0.1:8090
       http      127.0.0.1:3000
-      quic      127.0.0.1:8080 is configured, but this release does not serve it
+      quic      127.0.0.1:8080 with TLS
       websocket 127.0.0.1:8092
     Connect with iggy://iggy:<password>@127.0.0.1:8090
 

@@ -70,6 +70,10 @@ def _encryption(config: ServerConfig) -> Iterator[tuple[str, Tls]]:
         yield "tcp", config.tcp.tls
     if config.websocket.enabled and config.websocket.tls.enabled:
         yield "websocket", config.websocket.tls
+    if config.quic.enabled:
+        shown = config.quic.certificate
+        files = {"cert_file": shown.cert_file, "key_file": shown.key_file}
+        yield "quic", Tls(enabled=True, self_signed=shown.self_signed, **files)
     https = config.http.tls
     if config.http.enabled and https.enabled:
         files = {"cert_file": https.cert_file, "key_file": https.key_file}

@@ -26,7 +26,7 @@ from iggy_ref_server.config.log_filter import LogFilter, parse_log_filter
 from iggy_ref_server.config.problems import ConfigError, Problem
 from iggy_ref_server.config.root_credentials import RootCredentials, choose_root_credentials
 from iggy_ref_server.config.schema import Cluster, Limits, OtherNode, ServerConfig, System, Tcp
-from iggy_ref_server.config.schema_doors import Tls, WebSocket
+from iggy_ref_server.config.schema_doors import Quic, Tls, WebSocket
 from iggy_ref_server.config.schema_system import Logging
 from iggy_ref_server.config.units import (
     NEVER_US,
@@ -58,6 +58,7 @@ __all__ = [
     "NumaCores",
     "OtherNode",
     "Problem",
+    "Quic",
     "RootCredentials",
     "ServerConfig",
     "StartFlags",

@@ -242,6 +242,25 @@ def _websocket(config: ServerConfig) -> Complaints:
         yield "limits.websocket.max_reply_backlog_bytes", "is above 0 and below 4 GiB"
 
 
+def _quic(config: ServerConfig) -> Complaints:
+    quic, limits = config.quic, config.limits.quic
+    if not 1200 <= quic.initial_mtu_bytes <= 65_527:
+        yield (
+            "quic.initial_mtu",
+            "is from 1200 B, which QUIC needs, to 65527 B, which UDP can carry",
+        )
+    for key in ("send_window", "receive_window"):
+        if not 1 << 12 <= getattr(quic, f"{key}_bytes") < 2**32:
+            yield f"quic.{key}", "is from 4 KiB to 4 GiB"
+    if not 0 < quic.max_concurrent_bidi_streams < 2**60:
+        yield "quic.max_concurrent_bidi_streams", "is above 0 and below 2^60"
+    if limits.handshake_timeout_us == 0:
+        yield "limits.quic.handshake_timeout", 'must not be zero; write such as "10 s"'
+    for key in ("max_request_backlog_bytes", "max_reply_backlog_bytes"):
+        if not 0 < getattr(limits, key) < 2**32:
+            yield f"limits.quic.{key}", "is above 0 and below 4 GiB"
+
+
 def _limits(config: ServerConfig) -> Complaints:
     limits = config.limits
     for key in ("max_send_bytes", "max_poll_bytes", "max_reply_backlog_bytes"):
@@ -262,6 +281,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _doors,
     _http,
     _websocket,
+    _quic,
     _cluster,
     _limits,
 )

@@ -350,4 +350,17 @@ handshake_timeout = "10 s"
 idle_timeout = "2 m"
 # The request line with all headers; bodies are bounded by http.max_request_size.
 max_head_bytes = "32 KiB"
+
+# Bounds of the QUIC door alone, which one shard has for all; the narrower one counts here as well.
+[limits.quic]
+max_connections = 8192
+# How many of them may be unfinished; from half of it on, clients have to show that their address
+# is theirs, and for one more the oldest is given up.
+max_handshakes = 256
+handshake_timeout = "10 s"
+# Closes a connection without any request for so long; quic.max_idle_timeout is about packets.
+idle_timeout = "none"
+# How much of large requests one client may have under way; the next ones wait at the client.
+max_request_backlog_bytes = "128 MiB"
+max_reply_backlog_bytes = "64 MiB"
 """

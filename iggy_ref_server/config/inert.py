@@ -51,6 +51,7 @@ WARNED: Final = {
     "system.memory_pool.bucket_capacity": _NO_POOL,
     "websocket.write_buffer_size": _NO_BUFFER,
     "websocket.max_write_buffer_size": _NO_BUFFER,
+    "quic.datagram_send_buffer_size": "requests and replies travel in streams alone",
     "http.web_ui": "the web interface belongs to the original server",
 }
 """Keys that have a meaning in the original and none here, each with the reason."""

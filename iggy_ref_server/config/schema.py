@@ -153,6 +153,17 @@ class HttpLimits(Section, frozen=True):
     max_head_bytes: Size = field(name="max_head_bytes")
 
 
+class QuicLimits(Section, frozen=True):
+    """What the clients of the QUIC door can ask for, besides the bounds of all clients."""
+
+    max_connections: PositiveU32
+    max_handshakes: PositiveU32
+    handshake_timeout_us: Duration
+    idle_timeout_us: Duration
+    max_request_backlog_bytes: Size = field(name="max_request_backlog_bytes")
+    max_reply_backlog_bytes: Size = field(name="max_reply_backlog_bytes")
+
+
 class Limits(Section, frozen=True):
     """What one client, or all together, can ask of the server; the original has no such bounds."""
 
@@ -167,6 +178,7 @@ class Limits(Section, frozen=True):
     stall_timeout_us: Duration
     websocket: WebSocketLimits
     http: HttpLimits
+    quic: QuicLimits
 
 
 class ServerConfig(Section, frozen=True):

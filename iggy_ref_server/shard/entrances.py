@@ -2,7 +2,7 @@
 
     tcp         every shard accepts
     http        shard 0
-    quic        not served by this release
+    quic        shard 0
     websocket   every shard accepts
 
 The supervisor binds the sockets of all rows that can be opened; each shard opens its share. To
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 import trio
 
 from iggy_ref_server.certificates import CertificateFiles
-from iggy_ref_server.clients import Clients
+from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.plane import Appends, DataPlane
@@ -32,6 +32,7 @@ from iggy_ref_server.data_plane.streams import StreamRoom
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.listeners.tcp import TcpDoor
 from iggy_ref_server.session import Session
+from iggy_ref_server.shard.settings import quic_limits
 from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["DOORS", "DoorKind", "Entrance", "Rooms", "open_entrances"]
@@ -148,13 +149,32 @@ async def _open_tcp(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> 
 
 
 async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
-    # The libraries of this door take longer to load than all the rest of the server. Its sockets
-    # listen already, so whoever comes early waits there, and nobody else has to.
     # Keys of other kinds than plain secrets may be unusable, and then the server must not start.
     if rooms.config.http.jwt.algorithm.startswith("HS"):
-        nursery.start_soon(_serve_http, rooms, entrance)
+        nursery.start_soon(_serve_http_when_called, rooms, entrance)
     else:
         await nursery.start(_serve_http, rooms, entrance)
+
+
+async def _first_call(entrance: Entrance) -> None:
+    """Wait until somebody comes to a door whose libraries are not loaded yet.
+
+    Those of HTTP and QUIC take longer to load than all the rest of the server, and many servers
+    never need them. The sockets are bound, so whoever comes first waits there, and nobody else.
+    """
+
+    async def wait_at(bound: socket.socket, scope: trio.CancelScope) -> None:
+        await trio.lowlevel.wait_readable(bound)
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for bound in entrance.sockets:
+            nursery.start_soon(wait_at, bound, nursery.cancel_scope)
+
+
+async def _serve_http_when_called(rooms: Rooms, entrance: Entrance) -> None:
+    await _first_call(entrance)
+    await _serve_http(rooms, entrance)
 
 
 async def _serve_http(
@@ -178,6 +198,39 @@ async def _serve_http(
     await serve_http(door, listeners, task_status=task_status)
 
 
+async def _open_quic(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
+    nursery.start_soon(_serve_quic, rooms, entrance)
+
+
+async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
+    """Keep the door open until cancelled, then answer what is owed before it closes."""
+    await _first_call(entrance)
+    await trio.to_thread.run_sync(import_module, "iggy_ref_server.listeners.quic")
+    from iggy_ref_server.listeners.quic_opening import open_quic_door, use_socket
+
+    assert entrance.certificate is not None, "QUIC is always encrypted"
+    (bound,) = entrance.sockets
+
+    def connected(session: Session, close: Callable[[], None]) -> None:
+        rooms.clients.add(Client(session, close, rooms.office.clock.now_us()))
+
+    door = open_quic_door(
+        use_socket(bound, rooms.config.quic),
+        entrance.certificate,
+        config=rooms.config,
+        bounds=quic_limits(rooms.config),
+        plane=rooms.plane,
+        clients=rooms.clients,
+        connected=connected,
+        gone=rooms.gone,
+    )
+    rooms.nursery.start_soon(door.serve)
+    try:
+        await trio.sleep_forever()
+    finally:
+        await door.drain()
+
+
 async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
     from iggy_ref_server.listeners.websocket import WebSocketDoor
 
@@ -199,6 +252,6 @@ async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nurser
 DOORS: Final = (
     DoorKind("tcp", _open_tcp, is_everywhere=True),
     DoorKind("http", _open_http),
-    DoorKind("quic", None, kind=socket.SOCK_DGRAM),
+    DoorKind("quic", _open_quic, kind=socket.SOCK_DGRAM),
     DoorKind("websocket", _open_websocket, is_everywhere=True),
 )

@@ -20,11 +20,13 @@ from iggy_ref_server.partitions import (
 
 if TYPE_CHECKING:
     from iggy_ref_server.config import ServerConfig
+    from iggy_ref_server.config.schema import QuicLimits, WebSocketLimits
 
 __all__ = [
     "cipher_of",
     "metadata_settings",
     "partition_settings",
+    "quic_limits",
     "socket_limits",
     "websocket_limits",
 ]
@@ -80,7 +82,16 @@ def socket_limits(config: ServerConfig) -> SocketLimits:
 
 def websocket_limits(config: ServerConfig) -> SocketLimits:
     """Return the bounds of each WebSocket connection: the narrower ones."""
-    limits, every = config.limits.websocket, socket_limits(config)
+    return _narrowed(config, config.limits.websocket)
+
+
+def quic_limits(config: ServerConfig) -> SocketLimits:
+    """Return the bounds of each QUIC connection: the narrower ones."""
+    return _narrowed(config, config.limits.quic)
+
+
+def _narrowed(config: ServerConfig, limits: WebSocketLimits | QuicLimits) -> SocketLimits:
+    every = socket_limits(config)
     waits_s = [wait_s for wait_s in (limits.idle_timeout_us / 1e6, every.idle_s) if wait_s]
     return replace(
         every,

@@ -72,8 +72,7 @@ from iggy_protocol import (
     UpdateUser,
     UserStatus,
 )
-from iggy_protocol.rest import encode_header_entries
-from iggy_ref_server.web.permissions import read_permissions
+from iggy_protocol.rest import encode_header_entries, read_permissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -50,8 +50,8 @@ from iggy_protocol.rest import (
     UserDetailsShape,
     UserShape,
     format_size,
+    show_permissions,
 )
-from iggy_ref_server.web.permissions import show_permissions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -169,6 +169,7 @@ CHANGED = {
     "http.web_ui": "true",
     "websocket.write_buffer_size": "1 MiB",
     "websocket.max_write_buffer_size": "2 MiB",
+    "quic.datagram_send_buffer_size": "1 MiB",
 }
 
 

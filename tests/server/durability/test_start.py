@@ -102,7 +102,7 @@ def test_doors_when_enabled_then_each_says_where_it_is(start_server):
         assert port > 0
         assert f"  {door:<9} 127.0.0.1:{port}\n" in output
     assert config["quic"]["address"] == "127.0.0.1:3457"
-    assert "127.0.0.1:3457 is configured, but this release does not serve it" in output
+    assert "  quic      127.0.0.1:3457 with TLS\n" in output
 
 
 @pytest.mark.parametrize("engine", ["threads", "io_uring"])

@@ -1,0 +1,282 @@
+"""The QUIC door: one UDP socket, many connections.
+
+Shard 0 alone has the socket, as in the original. Datagrams of one connection have to reach the one
+process that knows its keys, wherever the client moves to, and the kernel spreads UDP over processes
+by addresses; to follow a client that moves, shards would have to pass datagrams on by the numbers
+inside. Partitions of other shards are reached from here through the post office, as from any other
+connection.
+
+Owns the socket, the table from connection numbers to lines, and who may come in: handshakes that
+stay unfinished are somebody's who means harm, so when there are many, newcomers first have to prove
+that they are where they say (a stateless retry), and at the bound the oldest is given up. Datagrams
+that belong to nobody are dropped without a word. Whatever goes wrong with one connection ends that
+connection, and whatever goes wrong here ends here: the shard goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+from aioquic._buffer import Buffer
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from aioquic.quic.packet import (
+    QuicErrorCode,
+    QuicHeader,
+    QuicPacketType,
+    encode_quic_retry,
+    encode_quic_version_negotiation,
+    pull_quic_header,
+)
+from aioquic.quic.retry import QuicRetryTokenHandler
+
+from iggy_protocol import Transport, client_id
+from iggy_ref_server.clients import Clients
+from iggy_ref_server.config import Address
+from iggy_ref_server.data_plane.plane import DataPlane
+from iggy_ref_server.listeners.quic_core import ServerCore
+from iggy_ref_server.listeners.quic_line import Line
+from iggy_ref_server.listeners.quic_refusal import refuse
+from iggy_ref_server.listeners.quic_settings import LineLimits, is_local
+from iggy_ref_server.listeners.quic_socket import Datagram, DatagramSocket
+from iggy_ref_server.session import Session
+
+__all__ = ["QuicDoor"]
+
+LOGGER = logging.getLogger(__name__)
+
+# The library writes about every packet that a stranger got wrong; the door says what matters.
+logging.getLogger("quic").setLevel(logging.CRITICAL)
+
+CONNECTION_ID_BYTES: Final = 8
+LONG_HEADER: Final = 0x80
+# How long clients have for their last answers when the server stops.
+DRAIN_S: Final = 4.0
+
+
+@dataclass(slots=True, kw_only=True)
+class QuicDoor:
+    """Serves all QUIC connections of the server.
+
+    Attributes:
+        socket: where datagrams come and go.
+        local: how the library speaks to clients on this machine.
+        remote: how it speaks to all others.
+        limits: the bounds of every connection.
+        plane: serves requests.
+        connections_max: how many there may be, handshakes included.
+        handshakes_max: how many may be unfinished.
+        has_room: whether another client may be let in behind its handshake.
+        connected: told of each client with a function that ends its connection.
+        gone: told of each session that has ended.
+        clients: who is connected to this shard.
+    """
+
+    socket: DatagramSocket
+    local: QuicConfiguration
+    remote: QuicConfiguration
+    limits: LineLimits
+    plane: DataPlane
+    connections_max: int
+    handshakes_max: int
+    has_room: Callable[[], bool]
+    connected: Callable[[Session, Callable[[], None]], None]
+    gone: Callable[[Session], None]
+    clients: Clients
+    _lines: dict[Line, None] = field(default_factory=dict)
+    _handshakes: dict[Line, None] = field(default_factory=dict)
+    _routes: dict[bytes, Line] = field(default_factory=dict)
+    _tokens: QuicRetryTokenHandler = field(default_factory=QuicRetryTokenHandler)
+    _nursery: trio.Nursery | None = None
+    _is_closing: bool = False
+    _change: trio.Event = field(default_factory=trio.Event)
+
+    # The life of the door
+
+    async def serve(self) -> None:
+        """Receive until cancelled; nothing that happens here is the shard's affair."""
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                while True:
+                    for datagram in await self.socket.receive():
+                        self._take(datagram)
+        except Exception:
+            LOGGER.exception("the QUIC door is closed by an error that nobody foresaw")
+        finally:
+            self.socket.close()
+
+    async def drain(self) -> None:
+        """Take nobody in, answer what clients are owed, and close their connections."""
+        self._is_closing = True
+        with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
+            for line in list(self._lines):
+                line.leave()
+            while self._lines:
+                await self._change.wait()
+
+    async def _run(self, line: Line, connection_ids: tuple[bytes, ...]) -> None:
+        """Serve one client; whatever becomes of it stays here."""
+        try:
+            await line.run()
+        except Exception:
+            LOGGER.exception("the connection of %s ended by an error", line.peer)
+        finally:
+            self._forget(line, connection_ids)
+
+    def _forget(self, line: Line, connection_ids: tuple[bytes, ...]) -> None:
+        self._lines.pop(line, None)
+        self._handshakes.pop(line, None)
+        for connection_id in (*connection_ids, *line.connection_ids):
+            self._routes.pop(connection_id, None)
+        self._change.set()
+        self._change = trio.Event()
+
+    # What lines ask for
+
+    def send(self, datagrams: list[Datagram]) -> None:
+        """Send datagrams."""
+        self.socket.send(datagrams)
+
+    def route(self, connection_id: bytes, line: Line | None) -> None:
+        """Note where datagrams with this number go, or that nobody has it any more."""
+        if line is None:
+            self._routes.pop(connection_id, None)
+        else:
+            self._routes[connection_id] = line
+
+    def greet(self, line: Line) -> Session | None:
+        """Let a client in behind its handshake."""
+        self._handshakes.pop(line, None)
+        host, port = line.peer[:2]
+        address = str(Address(host, port))
+        if self._is_closing or not self.has_room():
+            LOGGER.warning("refused %s: there are connections enough", address)
+            return None
+        session = Session(self._number(address), address, Transport.QUIC)
+        self.connected(session, line.leave)
+        return session
+
+    def _number(self, address: str) -> int:
+        """Choose the number of a client, which may have come from this address before.
+
+        A client that dials again from its port is a new one, and what is left of the old one goes.
+        A connection of TCP may have the same port; it keeps the number.
+        """
+        number = client_id(address)
+        earlier = self.clients.get(number)
+        if earlier is None:
+            return number
+        if earlier.session.transport is not Transport.QUIC:
+            return client_id(f"{address}/udp")
+        earlier.close()
+        self.gone(earlier.session)
+        return number
+
+    def part(self, session: Session) -> None:
+        """Forget a client."""
+        self.gone(session)
+
+    # Datagrams
+
+    def _take(self, datagram: Datagram) -> None:
+        """Give a datagram to its connection; a stranger's may begin one."""
+        data, _ = datagram
+        if not data:
+            return
+        if not data[0] & LONG_HEADER:
+            line = self._routes.get(data[1 : 1 + CONNECTION_ID_BYTES])
+            if line is not None:
+                line.hear(datagram)
+            return
+        try:
+            header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
+        except ValueError:
+            return
+        line = self._routes.get(header.destination_cid)
+        if line is not None:
+            line.hear(datagram)
+        elif len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
+            self._meet(header, datagram)
+
+    def _meet(self, header: QuicHeader, datagram: Datagram) -> None:
+        """Answer a stranger."""
+        _, address = datagram
+        version = header.version
+        if version is None or header.packet_type == QuicPacketType.VERSION_NEGOTIATION:
+            return
+        if version not in self.remote.supported_versions:
+            offer = encode_quic_version_negotiation(
+                source_cid=header.destination_cid,
+                destination_cid=header.source_cid,
+                supported_versions=self.remote.supported_versions,
+            )
+            self.socket.send([(offer, address)])
+        elif header.packet_type == QuicPacketType.INITIAL:
+            if self._is_closing or len(self._lines) >= self.connections_max:
+                refusal = refuse(header, QuicErrorCode.CONNECTION_REFUSED)
+                self.socket.send([(refusal, address)])
+            elif header.token or len(self._handshakes) * 2 >= self.handshakes_max:
+                self._examine(header, datagram)
+            else:
+                self._begin(header.destination_cid, None, header.destination_cid, datagram)
+
+    def _examine(self, header: QuicHeader, datagram: Datagram) -> None:
+        """Ask a stranger to come back with a token, or look at the one that was brought."""
+        _, address = datagram
+        if not header.token:
+            self.socket.send([(self._invite_back(header, address), address)])
+            return
+        try:
+            original = self._tokens.validate_token(
+                address=address,
+                destination_cid=header.destination_cid,
+                token=header.token,
+                now=trio.current_time(),
+            )
+        except ValueError:
+            refusal = refuse(header, QuicErrorCode.INVALID_TOKEN)
+            self.socket.send([(refusal, address)])
+            return
+        self._begin(original, header.destination_cid, header.destination_cid, datagram)
+
+    def _invite_back(self, header: QuicHeader, address: object) -> bytes:
+        assert header.version is not None
+        own_number = os.urandom(CONNECTION_ID_BYTES)
+        return encode_quic_retry(
+            version=header.version,
+            source_cid=own_number,
+            destination_cid=header.source_cid,
+            original_destination_cid=header.destination_cid,
+            retry_token=self._tokens.create_token(
+                address=address,
+                original_destination_connection_id=header.destination_cid,
+                retry_source_connection_id=own_number,
+                now=trio.current_time(),
+            ),
+        )
+
+    def _begin(
+        self, original: bytes, retried: bytes | None, first: bytes, datagram: Datagram
+    ) -> None:
+        """Begin a connection; the oldest handshake goes if there are too many."""
+        assert self._nursery is not None
+        if len(self._handshakes) >= self.handshakes_max:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.give_up("too many others came")
+        core = ServerCore(
+            self.local if is_local(datagram[1]) else self.remote,
+            streams_max=self.limits.stranger_streams_max,
+            original_cid=original,
+            retry_cid=retried,
+        )
+        line = Line(core, self, trio.current_time())
+        self._lines[line] = self._handshakes[line] = None
+        self._routes[first] = self._routes[core.host_cid] = line
+        line.hear(datagram)
+        self._nursery.start_soon(self._run, line, (first, core.host_cid))

@@ -1,0 +1,172 @@
+"""The state machine of one QUIC connection, as ``aioquic`` has it, with the bounds of this server.
+
+The library grants a client more room with every byte that came, whether anybody has taken it or
+not, and sends datagrams of one size to everybody. What is different here:
+
+    windows       the connection's window moves with what was received and never grows; a stream
+                  that is held back is granted nothing beyond what it has
+    streams       few before a login, more after it; none in one direction
+    datagrams     1200 bytes until the handshake is done, then as many as both ends and the way
+                  between them take
+    replies       carry the acknowledgement of their requests
+
+Owns what is changed in the library, which is why its minor version is pinned. Knows no sockets,
+no clock and no requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioquic._buffer import Buffer
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE
+from aioquic.quic.congestion.base import K_INITIAL_WINDOW
+from aioquic.quic.connection import Limit, QuicConnection, QuicConnectionState
+from aioquic.quic.packet import QuicFrameType, pull_quic_transport_parameters
+from aioquic.tls import Epoch
+
+if TYPE_CHECKING:
+    from aioquic.quic.configuration import QuicConfiguration
+    from aioquic.quic.events import ConnectionTerminated
+    from aioquic.quic.packet_builder import QuicPacketBuilder
+    from aioquic.quic.recovery import QuicPacketSpace
+    from aioquic.quic.stream import QuicStream
+
+__all__ = ["ServerCore"]
+
+# What a peer takes that says nothing about it.
+DATAGRAM_BYTES_MAX: Final = 65_527
+# A lone datagram is acknowledged after so long, unless something is sent before that anyway. Less
+# than half of what the library promises to the other end, and longer than most replies take.
+ACKNOWLEDGE_AFTER_S: Final = 0.01
+# So many are acknowledged at once, as RFC 9000 recommends.
+UNACKNOWLEDGED_MAX: Final = 2
+
+
+class _Window(Limit):
+    """How much a client may have sent in all; it is as far ahead as the window is wide."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._edge = size_bytes
+        super().__init__(QuicFrameType.MAX_DATA, "max_data", size_bytes)
+
+    @property
+    def value(self) -> int:
+        """The number of bytes up to which everything may be sent."""
+        return self._edge
+
+    @value.setter
+    def value(self, doubled: int) -> None:
+        """Leave it where it is: the library would double it."""
+
+    def slide(self) -> None:
+        """Grant a window beyond what has come."""
+        # Half a window at a time, or every packet would carry a new limit.
+        if self.used + self._size_bytes // 2 >= self._edge:
+            self._edge = self.used + self._size_bytes
+
+
+class ServerCore(QuicConnection):
+    """One connection, from its first datagram on.
+
+    Args:
+        configuration: of the library.
+        streams_max: how many requests may be under way before a login.
+        original_cid: where the client sent its first datagram.
+        retry_cid: where it was told to send its second one, if it was.
+
+    Attributes:
+        held_back: streams that are granted nothing more until they are taken out.
+    """
+
+    def __init__(
+        self,
+        configuration: QuicConfiguration,
+        *,
+        streams_max: int,
+        original_cid: bytes,
+        retry_cid: bytes | None = None,
+    ) -> None:
+        super().__init__(
+            configuration=configuration,
+            original_destination_connection_id=original_cid,
+            retry_source_connection_id=retry_cid,
+        )
+        self.held_back: set[int] = set()
+        self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
+        self._unacknowledged_count = 0
+        self._window = _Window(configuration.max_data)
+        self._local_max_data = self._window
+        self._local_max_streams_bidi.value = streams_max
+        self._local_max_streams_bidi.sent = streams_max
+        self._local_max_streams_uni.value = self._local_max_streams_uni.sent = 0
+
+    @property
+    def verdict(self) -> ConnectionTerminated | None:
+        """Why the connection ends, as soon as either end has said so."""
+        return self._close_event
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of what came could be deciphered."""
+        return self._state is not QuicConnectionState.FIRSTFLIGHT
+
+    def allow_streams(self, count: int) -> None:
+        """Allow so many more streams at the same time."""
+        self._local_max_streams_bidi.value += count
+
+    def slide_window(self) -> None:
+        """Let the client send as much again as it may have under way."""
+        self._window.slide()
+
+    def fit(self, datagram_bytes: int) -> None:
+        """Send datagrams of up to so many bytes from here on, unless the client takes less."""
+        # Within a handshake everything is acknowledged soon.
+        self._ack_delay = ACKNOWLEDGE_AFTER_S
+        size = max(SMALLEST_MAX_DATAGRAM_SIZE, min(datagram_bytes, self._peer_datagram_bytes_max))
+        if size == self._max_datagram_size:
+            return
+        self._max_datagram_size = size
+        loss: Any = self._loss
+        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
+        window = K_INITIAL_WINDOW * size
+        loss._cc.congestion_window = max(loss._cc.congestion_window, window)
+
+    def note_heard(self, count: int, now: float, *, has_written: bool) -> None:
+        """Have datagrams acknowledged together with a reply, or when there are several."""
+        self._unacknowledged_count += count
+        if not has_written and self._unacknowledged_count < UNACKNOWLEDGED_MAX:
+            return
+        self._unacknowledged_count = 0
+        space = self._spaces.get(Epoch.ONE_RTT)
+        if space is not None and space.ack_at is not None and space.ack_at > now:
+            space.ack_at = now
+
+    def undelivered_bytes(self, stream_id: int) -> int:
+        """Count what was written to a stream and has not been acknowledged."""
+        stream = self._streams.get(stream_id)
+        return 0 if stream is None else len(stream.sender._buffer)
+
+    @property
+    def undelivered(self) -> tuple[int, int]:
+        """The number of streams with something that is not acknowledged, and of bytes there."""
+        senders = [stream.sender for stream in self._streams.values()]
+        left = [
+            len(sender._buffer)
+            for sender in senders
+            if sender._buffer or (sender._buffer_fin is not None and not sender.is_finished)
+        ]
+        return len(left), sum(left)
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        super()._parse_transport_parameters(data, from_session_ticket)
+        told = pull_quic_transport_parameters(Buffer(data=data)).max_udp_payload_size
+        if told is not None:
+            self._peer_datagram_bytes_max = told
+
+    def _write_stream_limits(
+        self, builder: QuicPacketBuilder, space: QuicPacketSpace, stream: QuicStream
+    ) -> None:
+        if stream.stream_id not in self.held_back:
+            super()._write_stream_limits(builder, space, stream)

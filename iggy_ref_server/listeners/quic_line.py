@@ -1,0 +1,395 @@
+"""One QUIC connection and the task that owns it.
+
+    door    ── datagrams ──►  inbox ─┐
+    plane   ── replies ───►  ready  ─┤   one step: hear, serve, write, send
+    clock   ── timers ────►          ─┘
+
+Nobody else touches the state of the connection: whoever has something for it leaves it here and
+rings. A step never waits, so whatever has come by then is handled at once and leaves in as few
+datagrams as possible.
+
+Memory is bounded: a stream that nobody has looked at holds a window, long requests share
+``request_bytes_max`` in the order in which they came, and no request is taken while more than
+``reply_bytes_max`` wait to be sent. What stands still for too long ends the connection.
+
+Owns the connection. What requests mean is the data plane's affair, which client may come in the
+door's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+from aioquic.quic import events
+from aioquic.quic.packet import QuicErrorCode
+
+from iggy_ref_server.listeners.quic_exchange import Exchange
+from iggy_ref_server.listeners.quic_long import LongRequests
+from iggy_ref_server.listeners.quic_replies import Replies
+from iggy_ref_server.listeners.quic_stalls import StallWatch
+
+if TYPE_CHECKING:
+    from iggy_ref_server.data_plane.plane import DataPlane
+    from iggy_ref_server.listeners.quic_core import ServerCore
+    from iggy_ref_server.listeners.quic_settings import LineLimits
+    from iggy_ref_server.listeners.quic_socket import Datagram
+    from iggy_ref_server.session import Session
+
+__all__ = ["Line", "LineHost"]
+
+LOGGER = logging.getLogger(__name__)
+
+# What may wait for one connection; a client that follows the rules never has so much under way.
+INBOX_DATAGRAMS_MAX: Final = 512
+# Requests of one client that wait for something at the same time; the size of their replies is not
+# known yet.
+BUSY_MAX: Final = 64
+FOREVER: Final = float("inf")
+# Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
+TICK_S: Final = 1e-6
+# Codes of the application, which closes; the original uses none but 0.
+NO_ERROR: Final = 0
+
+
+class LineHost(Protocol):
+    """What a connection needs of the door it came through."""
+
+    @property
+    def plane(self) -> DataPlane:
+        """Who serves requests."""
+
+    @property
+    def limits(self) -> LineLimits:
+        """The bounds of every connection."""
+
+    def send(self, datagrams: list[Datagram]) -> None:
+        """Send datagrams."""
+
+    def greet(self, line: Line) -> Session | None:
+        """Let a client in behind its handshake, or return None where there is no room."""
+
+    def part(self, session: Session) -> None:
+        """Forget a client."""
+
+    def route(self, connection_id: bytes, line: Line | None) -> None:
+        """Note where datagrams with this number go, or that nobody has it any more."""
+
+
+class Line:
+    """A connection, from its first datagram to its last.
+
+    Args:
+        core: its state.
+        host: the door.
+        now: the time.
+
+    Attributes:
+        session: the client, once the handshake is done.
+        is_ended: whether nothing more is to be done.
+        connection_ids: numbers that the client may use from now on.
+    """
+
+    def __init__(self, core: ServerCore, host: LineHost, now: float) -> None:
+        self.session: Session | None = None
+        self.is_ended = False
+        self.connection_ids: set[bytes] = set()
+        self._core = core
+        self._host = host
+        self._limits = limits = host.limits
+        self._inbox: list[Datagram] = []
+        self._bell = trio.Event()
+        self._exchanges: dict[int, Exchange] = {}
+        # Streams whose reply is written while the client has not finished its side.
+        self._spent: set[int] = set()
+        self._unserved: deque[Exchange] = deque()
+        self._ready: dict[Exchange, None] = {}
+        self._replies = Replies(core, limits.send_window_bytes, self._ring_for)
+        self._stalls = StallWatch(core, limits.stalled_s, now)
+        self._long = LongRequests(core, limits.window_bytes, limits.request_bytes_max)
+        self._begun_at = self._active_at = self._asked_at = now
+        self._is_leaving = self._is_wide = False
+        self._pings_count = 0
+        self._address: Any = None
+
+    @property
+    def peer(self) -> Any:
+        """Where the client is at present."""
+        return self._core.get_peer_address()
+
+    @property
+    def verdict(self) -> str:
+        """Why the connection ended."""
+        verdict = self._core.verdict
+        return "" if verdict is None else verdict.reason_phrase
+
+    # From outside
+
+    def hear(self, datagram: Datagram) -> None:
+        """Leave a datagram here; too many are dropped, as a network would."""
+        if len(self._inbox) < INBOX_DATAGRAMS_MAX:
+            self._inbox.append(datagram)
+        self._bell.set()
+
+    def leave(self) -> None:
+        """Take no more requests, answer those that were taken, and close."""
+        self._is_leaving = True
+        self._bell.set()
+
+    def give_up(self, reason: str) -> None:
+        """Close at once."""
+        self._core.close(QuicErrorCode.CONNECTION_REFUSED, reason_phrase=reason)
+        self._bell.set()
+
+    def _ring_for(self, exchange: Exchange) -> None:
+        """Note that there is something to do for an exchange."""
+        self._ready[exchange] = None
+        self._bell.set()
+
+    # The owner
+
+    async def run(self) -> None:
+        """Serve the client to the end of the connection."""
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    now = trio.current_time()
+                    self._step(now)
+                    self._replies.load(nursery)
+                    if self.is_ended:
+                        break
+                    with trio.CancelScope(deadline=max(self._deadline(), now + TICK_S)):
+                        await self._bell.wait()
+                    self._bell = trio.Event()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.is_ended = True
+            self._depart()
+
+    def _deadline(self) -> float:
+        """Say when something has to be done although nobody rings."""
+        limits, core_due_at = self._limits, self._core.get_timer() or FOREVER
+        if self._core.verdict is not None:
+            return core_due_at
+        if self.session is None:
+            return min(core_due_at, self._begun_at + limits.handshake_s)
+        times = [core_due_at, self._stalls.due_at]
+        if limits.keep_alive_s:
+            times.append(self._active_at + limits.keep_alive_s)
+        if limits.idle_s and not self._exchanges:
+            times.append(self._asked_at + limits.idle_s)
+        return min(times)
+
+    def _step(self, now: float) -> None:
+        """Do everything that can be done now."""
+        core = self._core
+        datagrams, self._inbox = self._inbox, []
+        self._hear(datagrams, now)
+        if self.is_ended:
+            return
+        self._serve()
+        has_written = self._write()
+        self._look_at_clock(now, has_heard=bool(datagrams))
+        core.note_heard(len(datagrams), now, has_written=has_written)
+        core.slide_window()
+        sent = core.datagrams_to_send(now)
+        if sent or datagrams:
+            self._active_at = now
+            self._host.send(sent)
+        if core.verdict is not None:
+            self._depart()
+            # Where the server closes, nobody is left to tell the client once more.
+            self.is_ended = self._is_leaving
+
+    def _hear(self, datagrams: list[Datagram], now: float) -> None:
+        """Take in what has come and what is due."""
+        core = self._core
+        for data, address in datagrams:
+            core.receive_datagram(data, address, now)
+        if not core.has_begun:
+            # What looked like the first packet of a client was none, so nothing is kept for it.
+            self.is_ended = True
+            return
+        due_at = core.get_timer()
+        if due_at is not None and due_at <= now:
+            core.handle_timer(now)
+        while (event := core.next_event()) is not None:
+            self._note(event, now)
+        if core.verdict is not None:
+            self._depart()
+
+    def _look_at_clock(self, now: float, *, has_heard: bool) -> None:
+        limits, core = self._limits, self._core
+        if core.verdict is not None:
+            return
+        if self.session is None:
+            if self._is_leaving or now >= self._begun_at + limits.handshake_s:
+                self._close(QuicErrorCode.CONNECTION_REFUSED, "the handshake takes too long")
+            return
+        if has_heard and self.peer != self._address:
+            self._address = self.peer
+            core.fit(limits.datagram_bytes_to(self._address))
+        if self._is_leaving and not self._exchanges and not core.undelivered[0]:
+            self._close(NO_ERROR, "the server has closed the connection")
+        elif self._stalls.is_stalled(self._exchanges.values(), now):
+            self._close(NO_ERROR, "a request or a reply stands still")
+        elif limits.idle_s and not self._exchanges and now >= self._asked_at + limits.idle_s:
+            self._close(NO_ERROR, "no request came for too long")
+        elif limits.keep_alive_s and now >= self._active_at + limits.keep_alive_s:
+            self._active_at = now
+            self._pings_count += 1
+            core.send_ping(self._pings_count)
+
+    def _close(self, code: int, reason: str) -> None:
+        self._core.close(code, reason_phrase=reason)
+
+    def _depart(self) -> None:
+        """Leave nothing behind; a client counts as gone when its last request is done."""
+        session, self.session = self.session, None
+        busy = [one.link for one in self._exchanges.values() if one.link.is_busy]
+        for exchange in self._exchanges.values():
+            exchange.link.is_hearing = False
+            exchange.link.outbox.clear()
+        self._exchanges.clear()
+        self._unserved.clear()
+        self._ready.clear()
+        if session is None:
+            return
+        part, left = self._host.part, len(busy)
+
+        def done() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                part(session)
+
+        for link in busy:
+            link.when_idle = done
+        if not busy:
+            part(session)
+
+    # What has happened
+
+    def _note(self, event: events.QuicEvent, now: float) -> None:
+        if isinstance(event, events.StreamDataReceived):
+            self._note_data(event, now)
+        elif isinstance(event, events.StreamReset):
+            self._note_reset(event.stream_id)
+        elif isinstance(event, events.StopSendingReceived):
+            self._note_unwanted(event.stream_id)
+        elif isinstance(event, events.HandshakeCompleted):
+            self._greet()
+        elif isinstance(event, events.ConnectionIdIssued):
+            self.connection_ids.add(event.connection_id)
+            self._host.route(event.connection_id, self)
+        elif isinstance(event, events.ConnectionIdRetired):
+            self.connection_ids.discard(event.connection_id)
+            self._host.route(event.connection_id, None)
+        elif isinstance(event, events.ConnectionTerminated):
+            self.is_ended = True
+
+    def _greet(self) -> None:
+        self._address = self.peer
+        self._core.fit(self._limits.datagram_bytes_to(self._address))
+        self.session = self._host.greet(self)
+        if self.session is None:
+            self._close(QuicErrorCode.CONNECTION_REFUSED, "there are connections enough")
+
+    def _note_data(self, event: events.StreamDataReceived, now: float) -> None:
+        stream_id = event.stream_id
+        if stream_id in self._spent:
+            if event.end_stream:
+                self._spent.discard(stream_id)
+            return
+        exchange = self._exchanges.get(stream_id)
+        if exchange is None:
+            if self.session is None or self._is_leaving:
+                # Whoever is on the way out hears nothing more; the close that follows says so.
+                return
+            exchange = Exchange(stream_id, self.session, self._limits.request, self._ring_for, now)
+            self._exchanges[stream_id] = exchange
+        self._asked_at = now
+        if event.data:
+            exchange.feed(event.data, now)
+            self._long.begin(exchange)
+        if event.end_stream:
+            exchange.finish()
+        if not exchange.was_taken:
+            self._unserved.append(exchange)
+        self._ready[exchange] = None
+
+    def _note_reset(self, stream_id: int) -> None:
+        """Give up a request that its client has given up."""
+        self._spent.discard(stream_id)
+        exchange = self._exchanges.get(stream_id)
+        if exchange is None:
+            return
+        exchange.is_sent_off = True
+        if not exchange.is_heard:
+            exchange.is_heard = exchange.was_taken = exchange.is_unwanted = True
+        self._ready[exchange] = None
+
+    def _note_unwanted(self, stream_id: int) -> None:
+        """Send no reply that its client does not want."""
+        exchange = self._exchanges.get(stream_id)
+        if exchange is not None:
+            exchange.is_unwanted = True
+            self._ready[exchange] = None
+
+    # Requests in, replies out
+
+    def _serve(self) -> None:
+        """Have the data plane look at what has come, unless too many replies wait already."""
+        plane, owed_bytes = self._host.plane, self._replies.owed_bytes
+        busy_count = 0
+        if self._unserved:
+            busy_count = sum(one.link.is_busy for one in self._exchanges.values())
+        while (
+            self._unserved and owed_bytes < self._limits.reply_bytes_max and busy_count < BUSY_MAX
+        ):
+            exchange = self._unserved.popleft()
+            if exchange.was_taken:
+                continue
+            plane.serve(exchange.link)
+            exchange.note_served()
+            owed_bytes += exchange.link.outbox.size_bytes
+            busy_count += exchange.link.is_busy
+            if exchange.is_heard:
+                self._long.end(exchange)
+        plane.finish()
+
+    def _write(self) -> bool:
+        """Write what is known of replies; tell whether anything was."""
+        ready, self._ready = self._ready, {}
+        has_written = False
+        for exchange in ready:
+            if exchange.stream_id in self._exchanges:
+                exchange.link.settle()
+                has_written |= self._replies.offer(exchange)
+        has_written |= self._replies.go_on()
+        for exchange in self._replies.take_finished():
+            self._forget(exchange)
+        if self._unserved and has_written:
+            # There may be room for them now, and nobody else would ring for that.
+            self._bell.set()
+        return has_written
+
+    def _forget(self, exchange: Exchange) -> None:
+        """Be done with a stream; the client is told not to send what nobody reads."""
+        stream_id = exchange.stream_id
+        del self._exchanges[stream_id]
+        self._long.end(exchange)
+        if not exchange.is_sent_off:
+            self._spent.add(stream_id)
+            self._core.stop_stream(stream_id, NO_ERROR)
+        if self.session is not None and self.session.user_id is not None:
+            self._widen()
+
+    def _widen(self) -> None:
+        """Let a client that has logged in ask for more at the same time."""
+        limits = self._limits
+        if not self._is_wide:
+            self._core.allow_streams(limits.streams_max - limits.stranger_streams_max)
+        self._is_wide = True

@@ -1,0 +1,81 @@
+"""Puts the QUIC door together from the configuration of the server.
+
+Owns the assembly. What each part does is its own affair.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_ref_server.listeners.quic import QuicDoor
+from iggy_ref_server.listeners.quic_settings import configure, line_limits
+from iggy_ref_server.listeners.quic_socket import UdpSocket
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from iggy_ref_server.certificates import CertificateFiles
+    from iggy_ref_server.clients import Clients
+    from iggy_ref_server.config import Quic, ServerConfig
+    from iggy_ref_server.data_plane.plane import DataPlane
+    from iggy_ref_server.data_plane.sockets import SocketLimits
+    from iggy_ref_server.listeners.quic_socket import DatagramSocket
+    from iggy_ref_server.session import Session
+
+__all__ = ["open_quic_door", "use_socket"]
+
+
+def use_socket(bound: socket.socket, config: Quic) -> UdpSocket:
+    """Take a bound UDP socket, with the buffers that the configuration asks for."""
+    udp, chosen = UdpSocket(bound), config.socket
+    if chosen.override_defaults:
+        udp.set_options(
+            receive_bytes=chosen.recv_buffer_size_bytes,
+            send_bytes=chosen.send_buffer_size_bytes,
+            keepalive=chosen.keepalive,
+        )
+    else:
+        udp.set_options()
+    return udp
+
+
+def open_quic_door(
+    datagrams: DatagramSocket,
+    certificate: CertificateFiles,
+    *,
+    config: ServerConfig,
+    bounds: SocketLimits,
+    plane: DataPlane,
+    clients: Clients,
+    connected: Callable[[Session, Callable[[], None]], None],
+    gone: Callable[[Session], None],
+) -> QuicDoor:
+    """Make the door; run its ``serve`` to open it."""
+    quic, limits = config.quic, config.limits
+    strangers_max = limits.max_unauthenticated_connections
+
+    def has_room() -> bool:
+        return len(clients) < strangers_max or clients.count_strangers() < strangers_max
+
+    return QuicDoor(
+        socket=datagrams,
+        local=configure(quic, certificate, is_local=True),
+        remote=configure(quic, certificate, is_local=False),
+        limits=line_limits(
+            quic,
+            request=bounds.connection,
+            request_bytes_max=limits.quic.max_request_backlog_bytes,
+            reply_bytes_max=bounds.outbox_bytes_max,
+            handshake_s=limits.quic.handshake_timeout_us / 1e6,
+            stalled_s=bounds.stalled_s,
+            idle_s=bounds.idle_s,
+        ),
+        plane=plane,
+        connections_max=limits.quic.max_connections,
+        handshakes_max=limits.quic.max_handshakes,
+        has_room=has_room,
+        connected=connected,
+        gone=gone,
+        clients=clients,
+    )

@@ -1,0 +1,39 @@
+"""The answer to a first QUIC packet that shall not become a connection.
+
+It is one packet with nothing behind it: whoever asked is told at once, and no state is kept.
+
+Owns that packet.
+"""
+
+from __future__ import annotations
+
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE
+from aioquic.quic.connection import TRANSPORT_CLOSE_FRAME_CAPACITY
+from aioquic.quic.crypto import CryptoPair
+from aioquic.quic.packet import QuicFrameType, QuicHeader, QuicPacketType
+from aioquic.quic.packet_builder import QuicPacketBuilder
+
+__all__ = ["refuse"]
+
+
+def refuse(header: QuicHeader, error_code: int) -> bytes:
+    """Write the packet that ends a connection before it began."""
+    assert header.version is not None
+    crypto = CryptoPair()
+    crypto.setup_initial(cid=header.destination_cid, is_client=False, version=header.version)
+    builder = QuicPacketBuilder(
+        host_cid=header.destination_cid,
+        is_client=False,
+        max_datagram_size=SMALLEST_MAX_DATAGRAM_SIZE,
+        peer_cid=header.source_cid,
+        version=header.version,
+    )
+    builder.start_packet(QuicPacketType.INITIAL, crypto)
+    frame = builder.start_frame(
+        QuicFrameType.TRANSPORT_CLOSE, capacity=TRANSPORT_CLOSE_FRAME_CAPACITY
+    )
+    frame.push_uint_var(error_code)
+    frame.push_uint_var(QuicFrameType.PADDING)
+    frame.push_uint_var(0)
+    datagrams, _ = builder.flush()
+    return bytes(datagrams[0])

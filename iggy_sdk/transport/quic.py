@@ -1,0 +1,231 @@
+"""A QUIC connection over UDP, certificates verified unless the options say otherwise.
+
+    transport.step()       take what has come, do what is due, send what is to be sent
+    await transport.wait() wait for datagrams, or until something is due
+
+Neither of them belongs to a task: whoever has written something to a stream calls ``flush``, and
+whoever has nothing better to do waits. One task may wait at a time.
+
+Owns the socket and the state of the connection. It must not know requests.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from aioquic.quic.events import HandshakeCompleted
+
+from iggy_sdk.errors import ConnectionFailedError
+from iggy_sdk.options import TlsOptions
+from iggy_sdk.transport.quic_core import ClientCore, configure
+from iggy_sdk.transport.quic_datagrams import DatagramSender
+from iggy_sdk.transport.quic_failures import SILENCE_ADVICE, handshake_failure
+from iggy_sdk.transport.tcp import ADDRESS_SECONDS_MAX, describe, woken
+
+if TYPE_CHECKING:
+    from aioquic.quic.configuration import QuicConfiguration
+    from aioquic.quic.events import QuicEvent
+
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.transport.quic_settings import QuicSettings
+
+__all__ = ["QuicTransport", "open_quic"]
+
+# What is taken before requests have their turn.
+DATAGRAMS_PER_STEP: Final = 64
+DATAGRAM_BYTES_MAX: Final = 65_536
+# Room for a window and more; the kernel grants what its own bound allows.
+RECEIVE_BUFFER_BYTES: Final = 2 << 20
+NO_ERROR: Final = 0
+# Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
+TICK_SECONDS: Final = 1e-6
+
+
+class QuicTransport:
+    """A connection and its connected UDP socket."""
+
+    def __init__(
+        self, dialled: socket.socket, core: ClientCore, settings: QuicSettings, *, peer: str
+    ) -> None:
+        self._socket = dialled
+        self._address = dialled.getpeername()
+        self._keep_alive_seconds = settings.keep_alive_seconds or math.inf
+        self._space = bytearray(DATAGRAM_BYTES_MAX)
+        self._peer = peer
+        self._active_at = -math.inf
+        self._pings_count = 0
+        self._nap: anyio.CancelScope | None = None
+        self._sender = DatagramSender(dialled)
+        self.core = core
+
+    @property
+    def peer(self) -> str:
+        """Where the other end is."""
+        return self._peer
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the socket is closed."""
+        return self._socket.fileno() < 0
+
+    def begin(self) -> None:
+        """Send the first datagram."""
+        now = anyio.current_time()
+        self.core.connect(self._address, now)
+        self.flush(now)
+
+    def step(self) -> list[QuicEvent]:
+        """Take what has come, do what is due, send what is to be sent.
+
+        Returns:
+            What has happened.
+
+        Raises:
+            OSError: nobody is there any more.
+        """
+        core, now = self.core, anyio.current_time()
+        count = self._receive(now)
+        due_at = core.get_timer()
+        if due_at is not None and due_at <= now:
+            core.handle_timer(now)
+        if now >= self._active_at + self._keep_alive_seconds:
+            self._active_at = now
+            self._pings_count += 1
+            core.send_ping(self._pings_count)
+        happened: list[QuicEvent] = []
+        while (event := core.next_event()) is not None:
+            happened.append(event)
+        core.note_heard(count, now)
+        self.flush(now)
+        return happened
+
+    def _receive(self, now: float) -> int:
+        view = memoryview(self._space)
+        for count in range(DATAGRAMS_PER_STEP):
+            try:
+                size = self._socket.recv_into(self._space)
+            except BlockingIOError:
+                return count
+            self.core.receive_datagram(bytes(view[:size]), self._address, now)
+            self._active_at = now
+        return DATAGRAMS_PER_STEP
+
+    def flush(self, now: float) -> None:
+        """Send what is to be sent; what the kernel does not take is sent again later.
+
+        Raises:
+            OSError: nobody is there any more.
+        """
+        datagrams = [data for data, _ in self.core.datagrams_to_send(now)]
+        if datagrams:
+            self._active_at = now
+            self._sender.send(datagrams)
+        if self._nap is not None:
+            self._nap.deadline = self._due_at()
+
+    def _due_at(self) -> float:
+        due_at = self.core.get_timer()
+        return min(
+            math.inf if due_at is None else due_at, self._active_at + self._keep_alive_seconds
+        )
+
+    async def wait(self) -> None:
+        """Wait for datagrams, or until something is due.
+
+        Raises:
+            OSError: the connection was closed on this side.
+        """
+        soon = anyio.current_time() + TICK_SECONDS
+        with anyio.CancelScope(deadline=max(self._due_at(), soon)) as self._nap:
+            try:
+                await anyio.wait_readable(self._socket)
+            except (anyio.ClosedResourceError, ValueError) as error:
+                raise woken(self._socket) from error
+            finally:
+                self._nap = None
+
+    def interrupt(self) -> None:
+        """Wake whoever waits."""
+        if not self.is_closed:
+            anyio.notify_closing(self._socket)
+
+    def abort(self) -> None:
+        """Take leave, if that is not done, and close at once; may be called twice."""
+        if self.is_closed:
+            return
+        self.core.close(NO_ERROR)
+        with suppress(OSError):
+            self.flush(anyio.current_time())
+        anyio.notify_closing(self._socket)
+        self._socket.close()
+
+
+async def open_quic(
+    endpoint: Endpoint, options: ClientOptions, settings: QuicSettings
+) -> QuicTransport:
+    """Dial an endpoint and shake hands; the caller bounds the time.
+
+    Raises:
+        ConnectionFailedError: nobody answers there, or not as the owner of a trusted certificate.
+        ConfigurationError: a file of the options cannot be read.
+    """
+    tls = options.tls or TlsOptions()
+    configuration = await anyio.to_thread.run_sync(
+        lambda: configure(tls, settings, host=endpoint.host)
+    )
+    try:
+        found = await anyio.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
+    except (OSError, UnicodeError) as error:
+        raise ConnectionFailedError(f"{describe(endpoint)} has no address: {error}") from error
+    failures: list[str] = []
+    for index, (family, _, _, _, address) in enumerate(found):
+        is_last = index == len(found) - 1
+        with anyio.move_on_after(None if is_last else ADDRESS_SECONDS_MAX):
+            try:
+                return await _dial(family, address, endpoint, configuration, settings)
+            except OSError as error:
+                if isinstance(error, ConnectionFailedError):
+                    raise
+                failures.append(error.strerror or str(error))
+    reasons = ", ".join(dict.fromkeys(failures)) or "nobody answered in time"
+    raise ConnectionFailedError(
+        f"cannot connect to {describe(endpoint)}: {reasons}", advice=SILENCE_ADVICE
+    )
+
+
+async def _dial(
+    family: int,
+    address: Any,
+    endpoint: Endpoint,
+    configuration: QuicConfiguration,
+    settings: QuicSettings,
+) -> QuicTransport:
+    dialled = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        dialled.setblocking(False)
+        dialled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        dialled.connect(address)
+        core = ClientCore(configuration)
+        transport = QuicTransport(dialled, core, settings, peer=describe(endpoint))
+        transport.begin()
+        await _shake_hands(transport, endpoint)
+        core.fit(settings.datagram_bytes_to(address[0]))
+    except BaseException:
+        dialled.close()
+        raise
+    return transport
+
+
+async def _shake_hands(transport: QuicTransport, endpoint: Endpoint) -> None:
+    core = transport.core
+    while True:
+        for event in transport.step():
+            if isinstance(event, HandshakeCompleted):
+                return
+        if core.verdict is not None:
+            raise handshake_failure(endpoint, core.verdict, by_peer=core.is_ended_by_peer)
+        await transport.wait()

@@ -1,0 +1,164 @@
+"""The client's end of a QUIC connection: that of ``aioquic``, and what it keeps to itself.
+
+It learns how large datagrams may be that the server takes, which the library reads and forgets; it
+says why a connection ends as soon as that is decided, and whether a request has left.
+
+Owns what is added to the library, which is why its minor version is pinned. It must not know
+sockets, clocks or requests.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aioquic._buffer import Buffer
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from aioquic.quic.congestion.base import K_INITIAL_WINDOW
+from aioquic.quic.connection import QuicConnection, QuicConnectionState
+from aioquic.quic.packet import pull_quic_transport_parameters
+from aioquic.tls import Epoch
+
+from iggy_sdk.errors import ConfigurationError
+from iggy_sdk.transport.tls import tls_context
+
+if TYPE_CHECKING:
+    from aioquic.quic.events import ConnectionTerminated
+
+    from iggy_sdk.options import TlsOptions
+    from iggy_sdk.transport.quic_settings import QuicSettings
+
+__all__ = ["ClientCore", "configure"]
+
+# What a peer takes that says nothing about it.
+DATAGRAM_BYTES_MAX: Final = 65_527
+# A lone datagram is acknowledged after so long, unless something is sent before that anyway. Less
+# than half of what the library promises to the other end, and longer than most replies take.
+ACKNOWLEDGE_AFTER_SECONDS: Final = 0.01
+# So many are acknowledged at once, as RFC 9000 recommends.
+UNACKNOWLEDGED_MAX: Final = 2
+# A guess until the first answer; twice as long is waited before a datagram is sent again.
+ROUND_TRIP_SECONDS: Final = 0.1
+GIVEN_UP: Final = 0
+
+
+class ClientCore(QuicConnection):
+    """One connection, from the first datagram on."""
+
+    def __init__(self, configuration: QuicConfiguration) -> None:
+        """Take how to speak; nothing is sent before ``connect``."""
+        super().__init__(configuration=configuration)
+        self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
+        self._unacknowledged_count = 0
+        # The server opens no streams of its own.
+        for limit in (self._local_max_streams_bidi, self._local_max_streams_uni):
+            limit.value = limit.sent = 0
+
+    @property
+    def verdict(self) -> ConnectionTerminated | None:
+        """Why the connection ends, as soon as either end has said so."""
+        return self._close_event
+
+    @property
+    def is_ended_by_peer(self) -> bool:
+        """Whether it was the server that has closed."""
+        return self._state is QuicConnectionState.DRAINING
+
+    def fit(self, datagram_bytes: int) -> None:
+        """Send datagrams of up to so many bytes from here on, unless the server takes less."""
+        # Within a handshake everything is acknowledged soon.
+        self._ack_delay = ACKNOWLEDGE_AFTER_SECONDS
+        size = max(SMALLEST_MAX_DATAGRAM_SIZE, min(datagram_bytes, self._peer_datagram_bytes_max))
+        self._max_datagram_size = size
+        loss: Any = self._loss
+        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
+        window = K_INITIAL_WINDOW * size
+        loss._cc.congestion_window = max(loss._cc.congestion_window, window)
+
+    def acknowledge(self, now: float) -> None:
+        """Have what has come acknowledged by the next datagram."""
+        self._unacknowledged_count = 0
+        space = self._spaces.get(Epoch.ONE_RTT)
+        if space is not None and space.ack_at is not None and space.ack_at > now:
+            space.ack_at = now
+
+    def note_heard(self, count: int, now: float) -> None:
+        """Have datagrams acknowledged when there are several; one waits for the next request."""
+        self._unacknowledged_count += count
+        if self._unacknowledged_count >= UNACKNOWLEDGED_MAX:
+            self.acknowledge(now)
+
+    def has_left(self, stream_id: int) -> bool:
+        """Tell whether everything that was written to a stream has been sent once."""
+        stream = self._streams.get(stream_id)
+        return stream is None or bool(stream.sender.buffer_is_empty)
+
+    @property
+    def may_open_stream(self) -> bool:
+        """Whether the server takes another stream at present."""
+        return self._local_next_stream_id_bidi // 4 < self._remote_max_streams_bidi
+
+    def give_up(self, stream_id: int) -> None:
+        """Send and hear nothing more on a stream."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return
+        self.reset_stream(stream_id, GIVEN_UP)
+        if not stream.receiver.is_finished:
+            self.stop_stream(stream_id, GIVEN_UP)
+
+    def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
+        super()._parse_transport_parameters(data, from_session_ticket)
+        told = pull_quic_transport_parameters(Buffer(data=data)).max_udp_payload_size
+        if told is not None:
+            self._peer_datagram_bytes_max = told
+
+
+def configure(tls: TlsOptions, settings: QuicSettings, *, host: str) -> QuicConfiguration:
+    """Tell the library how to speak; this reads files.
+
+    Raises:
+        ConfigurationError: a file of the options cannot be read.
+    """
+    # The library reads these files in the middle of a handshake and has no words for what is
+    # wrong with them.
+    tls_context(tls)
+    configuration = QuicConfiguration(
+        is_client=True,
+        idle_timeout=settings.idle_seconds,
+        initial_rtt=ROUND_TRIP_SECONDS,
+        max_data=settings.receive_window_bytes,
+        max_stream_data=settings.receive_window_bytes,
+        server_name=tls.domain or host,
+        verify_mode=ssl.CERT_REQUIRED if tls.validate else ssl.CERT_NONE,
+    )
+    if tls.ca_file is not None:
+        configuration.load_verify_locations(cafile=tls.ca_file)
+    else:
+        _trust_what_the_system_trusts(configuration)
+    if tls.client_cert is not None:
+        _show(configuration, tls.client_cert, tls.client_key)
+    return configuration
+
+
+def _trust_what_the_system_trusts(configuration: QuicConfiguration) -> None:
+    """Take the authorities that TLS over TCP takes; without any, the library has its own list."""
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile or paths.capath:
+        configuration.load_verify_locations(cafile=paths.cafile, capath=paths.capath)
+
+
+def _show(configuration: QuicConfiguration, certificate: str, key: str | None) -> None:
+    try:
+        configuration.load_cert_chain(Path(certificate), None if key is None else Path(key))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"the client certificate {certificate} cannot be used: {error}",
+            advice="Give PEM files of a certificate and of the key that belongs to it.",
+        ) from error
+    if configuration.private_key is None:
+        raise ConfigurationError(
+            f"the client certificate {certificate} has no key beside it",
+            advice="Set tls_client_key to the file of the key.",
+        )

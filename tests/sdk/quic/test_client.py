@@ -1,0 +1,328 @@
+"""The client over QUIC and the reference server: requests, load, cancellation, loss."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+
+from iggy_protocol import (
+    Consumer,
+    CreateStream,
+    CreateTopic,
+    GetMe,
+    GetStream,
+    Partitioning,
+    Ping,
+    PollingStrategy,
+    PollMessages,
+    SendMessages,
+    Transport,
+)
+from iggy_sdk.client import IggyClient
+from iggy_sdk.errors import (
+    ClientClosedError,
+    DisconnectedError,
+    IggyError,
+    ProtocolError,
+    RequestTimeoutError,
+    StreamExists,
+)
+from iggy_sdk.options import Reconnect
+from iggy_sdk.quic_session import QuicSession
+from tests.sdk.cancelling import cancelled_everywhere
+
+if TYPE_CHECKING:
+    from tests.server.running import RunningServer
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+
+REQUESTS = 300
+
+
+def url_of(server: Any, query: str = "") -> str:
+    """Write where the QUIC door of a server is; its certificate is not looked at."""
+    config: Any = server.current_config()
+    return f"iggy+quic://iggy:iggy@{config['quic']['address']}?validate_certificate=false{query}"
+
+
+async def make_topic(client: IggyClient, name: str, partitions_count: int = 1) -> None:
+    if await client.request(GetStream(name)) is None:
+        await client.request(CreateStream(name))
+        await client.request(CreateTopic(name, "orders", partitions_count=partitions_count))
+
+
+def batch_of(name: str, payload: bytes, count: int = 1) -> SendMessages:
+    return SendMessages(name, "orders", Partitioning.partition(0), [payload] * count)
+
+
+def last_of(name: str, count: int = 1) -> PollMessages:
+    return PollMessages(Consumer.single(1), name, "orders", PollingStrategy.last(), count, 0)
+
+
+def session_of(client: IggyClient) -> QuicSession:
+    session: Any = client._link._session
+    assert isinstance(session, QuicSession)
+    return session
+
+
+async def test_client_when_it_asks_by_quic_then_the_server_says_so(server):
+    async with IggyClient(url_of(server)) as client:
+        me = await client.request(GetMe())
+
+    assert me.transport is Transport.QUIC
+
+
+async def test_client_when_it_pipelines_then_everybody_gets_his_own_answer(server):
+    async def ask(client: IggyClient, name: str) -> None:
+        stream = await client.request(GetStream(name))
+        assert stream is not None
+        assert stream.name == name
+
+    async with IggyClient(url_of(server)) as client:
+        names = [f"pipelined-{number}" for number in range(5)]
+        for name in names:
+            await make_topic(client, name)
+        async with anyio.create_task_group() as tasks:
+            for number in range(REQUESTS):
+                tasks.start_soon(ask, client, names[number % 5])
+        seen = session_of(client).statistics()
+
+    assert seen.waiting == 0
+    assert seen.answers == seen.connection.frames_out == seen.connection.frames_in
+    assert seen.connection.bytes_in > 0
+
+
+async def test_small_request_when_a_large_one_is_under_way_then_does_not_wait_for_it(server):
+    finished: list[str] = []
+
+    async def ask(client: IggyClient, name: str, command: Any) -> None:
+        await client.request(command)
+        finished.append(name)
+
+    async with IggyClient(url_of(server)) as client:
+        await make_topic(client, "beside")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, client, "large", batch_of("beside", bytes(1_000_000), 8))
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(ask, client, "small", Ping())
+
+    assert finished == ["small", "large"]
+
+
+@pytest.mark.parametrize("size_bytes", [1, 1_200, 8_000, 65_536, 1_000_000])
+async def test_batch_when_of_any_size_then_comes_back_as_it_went(server, size_bytes):
+    payload = (bytes(range(251)) * (size_bytes // 251 + 1))[:size_bytes]
+    name = f"size-{size_bytes}"
+    async with IggyClient(url_of(server)) as client:
+        await make_topic(client, name)
+        await client.request(batch_of(name, payload))
+        polled = await client.request(last_of(name))
+
+    assert [bytes(message.payload) for message in polled.messages] == [payload]
+
+
+async def test_client_when_nobody_hosts_it_then_works_the_same(server):
+    client = IggyClient(url_of(server))
+    await client.connect()
+    await make_topic(client, "hostless")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(50):
+            tasks.start_soon(client.request, Ping())
+    await client.request(batch_of("hostless", bytes(300_000)))
+    await client.aclose()
+
+    with pytest.raises(ClientClosedError):
+        await client.request(Ping())
+
+
+async def test_requests_when_few_may_be_outstanding_then_the_others_wait_their_turn(server):
+    async with IggyClient(url_of(server), max_outstanding=2) as client:
+        most = 0
+
+        async def ask() -> None:
+            nonlocal most
+            await client.request(Ping())
+            most = max(most, session_of(client).statistics().waiting)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(40):
+                tasks.start_soon(ask)
+
+    assert most <= 2
+
+
+async def test_requests_when_the_send_window_is_small_then_large_ones_take_turns(server):
+    async with IggyClient(url_of(server, "&send_window=200000")) as client:
+        await make_topic(client, "turns")
+        before = len((await client.request(last_of("turns", 100))).messages)
+        most = 0
+
+        async def send() -> None:
+            nonlocal most
+            await client.request(batch_of("turns", bytes(150_000)))
+            most = max(most, session_of(client).statistics().waiting)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(send)
+        polled = await client.request(last_of("turns", 100))
+
+    assert len(polled.messages) == before + 6
+    assert most <= 1
+
+
+async def test_answer_when_refused_then_is_the_error_of_the_status(server):
+    async with IggyClient(url_of(server)) as client:
+        await make_topic(client, "twice")
+        with pytest.raises(StreamExists):
+            await client.request(CreateStream("twice"))
+
+
+async def test_reply_when_longer_than_the_settings_allow_then_only_that_request_fails(server):
+    async with IggyClient(url_of(server, "&response_buffer_size=10000")) as client:
+        await make_topic(client, "long")
+        await client.request(batch_of("long", bytes(50_000)))
+        with pytest.raises(ProtocolError, match="10000"):
+            await client.request(last_of("long"))
+        await client.request(Ping())
+        assert client.statistics().disconnects == 0
+
+
+# Leaving early
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.001, 0.004, 0.016])
+async def test_request_when_cancelled_then_the_connection_goes_on(server, seconds):
+    async with IggyClient(url_of(server)) as client:
+        await make_topic(client, "cut")
+        with anyio.move_on_after(seconds):
+            await client.request(batch_of("cut", bytes(1_000_000), 8))
+        await client.request(Ping())
+        assert await client.request(GetStream("cut")) is not None
+        assert client.statistics().dials == 1
+
+
+@pytest.mark.parametrize("is_hosted", [True, False])
+async def test_request_when_cancelled_anywhere_then_harms_nobody(server, is_hosted):
+    client = IggyClient(url_of(server))
+    async with anyio.create_task_group() as tasks:
+        await (tasks.start(client.run) if is_hosted else client.connect())
+
+        async def ask() -> None:
+            await client.request(GetMe())
+
+        async for _ in cancelled_everywhere(ask):
+            assert (await client.request(GetMe())).transport is Transport.QUIC
+        seen = session_of(client).statistics()
+        await client.aclose()
+
+    assert seen.waiting == 0
+    assert client.statistics().dials == 1
+
+
+async def test_request_when_the_server_does_not_answer_then_times_out_and_others_go_on(
+    start_server,
+):
+    server = await anyio.to_thread.run_sync(start_server)
+    async with IggyClient(url_of(server)) as client:
+        await client.request(Ping())
+        os.killpg(server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(RequestTimeoutError, match=r"within 0\.2 s"):
+                await client.request(GetMe(), timeout=0.2)
+            with anyio.move_on_after(0.1):
+                await client.request(GetMe())
+            streams = session_of(client)._transport.core._streams.values()
+            assert len(streams) == 2
+            assert all(stream.sender._reset_error_code is not None for stream in streams)
+        finally:
+            os.killpg(server.pid, signal.SIGCONT)
+        await client.request(Ping())
+        seen = session_of(client).statistics()
+
+    assert (seen.timeouts, seen.abandoned) == (1, 2)
+
+
+async def test_close_when_requests_are_under_way_then_waits_for_their_answers(server):
+    client = IggyClient(url_of(server), close_timeout=60.0)
+    answers: list[object] = []
+
+    async def ask() -> None:
+        answers.append(await client.request(batch_of("closing", bytes(500_000))))
+
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(client.run)
+        await make_topic(client, "closing")
+        for _ in range(4):
+            tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(30):
+            await client.aclose()
+
+    assert len(answers) == 4
+
+
+# Losing the server
+
+
+async def test_client_when_the_server_restarts_then_comes_back(start_server):
+    server: RunningServer = await anyio.to_thread.run_sync(start_server)
+    config: Any = server.current_config()
+    server.settings["IGGY_QUIC_ADDRESS"] = config["quic"]["address"]
+    async with IggyClient(url_of(server), reconnect=Reconnect(delay=0.01)) as client:
+        await make_topic(client, "shop")
+        await anyio.to_thread.run_sync(server.restart)
+
+        assert await client.request(GetStream("shop")) is not None
+        assert client.statistics().disconnects >= 1
+
+
+async def test_request_when_the_server_is_killed_under_it_then_says_whether_it_had_left(
+    start_server,
+):
+    server: RunningServer = await anyio.to_thread.run_sync(start_server)
+    async with IggyClient(url_of(server), reconnect=False) as client:
+        await make_topic(client, "killed")
+        os.killpg(server.pid, signal.SIGSTOP)
+        failures: list[IggyError] = []
+
+        async def ask(command: Any) -> None:
+            try:
+                await client.request(command)
+            except IggyError as error:
+                failures.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, GetMe())
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(ask, batch_of("killed", bytes(1_000_000), 4))
+            await anyio.wait_all_tasks_blocked()
+            await anyio.to_thread.run_sync(server.kill)
+        lost = {failure.sent for failure in failures if isinstance(failure, DisconnectedError)}
+
+    assert len(failures) == 2
+    assert lost == {True, False}, "the small one had left, the large one had not"
+
+
+# What stands on it
+
+
+async def test_producer_and_consumer_when_over_quic_then_work_as_over_tcp(server):
+    async with IggyClient(url_of(server)) as client:
+        await make_topic(client, "work", partitions_count=3)
+        async with client.producer("work", "orders") as producer:
+            for number in range(200):
+                await producer.send(f"{number}".encode(), key=f"{number % 7}")
+        seen: set[bytes] = set()
+        async with client.consumer_group("team", "work", "orders") as consumer:
+            with anyio.fail_after(30):
+                async for message in consumer:
+                    seen.add(bytes(message.payload))
+                    if len(seen) == 200:
+                        break
+
+    assert seen == {f"{number}".encode() for number in range(200)}

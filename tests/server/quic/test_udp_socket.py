@@ -1,0 +1,80 @@
+"""The UDP socket of the QUIC door: datagrams in runs that the kernel cuts apart, or one by one."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from iggy_ref_server.listeners import quic_socket
+from iggy_ref_server.listeners.quic_socket import (
+    RUN_BYTES_MAX,
+    SEGMENTS_MAX,
+    Datagram,
+    UdpSocket,
+    cut_runs,
+)
+
+SIZES = st.lists(st.integers(1, 9_000), max_size=200)
+
+
+@given(SIZES)
+def test_runs_when_cut_then_hold_everything_in_order_and_fit_one_call(sizes):
+    datagrams = [bytes(size) for size in sizes]
+    runs = list(cut_runs(datagrams))
+
+    assert [data for run in runs for data in run] == datagrams
+    for run in runs:
+        assert len(run) <= SEGMENTS_MAX
+        assert sum(map(len, run)) <= RUN_BYTES_MAX
+        assert {len(data) for data in run[:-1]} <= {len(run[0])}
+        assert len(run[-1]) <= len(run[0])
+
+
+def test_runs_when_all_are_alike_then_are_few():
+    assert [len(run) for run in cut_runs([bytes(1_000)] * 100)] == [64, 36]
+
+
+def bound():
+    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    udp.bind(("127.0.0.1", 0))
+    return udp
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("option", [quic_socket.UDP_SEGMENT, 9_999])
+async def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, option):
+    monkeypatch.setattr(quic_socket, "UDP_SEGMENT", option)
+    ours, theirs = bound(), bound()
+    sender, receiver = UdpSocket(ours), UdpSocket(theirs)
+    sizes = [1_200, 1_200, 1_200, 300, 8_000, 8_000, 50]
+    datagrams = [bytes([number]) * size for number, size in enumerate(sizes)]
+
+    sender.send([(data, theirs.getsockname()) for data in datagrams])
+    received: list[Datagram] = []
+    with trio.fail_after(5):
+        while len(received) < len(datagrams):
+            received += await receiver.receive()
+
+    assert [data for data, _ in received] == datagrams
+    assert {address for _, address in received} == {ours.getsockname()}
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.trio
+async def test_datagrams_when_one_client_cannot_be_reached_then_others_are():
+    theirs = bound()
+    sender, receiver = UdpSocket(bound()), UdpSocket(theirs)
+    nowhere = ("255.255.255.255", 9)
+
+    sender.send([(bytes(1_000), nowhere)] * 3 + [(b"here", theirs.getsockname())])
+    with trio.fail_after(5):
+        ((data, _),) = await receiver.receive()
+
+    assert data == b"here"
+    sender.close()
+    receiver.close()
