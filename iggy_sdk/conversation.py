@@ -1,7 +1,8 @@
 """What the client sees of one connection to one server, whatever carries its requests.
 
     session.py      requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
-    (others)        one stream or exchange per request
+    quic_session.py one stream per request, replies as they come
+    http            one exchange per request, on any of a few connections
 
 Owns the face that all of them have and the choice among them. It must not know how any of them
 works, nor who keeps one.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.session import Session
 
 if TYPE_CHECKING:
@@ -18,7 +20,9 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Command
     from iggy_sdk.errors import IggyError
+    from iggy_sdk.http import HttpConversation
     from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.quic_session import QuicSession
     from iggy_sdk.session_statistics import SessionStatistics
     from iggy_sdk.transport import Dial
 
@@ -86,5 +90,34 @@ async def open_conversation(
 
     Raises:
         ConnectionFailedError: nobody answers there, or the handshake failed.
+        ConfigurationError: the transport needs a library that is not installed.
     """
+    if options.transport == "quic":
+        return await _quic().open(endpoint, options)
+    if options.transport == "http":
+        return await _http().open(endpoint, options, dial=dial)
     return await Session.open(endpoint, options, dial=dial)
+
+
+def _http() -> type[HttpConversation]:
+    """Import what needs the library, which not every client has."""
+    try:
+        from iggy_sdk.http import HttpConversation
+    except ImportError as error:
+        raise ConfigurationError(
+            "iggy+http:// needs a library that is not installed: h11",
+            advice="Run: pip install 'iggy-python[http]'",
+        ) from error
+    return HttpConversation
+
+
+def _quic() -> type[QuicSession]:
+    """Import what needs the library, which not every client has."""
+    try:
+        from iggy_sdk.quic_session import QuicSession
+    except ImportError as error:
+        raise ConfigurationError(
+            "iggy+quic:// needs a library that is not installed: aioquic",
+            advice="Run: pip install 'iggy-python[quic]'",
+        ) from error
+    return QuicSession

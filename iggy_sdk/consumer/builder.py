@@ -21,7 +21,7 @@ from iggy_protocol import Consumer
 from iggy_sdk.consumer.consumer import IggyConsumer
 from iggy_sdk.consumer.options import ConsumerOptions, apply_options
 from iggy_sdk.consumer.place import Place
-from iggy_sdk.consumer.setup import make_works
+from iggy_sdk.consumer.setup import check_transport, make_works
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -196,6 +196,7 @@ class ConsumerBuilder(Generic[T]):
             StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
             IggyError: the server refuses, or cannot be reached.
         """
+        check_transport(self._client, self._place)
         async with AsyncExitStack() as stack:
             client = self._client
             if self._options.connection == "own":
@@ -228,6 +229,7 @@ class ConsumerBuilder(Generic[T]):
         return self._open().__await__()
 
     async def _open(self) -> IggyConsumer[T]:
+        check_transport(self._client, self._place)
         if self._options.connection == "shared":
             works = await make_works(self._client, self._place, self._options, owns_client=False)
             return IggyConsumer(works)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from iggy_protocol import GetStream, GetTopic
+from iggy_protocol import GetStream, GetTopic, StatusCode
 from iggy_sdk.consumer.membership import Independence, Membership
 from iggy_sdk.consumer.poller import Rotation
 from iggy_sdk.consumer.works import Works
 from iggy_sdk.durations import to_seconds
-from iggy_sdk.errors import StreamNotFound, TopicNotFound
+from iggy_sdk.errors import InvalidRequestError, StreamNotFound, TopicNotFound
 
 if TYPE_CHECKING:
     from iggy_protocol import TopicDetails
@@ -20,7 +20,21 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.place import Place
     from iggy_sdk.door import ClientDoor
 
-__all__ = ["make_works"]
+__all__ = ["check_transport", "make_works"]
+
+
+def check_transport(client: ClientDoor, place: Place) -> None:
+    """Refuse at once what this transport cannot carry.
+
+    Raises:
+        InvalidRequestError: a group is wanted over HTTP.
+    """
+    if place.is_group and client.options.transport == "http":
+        raise InvalidRequestError(
+            "members of consumer groups need a connection that lasts, which HTTP does not have",
+            code=StatusCode.FEATURE_UNAVAILABLE,
+            advice="Use consumer() with partitions of its own, or connect with iggy://.",
+        )
 
 
 async def make_works(

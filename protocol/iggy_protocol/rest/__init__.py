@@ -40,6 +40,20 @@ from iggy_protocol.rest.codec import (
     encode_json,
     interpret_user_headers,
 )
+from iggy_protocol.rest.permissions import (
+    read_permissions,
+    show_permissions,
+)
+from iggy_protocol.rest.replies import (
+    ABSENT,
+    decode_rest_error,
+    decode_rest_reply,
+)
+from iggy_protocol.rest.requests import (
+    RestRequest,
+    encode_refresh,
+    encode_rest_request,
+)
 from iggy_protocol.rest.routes import (
     PUBLIC_PATHS,
     ROUTES,
@@ -89,6 +103,7 @@ from iggy_protocol.rest.size_text import (
 )
 
 __all__ = [
+    "ABSENT",
     "NOT_FOUND",
     "PUBLIC_PATHS",
     "ROUTES",
@@ -134,6 +149,7 @@ __all__ = [
     "PolledMessagesShape",
     "RawPersonalAccessTokenShape",
     "RefreshTokenBody",
+    "RestRequest",
     "Route",
     "SendMessagesBody",
     "SnapshotBody",
@@ -153,12 +169,18 @@ __all__ = [
     "UserShape",
     "decode_json",
     "decode_query",
+    "decode_rest_error",
+    "decode_rest_reply",
     "encode_header_entries",
     "encode_json",
+    "encode_refresh",
+    "encode_rest_request",
     "format_message_id",
     "format_size",
     "interpret_user_headers",
     "parse_message_id",
     "parse_size",
+    "read_permissions",
+    "show_permissions",
     "status_for",
 ]

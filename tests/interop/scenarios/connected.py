@@ -1,7 +1,7 @@
 """What the official client does over a transport that only its connection string offers.
 
 Run with an interpreter that has the wheel: ``connected.py CONNECTION_STRING``, with the login in
-it. Prints one JSON object.
+it, and behind it user and password for a transport that ignores those. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ async def payloads(client, partition, strategy, count):
     return [message.payload() for message in messages]
 
 
-async def main(url):
+async def main(url, *login):
     client = IggyClient.from_connection_string(url)
     await client.connect()
+    if login:
+        await client.login_user(*login)
     await client.ping()
     await client.create_stream("s")
     await client.create_topic("s", "t", 4)
@@ -66,7 +68,7 @@ async def main(url):
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1]))))
+    sys.stdout.write(json.dumps(asyncio.run(main(*sys.argv[1:]))))
     sys.stdout.flush()
     # Threads of the client outlive the interpreter and abort it when it ends in good order.
     os._exit(0)

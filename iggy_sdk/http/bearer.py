@@ -1,0 +1,135 @@
+"""The access token of a client: where it comes from, and how it never gets too old.
+
+A login brings a token that ends after a while. Shortly before, it is exchanged for a fresh one; a
+token that is refused all the same is replaced by logging in again. However many requests notice at
+once, one of them does it and the others wait.
+
+Owns the token and the login behind it, which is remembered as long as the conversation lasts. It
+must not know how a request travels.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from iggy_protocol import Identity, RemoteProtocolError
+from iggy_protocol.rest import IdentityShape, decode_json, encode_refresh, encode_rest_request
+from iggy_sdk.errors import error_from_protocol
+from iggy_sdk.http.verdicts import read_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iggy_protocol import Command
+    from iggy_protocol.rest import RestRequest
+    from iggy_sdk.http.exchange import Answer
+
+__all__ = ["Bearer"]
+
+RENEWED_BEFORE_SECONDS: Final = 60.0
+"""How long before its end a token is exchanged: more than a request may take."""
+
+RENEWED_BEFORE_SHARE: Final = 0.2
+"""The same for tokens that live so shortly that a minute would be most of their life."""
+
+
+class Bearer:
+    """Keeps the token fresh.
+
+    Args:
+        exchange: sends a request without a token and returns the answer.
+
+    Attributes:
+        renewals_count: how often a token was replaced.
+    """
+
+    def __init__(self, exchange: Callable[[RestRequest], Awaitable[Answer]]) -> None:
+        self._exchange = exchange
+        self._login: Command[Any] | None = None
+        self._token: str | None = None
+        self._renew_at = math.inf
+        self._renewing = anyio.Lock()
+        self.renewals_count = 0
+
+    async def log_in(self, command: Command[Any]) -> Identity:
+        """Log in, and remember how.
+
+        Raises:
+            AuthenticationError: the server refuses.
+        """
+        request = encode_rest_request(command)
+        answer = await self._exchange(request)
+        identity: Identity = read_answer(command, request.route, answer)
+        self._take(answer)
+        self._login = command
+        return identity
+
+    def forget(self) -> None:
+        """Forget the token and the login."""
+        self._login, self._token, self._renew_at = None, None, math.inf
+
+    async def token(self) -> str | None:
+        """Return the token, a fresh one if its end is near; None when nobody is logged in."""
+        token = self._token
+        if token is None or anyio.current_time() < self._renew_at:
+            return token
+        async with self._renewing:
+            if self._token is token and anyio.current_time() >= self._renew_at:
+                await self._renew(token)
+        return self._token
+
+    async def replace(self, refused: str) -> str | None:
+        """Log in again, because a token was refused; None when nobody knows how.
+
+        Raises:
+            AuthenticationError: the server refuses the login as well.
+        """
+        async with self._renewing:
+            if self._token == refused and self._login is not None:
+                await self._log_in_again(self._login)
+        return self._token if self._token != refused else None
+
+    async def _renew(self, token: str) -> None:
+        """Exchange the token; one that cannot be exchanged is replaced when it is refused."""
+        # If this is cancelled, or the answer makes no sense, the old token is tried as it is.
+        self._renew_at = math.inf
+        request = encode_refresh(token)
+        answer = await self._exchange(request)
+        if answer.status == request.route.success and self._token is token:
+            self._take(answer)
+            self.renewals_count += 1
+
+    async def _log_in_again(self, login: Command[Any]) -> None:
+        request = encode_rest_request(login)
+        answer = await self._exchange(request)
+        read_answer(login, request.route, answer)
+        if self._login is login:
+            self._take(answer)
+            self.renewals_count += 1
+
+    def _take(self, answer: Answer) -> None:
+        try:
+            access = decode_json(answer.body, IdentityShape).access_token
+        except RemoteProtocolError as error:
+            raise error_from_protocol(error) from error
+        self._token = access.token
+        life = access.expiry - _now_of(answer)
+        if life <= 0:
+            # Clocks that disagree so much say nothing; a refusal will tell.
+            self._renew_at = math.inf
+            return
+        margin = min(RENEWED_BEFORE_SECONDS, life * RENEWED_BEFORE_SHARE)
+        self._renew_at = anyio.current_time() + life - margin
+
+
+def _now_of(answer: Answer) -> float:
+    """Tell the time of the server, which is the one that counts, or ours if it does not say."""
+    try:
+        return parsedate_to_datetime(answer.headers[b"date"].decode("latin-1")).timestamp()
+    except (KeyError, ValueError):
+        return time.time()

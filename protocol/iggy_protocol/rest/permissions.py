@@ -1,0 +1,66 @@
+"""Permissions between their JSON and what both sides know.
+
+Owns both directions. In JSON streams and topics are objects keyed by ids, here they are tuples.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from iggy_protocol.model.permissions import (
+    GlobalPermissions,
+    Permissions,
+    StreamPermissions,
+    TopicPermissions,
+)
+from iggy_protocol.rest.shapes import (
+    GlobalPermissionsShape,
+    PermissionsShape,
+    StreamPermissionsShape,
+    TopicPermissionsShape,
+)
+
+__all__ = ["read_permissions", "show_permissions"]
+
+
+def read_permissions(shape: PermissionsShape | None) -> Permissions | None:
+    """Read permissions, by ascending ids."""
+    if shape is None:
+        return None
+    server = GlobalPermissions(**msgspec.structs.asdict(shape.global_))
+    streams = (_read_stream(*entry) for entry in sorted((shape.streams or {}).items()))
+    return Permissions(server, tuple(streams))
+
+
+def _read_stream(stream_id: int, shape: StreamPermissionsShape) -> StreamPermissions:
+    flags = msgspec.structs.asdict(shape)
+    flags["topics"] = tuple(
+        TopicPermissions(topic_id, **msgspec.structs.asdict(topic))
+        for topic_id, topic in sorted((shape.topics or {}).items())
+    )
+    return StreamPermissions(stream_id, **flags)
+
+
+def show_permissions(permissions: Permissions | None) -> PermissionsShape | None:
+    """Write permissions; nothing below a level is ``null`` there."""
+    if permissions is None:
+        return None
+    server = msgspec.convert(permissions.server, GlobalPermissionsShape, from_attributes=True)
+    streams = {stream.stream_id: _show_stream(stream) for stream in permissions.streams}
+    return PermissionsShape(server, streams or None)
+
+
+def _show_stream(stream: StreamPermissions) -> StreamPermissionsShape:
+    topics = {
+        topic.topic_id: msgspec.convert(topic, TopicPermissionsShape, from_attributes=True)
+        for topic in stream.topics
+    }
+    return StreamPermissionsShape(
+        manage_stream=stream.manage_stream,
+        read_stream=stream.read_stream,
+        manage_topics=stream.manage_topics,
+        read_topics=stream.read_topics,
+        poll_messages=stream.poll_messages,
+        send_messages=stream.send_messages,
+        topics=topics or None,
+    )

@@ -1,0 +1,359 @@
+"""From the JSON of an answer to the value that the binary protocol would have brought.
+
+Also what a refusal means there: some of them stand for an absent thing, which is no error for one
+who asked whether it exists.
+
+Owns the translation of answers. Knows no sockets and no HTTP beyond the body.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.errors import InvalidField, RemoteProtocolError
+from iggy_protocol.model.client import (
+    ClientDetails,
+    ClientInfo,
+    ConsumerGroupMembership,
+    Transport,
+)
+from iggy_protocol.model.cluster import ClusterMetadata, ClusterNode, NodeRole, NodeStatus
+from iggy_protocol.model.consumer_group import (
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerGroupMember,
+    ConsumerOffset,
+)
+from iggy_protocol.model.stats import CacheMetrics, HostResources, Snapshot, Stats
+from iggy_protocol.model.stream import Stream, StreamDetails
+from iggy_protocol.model.topic import CompressionAlgorithm, Partition, Topic, TopicDetails
+from iggy_protocol.model.user import (
+    Identity,
+    PersonalAccessTokenInfo,
+    RawPersonalAccessToken,
+    User,
+    UserDetails,
+    UserStatus,
+)
+from iggy_protocol.rest.codec import decode_json
+from iggy_protocol.rest.permissions import read_permissions
+from iggy_protocol.rest.polled import read_polled
+from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
+from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape
+from iggy_protocol.rest.size_text import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from iggy_protocol.rest import shapes
+
+__all__ = ["ABSENT", "decode_rest_error", "decode_rest_reply"]
+
+ABSENT: Final = object()
+"""Stands in the place of a status where a refusal only says that there is nothing: no such thing,
+or no things of this kind."""
+
+PONG: Final = b"pong"
+
+_TRANSPORTS: Final = {
+    "tcp": Transport.TCP,
+    "quic": Transport.QUIC,
+    "http": Transport.HTTP,
+    "ws": Transport.WEBSOCKET,
+}
+
+
+def decode_rest_reply(code: CommandCode, body: bytes) -> Any:
+    """Read the answer to the command with this code; the HTTP status was that of success.
+
+    Raises:
+        RemoteProtocolError: the body is not such an answer.
+    """
+    reply = ROUTES_BY_COMMAND[code].reply
+    if reply is None:
+        if body:
+            raise RemoteProtocolError("the answer has a body where none is due", have=len(body))
+        return None
+    if reply is str:
+        if body.strip() != PONG:
+            raise RemoteProtocolError("this is no answer to a ping", have=len(body))
+        return None
+    if reply is bytes:
+        return Snapshot(body)
+    return _READERS[code](decode_json(body, reply))
+
+
+def decode_rest_error(code: CommandCode, body: bytes) -> int | object:
+    """Read a refusal of the command with this code.
+
+    Returns:
+        The status that the binary protocol answers for it, or ``ABSENT`` where that answers with
+        nothing.
+
+    Raises:
+        RemoteProtocolError: the body is none of an Iggy server.
+    """
+    error = decode_json(body, ErrorShape)
+    if error.status in _ABSENT_STATUSES.get(code, ()):
+        return ABSENT
+    if error == NOT_FOUND:
+        return _NAMELESS.get(code, error.status)
+    return error.status
+
+
+# What a refusal says of a thing that one has asked for.
+_NOTHING: Final = frozenset({StatusCode.RESOURCE_NOT_FOUND})
+_NO_PLACE: Final = _NOTHING | {StatusCode.STREAM_ID_NOT_FOUND, StatusCode.TOPIC_ID_NOT_FOUND}
+_ABSENT_STATUSES: Final[Mapping[CommandCode, frozenset[StatusCode]]] = {
+    CommandCode.GET_CLIENT: _NOTHING,
+    CommandCode.GET_USER: _NOTHING,
+    CommandCode.GET_STREAM: _NOTHING,
+    CommandCode.GET_TOPIC: _NOTHING,
+    CommandCode.GET_TOPICS: _NOTHING,
+    CommandCode.GET_CONSUMER_OFFSET: _NO_PLACE,
+    CommandCode.GET_CONSUMER_GROUP: _NO_PLACE | {StatusCode.CONSUMER_GROUP_ID_NOT_FOUND},
+    CommandCode.GET_CONSUMER_GROUPS: _NO_PLACE,
+}
+
+# What is missing where a refusal does not say it.
+_NAMELESS: Final[Mapping[CommandCode, StatusCode]] = {
+    CommandCode.CREATE_TOPIC: StatusCode.STREAM_ID_NOT_FOUND,
+}
+
+
+# Users
+
+
+def _identity(shape: shapes.IdentityShape) -> Identity:
+    return Identity(shape.user_id)
+
+
+def _user_fields(shape: shapes.UserShape) -> dict[str, Any]:
+    return {
+        "id": shape.id,
+        "created_at_us": shape.created_at,
+        "status": UserStatus[shape.status.upper()],
+        "username": shape.username,
+    }
+
+
+def _users(users: list[shapes.UserShape]) -> tuple[User, ...]:
+    return tuple(User(**_user_fields(user)) for user in users)
+
+
+def _user_details(shape: shapes.UserDetailsShape) -> UserDetails:
+    return UserDetails(**_user_fields(shape), permissions=read_permissions(shape.permissions))
+
+
+def _tokens(
+    tokens: list[shapes.PersonalAccessTokenShape],
+) -> tuple[PersonalAccessTokenInfo, ...]:
+    return tuple(PersonalAccessTokenInfo(token.name, token.expiry_at) for token in tokens)
+
+
+def _raw_token(shape: shapes.RawPersonalAccessTokenShape) -> RawPersonalAccessToken:
+    return RawPersonalAccessToken(shape.token)
+
+
+# Streams and topics
+
+
+def _stream_fields(shape: shapes.StreamShape) -> dict[str, Any]:
+    return {
+        "id": shape.id,
+        "created_at_us": shape.created_at,
+        "topics_count": shape.topics_count,
+        "size_bytes": parse_size(shape.size),
+        "messages_count": shape.messages_count,
+        "name": shape.name,
+    }
+
+
+def _stream(shape: shapes.StreamShape) -> Stream:
+    return Stream(**_stream_fields(shape))
+
+
+def _streams(streams: list[shapes.StreamShape]) -> tuple[Stream, ...]:
+    return tuple(map(_stream, streams))
+
+
+def _stream_details(shape: shapes.StreamDetailsShape) -> StreamDetails:
+    return StreamDetails(**_stream_fields(shape), topics=_topics(shape.topics))
+
+
+def _topic_fields(shape: shapes.TopicShape) -> dict[str, Any]:
+    return {
+        "id": shape.id,
+        "created_at_us": shape.created_at,
+        "partitions_count": shape.partitions_count,
+        "message_expiry_us": shape.message_expiry,
+        "compression": CompressionAlgorithm[shape.compression_algorithm.upper()],
+        "max_topic_size_bytes": shape.max_topic_size,
+        "replication_factor": shape.replication_factor,
+        "size_bytes": parse_size(shape.size),
+        "messages_count": shape.messages_count,
+        "name": shape.name,
+    }
+
+
+def _topics(topics: Any) -> tuple[Topic, ...]:
+    return tuple(Topic(**_topic_fields(topic)) for topic in topics)
+
+
+def _topic_details(shape: shapes.TopicDetailsShape) -> TopicDetails:
+    return TopicDetails(
+        **_topic_fields(shape),
+        partitions=tuple(
+            Partition(
+                partition.id,
+                partition.created_at,
+                partition.segments_count,
+                partition.current_offset,
+                parse_size(partition.size),
+                partition.messages_count,
+            )
+            for partition in shape.partitions
+        ),
+    )
+
+
+# Groups and offsets
+
+
+def _group(shape: shapes.ConsumerGroupShape) -> ConsumerGroup:
+    return ConsumerGroup(shape.id, shape.partitions_count, shape.members_count, shape.name)
+
+
+def _groups(groups: list[shapes.ConsumerGroupShape]) -> tuple[ConsumerGroup, ...]:
+    return tuple(map(_group, groups))
+
+
+def _group_details(shape: shapes.ConsumerGroupDetailsShape) -> ConsumerGroupDetails:
+    return ConsumerGroupDetails(
+        shape.id,
+        shape.partitions_count,
+        shape.members_count,
+        shape.name,
+        tuple(ConsumerGroupMember(member.id, member.partitions) for member in shape.members),
+    )
+
+
+def _offset(shape: shapes.ConsumerOffsetShape) -> ConsumerOffset:
+    return ConsumerOffset(shape.partition_id, shape.current_offset, shape.stored_offset)
+
+
+# The server
+
+
+def _client_fields(shape: shapes.ClientShape) -> dict[str, Any]:
+    return {
+        "client_id": shape.client_id,
+        "user_id": shape.user_id,
+        "transport": _TRANSPORTS[shape.transport],
+        "address": shape.address,
+        "consumer_groups_count": shape.consumer_groups_count,
+    }
+
+
+def _clients(clients: list[shapes.ClientShape]) -> tuple[ClientInfo, ...]:
+    return tuple(ClientInfo(**_client_fields(client)) for client in clients)
+
+
+def _client_details(shape: shapes.ClientDetailsShape) -> ClientDetails:
+    return ClientDetails(
+        **_client_fields(shape),
+        consumer_groups=tuple(
+            ConsumerGroupMembership(group.stream_id, group.topic_id, group.group_id)
+            for group in shape.consumer_groups
+        ),
+    )
+
+
+def _cluster(shape: shapes.ClusterShape) -> ClusterMetadata:
+    return ClusterMetadata(
+        shape.name,
+        tuple(
+            ClusterNode(
+                node.name,
+                node.ip,
+                node.endpoints.tcp,
+                node.endpoints.quic,
+                node.endpoints.http,
+                node.endpoints.websocket,
+                NodeRole[node.role.upper()],
+                NodeStatus[node.status.upper()],
+            )
+            for node in shape.nodes
+        ),
+    )
+
+
+def _cache(place: str, shape: shapes.CacheMetricsShape) -> CacheMetrics:
+    numbers = place.split("-")
+    if len(numbers) != 3 or not all(text.isascii() and text.isdigit() for text in numbers):
+        raise InvalidField(f"{place!r} is no partition", field="cache_metrics")
+    stream_id, topic_id, partition_id = map(int, numbers)
+    return CacheMetrics(
+        stream_id, topic_id, partition_id, shape.hits, shape.misses, shape.hit_ratio
+    )
+
+
+def _stats(shape: shapes.StatsShape) -> Stats:
+    host = HostResources(
+        shape.threads_count, parse_size(shape.free_disk_space), parse_size(shape.total_disk_space)
+    )
+    return Stats(
+        process_id=shape.process_id,
+        cpu_usage=shape.cpu_usage,
+        total_cpu_usage=shape.total_cpu_usage,
+        memory_usage_bytes=parse_size(shape.memory_usage),
+        total_memory_bytes=parse_size(shape.total_memory),
+        available_memory_bytes=parse_size(shape.available_memory),
+        run_time_us=shape.run_time,
+        start_time_us=shape.start_time,
+        read_bytes=parse_size(shape.read_bytes),
+        written_bytes=parse_size(shape.written_bytes),
+        messages_size_bytes=parse_size(shape.messages_size_bytes),
+        streams_count=shape.streams_count,
+        topics_count=shape.topics_count,
+        partitions_count=shape.partitions_count,
+        segments_count=shape.segments_count,
+        messages_count=shape.messages_count,
+        clients_count=shape.clients_count,
+        consumer_groups_count=shape.consumer_groups_count,
+        hostname=shape.hostname,
+        os_name=shape.os_name,
+        os_version=shape.os_version,
+        kernel_version=shape.kernel_version,
+        server_version=shape.iggy_server_version,
+        server_semver=shape.iggy_server_semver or 0,
+        cache_metrics=tuple(_cache(*entry) for entry in shape.cache_metrics.items()),
+        host=host if shape.threads_count else None,
+    )
+
+
+_READERS: Final[Mapping[CommandCode, Callable[[Any], object]]] = {
+    CommandCode.GET_STATS: _stats,
+    CommandCode.GET_CLUSTER_METADATA: _cluster,
+    CommandCode.GET_CLIENTS: _clients,
+    CommandCode.GET_CLIENT: _client_details,
+    CommandCode.LOGIN_USER: _identity,
+    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: _identity,
+    CommandCode.GET_USERS: _users,
+    CommandCode.GET_USER: _user_details,
+    CommandCode.CREATE_USER: _user_details,
+    CommandCode.GET_PERSONAL_ACCESS_TOKENS: _tokens,
+    CommandCode.CREATE_PERSONAL_ACCESS_TOKEN: _raw_token,
+    CommandCode.GET_STREAMS: _streams,
+    CommandCode.GET_STREAM: _stream_details,
+    CommandCode.CREATE_STREAM: _stream,
+    CommandCode.GET_TOPICS: _topics,
+    CommandCode.GET_TOPIC: _topic_details,
+    CommandCode.CREATE_TOPIC: _topic_details,
+    CommandCode.GET_CONSUMER_GROUPS: _groups,
+    CommandCode.GET_CONSUMER_GROUP: _group_details,
+    CommandCode.CREATE_CONSUMER_GROUP: _group,
+    CommandCode.GET_CONSUMER_OFFSET: _offset,
+    CommandCode.POLL_MESSAGES: read_polled,
+}

@@ -1,0 +1,36 @@
+"""The SDK of this repository at one of the doors of a server, driven by ``bench_transports``.
+
+python door.py URL TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE BACKEND
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+ROOT = Path(__file__).parents[3]
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
+
+from iggy_sdk import IggyClient  # noqa: E402  the path above comes first
+from tests.bench.clients.ours import Works  # noqa: E402  the same
+from tests.bench.clients.stopwatch import Stopwatch  # noqa: E402  the same
+
+
+async def main(
+    url: str, topic: str, work: str, messages: int, payload_bytes: int, seconds: float
+) -> None:
+    """Do one kind of work for some seconds, and report."""
+    watch = Stopwatch(seconds)
+    async with IggyClient(url) as client:
+        works = Works(client, topic, messages, payload_bytes)
+        await watch.repeat(getattr(works, work))
+    watch.report(messages)
+
+
+if __name__ == "__main__":
+    place, name, kind, count, size, length, core, backend = sys.argv[1:]
+    os.sched_setaffinity(0, {int(core)})
+    anyio.run(main, place, name, kind, int(count), int(size), float(length), backend=backend)

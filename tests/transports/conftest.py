@@ -1,0 +1,91 @@
+"""The matrix: transport x shards x engine, on servers that are started once for all of it.
+
+Logging in takes a server longer than most of the tests, so those of a file share one client for
+each place in the matrix. They leave each other's streams alone, by names that are used once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+import trustme
+
+from iggy_sdk.client import IggyClient
+from tests.fix_backends import ENGINES
+from tests.transports.doors import SECURED, TRANSPORTS, Certificate, Doors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+OpenDoors = Callable[..., Doors]
+
+
+@pytest.fixture(scope="session")
+def open_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoors]:
+    """Start a server of each kind when the first test wants it."""
+    certificate = Certificate.make(trustme.CA(), tmp_path_factory.mktemp("certificate"))
+    opened: dict[tuple[int, bool], Doors] = {}
+    with ExitStack() as stack:
+
+        def open_one(*, shards: int, secured: bool) -> Doors:
+            key = shards, secured
+            if key not in opened:
+                folder = tmp_path_factory.mktemp("doors")
+                opened[key] = Doors.open(
+                    folder, shards=shards, secured=secured, certificate=certificate
+                )
+                stack.callback(opened[key].server.close)
+            return opened[key]
+
+        yield open_one
+
+
+@pytest.fixture(params=ENGINES, scope="module")
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    """Which engine the client runs on."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(params=[1, 2], ids=["1-shard", "2-shards"], scope="module")
+def shards(request: pytest.FixtureRequest) -> int:
+    """How many shards serve."""
+    count: int = request.param
+    return count
+
+
+@pytest.fixture(params=TRANSPORTS, scope="module")
+def transport(request: pytest.FixtureRequest) -> str:
+    """How the client comes."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def doors(transport: str, shards: int, open_doors: OpenDoors) -> Doors:
+    """The server with a door for this transport."""
+    return open_doors(shards=shards, secured=transport in SECURED)
+
+
+@pytest.fixture(scope="module")
+async def client(anyio_backend: object, doors: Doors, transport: str) -> AsyncIterator[IggyClient]:
+    """Connect as root."""
+    async with IggyClient(doors.url(transport)) as connected:
+        yield connected
+
+
+@pytest.fixture
+def name(doors: Doors) -> str:
+    """Make a name that no other test uses."""
+    return doors.fresh_name()
+
+
+@pytest.fixture
+async def topic(client: IggyClient, name: str) -> str:
+    """Make a stream with the topic "orders" of three partitions, and name the stream."""
+    await client.create_stream(name)
+    await client.create_topic(name, "orders", 3)
+    return name
