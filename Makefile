@@ -7,7 +7,6 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
 # Tests start the server some hundred times; compiling all modules each time would double that.
 unexport PYTHONDONTWRITEBYTECODE
@@ -28,10 +27,24 @@ STAMP := $(VENV)/.stamp-$(FINGERPRINT)
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Most tests keep one core busy at best, so the gate runs them in two halves side by side. One is
+# shown while it runs, the other one when it is done.
+SECOND_HALF := tests/interop tests/server tests/spark
+FIRST_HALF_LOG := .gate-first-half.log
 
 .PHONY: test
-test: lint check coverage ## the gate: everything in `lint`, `check` and `coverage`
+test: lint wheels ## the gate: everything in `lint`, `check` and `coverage`
+	@$(MAKE) first-half > $(FIRST_HALF_LOG) 2>&1 & first=$$!; \
+	status=0; $(BIN)/python -m pytest $(SECOND_HALF) || status=1; \
+	wait "$$first" || status=1; \
+	cat $(FIRST_HALF_LOG); exit "$$status"
+
+.PHONY: first-half
+first-half: setup
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SECOND_HALF))
+	@$(MAKE) --no-print-directory coverage
 
 .PHONY: lint
 lint: setup ## the quick half of the gate: format, lint, imports, types
@@ -64,7 +77,11 @@ coverage: setup ## the protocol again, in Python alone; fails unless every branc
 	$(BIN)/coverage report --fail-under "$$floor"
 
 .PHONY: demo
-demo: setup ## see it work: the protocol by itself, then a server that is killed and loses nothing
+demo: setup ## see it work, in a minute: produce, consume and ingest with Spark; leaves demo-output
+	$(BIN)/python -m examples.demo.run
+
+.PHONY: demo-protocol
+demo-protocol: setup ## see the parts: the protocol by itself, then a server killed without loss
 	$(BIN)/python examples/protocol/read_the_wire.py
 	@echo
 	$(BIN)/python examples/protocol/talk_in_memory.py
@@ -124,7 +141,7 @@ $(STAMP):
 
 .PHONY: clean
 clean: ## remove everything that was built, the environment included
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) build dist $(FIRST_HALF_LOG) htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -rf .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

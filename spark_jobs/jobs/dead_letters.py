@@ -1,0 +1,89 @@
+"""Where messages go that a job cannot use: to another topic, or to Parquet files.
+
+A second query reads the same topic and keeps what does not fit, so that either query has offsets of
+its own and neither loses or repeats anything when the job is killed between two writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spark_jobs.errors import OptionError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["DeadLetters", "add_dead_letter_options"]
+
+
+def add_dead_letter_options(parser: argparse.ArgumentParser, *, otherwise: str) -> None:
+    """Add the options that name a place for what cannot be used."""
+    group = parser.add_argument_group("dead letters")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="send messages that do not fit to this topic of the same stream, with the reason and "
+        f"the place in their headers; without it {otherwise}",
+    )
+    where.add_argument(
+        "--dead-letter-path", metavar="PATH", help="or write them to Parquet files there"
+    )
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    """A place for messages that do not fit.
+
+    Attributes:
+        server: the connection string, never shown.
+        stream: the stream of the topic.
+        topic: the topic, or
+        path: the folder.
+    """
+
+    server: str = field(repr=False)
+    stream: str
+    topic: str | None
+    path: str | None
+
+    @classmethod
+    def of(cls, given: argparse.Namespace) -> DeadLetters | None:
+        """Make it of the command line; None if there is no such place.
+
+        Raises:
+            OptionError: it is the topic that is read.
+        """
+        if given.dead_letter_topic is None and given.dead_letter_path is None:
+            return None
+        if given.dead_letter_topic in given.topic.split(","):
+            raise OptionError(
+                f"--dead-letter-topic {given.dead_letter_topic} is the topic that is read; name "
+                "another, or the job would read its own dead letters"
+            )
+        return cls(given.server, given.stream, given.dead_letter_topic, given.dead_letter_path)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}" if self.topic is not None else f"Parquet files in {self.path}"
+
+    def writer(self, bad: DataFrame) -> DataStreamWriter:
+        """Return what writes messages that have a column ``error``."""
+        from pyspark.sql import functions as F
+
+        if self.path is not None:
+            # Folders also keep Spark from writing a file without rows for each micro-batch.
+            dated = bad.withColumn("date", F.to_date("timestamp"))
+            writer = dated.writeStream.format("parquet").partitionBy("date")
+            return writer.option("path", self.path)
+        assert self.topic is not None
+        places = ("stream", "topic", "partition", "offset")
+        headers = [F.lit("error"), F.col("error")]
+        for name in places:
+            headers += [F.lit(f"source_{name}"), F.col(name).cast("string")]
+        letters = bad.select("payload", "origin_timestamp", F.create_map(*headers).alias("headers"))
+        place = {"server": self.server, "stream": self.stream, "topic": self.topic}
+        return letters.writeStream.format("iggy").options(**place, createTopic="1")

@@ -1,0 +1,132 @@
+"""Windows of time: how much arrived in each, how late, and how much of it a consumer has not read.
+
+Pure: takes what Spark counted, and the offsets that a server has stored.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.jobs.terminal import align
+from spark_jobs.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+__all__ = ["Part", "Window", "WindowTable"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one partition got in one window.
+
+    Attributes:
+        start_s: the beginning of the window, in seconds since 1970.
+        place: the partition.
+        messages_count: messages that arrived.
+        payload_bytes: bytes of their payloads.
+        delay_ms: from the producer's clock to the server's, on average.
+        first_offset: the first of them.
+        last_offset: the last of them.
+    """
+
+    start_s: int
+    place: TopicPartition
+    messages_count: int
+    payload_bytes: int
+    delay_ms: float
+    first_offset: int
+    last_offset: int
+
+    def behind(self, stored: int | None) -> int:
+        """Count the messages that a consumer with this stored offset has not read."""
+        read_up_to = self.first_offset - 1 if stored is None else stored
+        return min(self.messages_count, max(0, self.last_offset - read_up_to))
+
+
+@dataclass(frozen=True)
+class Window:
+    """What all partitions got in one window.
+
+    Attributes:
+        start: its beginning.
+        messages: messages that arrived.
+        bytes: bytes of their payloads.
+        delay_ms: from the producer's clock to the server's, on average.
+        behind: messages that the consumer has not read; None if nobody asked.
+    """
+
+    start: str
+    messages: int
+    bytes: int
+    delay_ms: float
+    behind: int | None
+
+
+HEADS: Final = tuple(field.name for field in fields(Window))
+
+
+class WindowTable:
+    """The newest windows, bounded.
+
+    Args:
+        windows_max: how many are kept; the oldest go first.
+    """
+
+    def __init__(self, *, windows_max: int) -> None:
+        self._windows_max = windows_max
+        self._parts: dict[tuple[int, TopicPartition], Part] = {}
+
+    def put(self, parts: Iterable[Part]) -> None:
+        """Add parts, or replace those of the same window and partition."""
+        self._parts.update({(part.start_s, part.place): part for part in parts})
+        starts = sorted({start for start, _ in self._parts})
+        for key in [key for key in self._parts if key[0] in set(starts[: -self._windows_max])]:
+            del self._parts[key]
+
+    def windows(self, stored: Mapping[TopicPartition, int | None] | None) -> list[Window]:
+        """Sum up over partitions, oldest first.
+
+        Args:
+            stored: what the server has stored for the consumer, if there is one.
+        """
+        by_start: dict[int, list[Part]] = {}
+        for (start, _), part in sorted(self._parts.items()):
+            by_start.setdefault(start, []).append(part)
+        return [_sum(start, parts, stored) for start, parts in by_start.items()]
+
+
+def _sum(
+    start_s: int, parts: list[Part], stored: Mapping[TopicPartition, int | None] | None
+) -> Window:
+    messages = sum(part.messages_count for part in parts)
+    delays = sum(part.delay_ms * part.messages_count for part in parts)
+    return Window(
+        datetime.fromtimestamp(start_s, UTC).isoformat(sep=" ").removesuffix("+00:00"),
+        messages,
+        sum(part.payload_bytes for part in parts),
+        delays / messages if messages else 0.0,
+        None if stored is None else sum(part.behind(stored.get(part.place)) for part in parts),
+    )
+
+
+def _cells(window: Window) -> list[object]:
+    return [getattr(window, name) for name in HEADS]
+
+
+def format_windows(windows: list[Window]) -> str:
+    """Write windows as a table for people."""
+    return align(HEADS, [_cells(window) for window in windows])
+
+
+def write_csv(windows: list[Window], path: Path) -> None:
+    """Write windows as a table for programs."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADS)
+        writer.writerows(_cells(window) for window in windows)

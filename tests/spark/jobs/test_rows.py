@@ -1,0 +1,220 @@
+"""Rows of messages, in batches: JSON payloads, numbered files, merges. Quick, without queries."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from spark_jobs.errors import OptionError
+from spark_jobs.jobs import from_files, to_table
+from spark_jobs.jobs.changes import changed
+from spark_jobs.jobs.json_rows import SOURCE_COLUMNS, RowShape, read_json_schema
+from spark_jobs.jobs.transforms import read_step
+
+NOON = datetime.datetime(2026, 1, 31, 12, 30, tzinfo=datetime.UTC)
+PAYLOADS = [
+    b'{"id": 1, "item": "tea", "extra": true}',
+    b'{"id": 2}',
+    b"nope",
+    b'{"id": 3} and more',
+    b'{"id": 4}{"id": 5}',
+    b'{"id": "six"}',
+    b'{"item": "no id"}',
+    b'[{"id": 7}]',
+    b"\xff\xfe",
+    b"",
+]
+GOOD = 2
+
+
+@pytest.fixture
+def messages(spark):
+    """Return the payloads as messages of a topic."""
+    rows = [("s", "t", 0, at, NOON, NOON, payload) for at, payload in enumerate(PAYLOADS)]
+    return spark.createDataFrame(rows, SOURCE_COLUMNS)
+
+
+def shape(schema="id BIGINT NOT NULL, item STRING", **more):
+    given = {
+        "payload_as": "binary",
+        "time_column": "timestamp",
+        "partition_by": ("date", "hour"),
+        "keeps_bad": False,
+        **more,
+    }
+    return RowShape(None if schema is None else read_json_schema(schema), **given)
+
+
+def test_payloads_when_they_fit_the_schema_then_become_columns_and_others_are_told_apart(messages):
+    rows = shape().rows(messages).orderBy("iggy_offset").collect()
+    bad = shape().bad(messages).orderBy("offset").collect()
+
+    assert [(row["id"], row["item"]) for row in rows] == [(1, "tea"), (2, None)]
+    assert (rows[0]["date"], rows[0]["hour"]) == (NOON.date(), 12)
+    assert [bytes(row["payload"]) for row in bad] == PAYLOADS[GOOD:]
+    reasons = [row["error"] for row in bad]
+    assert reasons[:3] == ["the payload is not one JSON value"] * 3
+    assert reasons[3] == reasons[5] == "it does not fit the schema"
+    assert reasons[4] == "field id is missing"
+    assert reasons[6] == "the payload is not UTF-8"
+
+
+def test_payloads_when_there_is_no_other_place_then_stay_in_a_column_of_their_own(messages):
+    rows = shape(keeps_bad=True).rows(messages).orderBy("iggy_offset").collect()
+
+    assert [row["_corrupt_record"] for row in rows[:GOOD]] == [None] * GOOD
+    assert [bytes(row["_corrupt_record"]) for row in rows[GOOD:]] == PAYLOADS[GOOD:]
+
+
+def test_payloads_when_there_is_no_schema_then_are_kept_as_they_are(messages):
+    rows = shape(None, payload_as="text", partition_by=()).rows(messages)
+
+    assert rows.columns[-1] == "payload"
+    assert rows.where("offset = 2").first()["payload"] == "nope"
+    assert rows.where("offset = 8").first()["payload"] == "��"
+
+
+def test_folders_when_made_of_a_field_then_its_time_counts(messages):
+    made = shape("id BIGINT, at TIMESTAMP", time_column="at", partition_by=("date",))
+
+    assert [field.name for field in made.rows(messages).schema.fields][-1] == "date"
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"time_column": "gone"}, "--time-column is 'gone'"),
+        ({"time_column": "item"}, "which is string"),
+        ({"partition_by": ("day",)}, "there are date, hour, id"),
+    ],
+)
+def test_folders_when_a_column_cannot_be_used_then_the_answer_helps(messages, given, answer):
+    with pytest.raises(OptionError, match=answer):
+        shape(**given).rows(messages)
+
+
+def test_schema_when_in_a_file_then_is_read_in_either_form(spark, tmp_path):
+    plain = read_json_schema("id BIGINT NOT NULL, item STRING")
+    (tmp_path / "a.ddl").write_text("id BIGINT NOT NULL,\n  item STRING\n")
+    (tmp_path / "b.json").write_text(plain.json())
+
+    assert read_json_schema(str(tmp_path / "a.ddl")) == plain
+    assert read_json_schema(str(tmp_path / "b.json")) == plain
+    for wrong in ("id BIGNIT(", str(tmp_path / "gone.ddl"), "BIGINT"):
+        with pytest.raises(OptionError, match="--json-schema cannot be read"):
+            read_json_schema(wrong)
+
+
+def test_transforms_when_run_on_columns_then_drop_change_or_mark(messages):
+    steps = [read_step("filter", "id!=2"), read_step("add", "at=$offset")]
+
+    rows = changed(messages, steps, is_strict=False).orderBy("offset").collect()
+
+    assert [row["offset"] for row in rows] == [0, *range(2, len(PAYLOADS))]
+    assert bytes(rows[0]["payload"]).endswith(b'"extra":true,"at":0}')
+    assert rows[1]["error"].startswith("the payload is not JSON")
+    assert bytes(rows[1]["payload"]) == b"nope"
+    assert [row["offset"] for row in rows if row["error"] is None] == [0, 5, 6]
+
+
+def test_transforms_when_there_are_none_then_payloads_are_not_even_read(messages):
+    rows = changed(messages, [], is_strict=True)
+
+    assert sorted(bytes(row["payload"]) for row in rows.collect()) == sorted(PAYLOADS)
+
+
+def test_transforms_when_strict_then_the_first_misfit_says_where_it_is(spark, messages):
+    rows = changed(messages.coalesce(1), [read_step("delete", "id")], is_strict=True)
+
+    with pytest.raises(Exception, match=r"partition 0 offset 2: .*--dead-letter-topic"):
+        rows.collect()
+
+
+def given_files(*arguments):
+    place = ["--server", "iggy://a:b@h", "--stream", "s", "--topic", "t"]
+    return from_files.parser().parse_args([*place, *map(str, arguments)])
+
+
+def made_of(spark, given):
+    with from_files.one_task_per_file(spark):
+        rows = from_files.messages_of(given, from_files.read(given, spark.read, spark))
+        return {bytes(row["id"]): row for row in rows.collect()}
+
+
+def test_ids_when_files_are_added_or_replaced_then_known_rows_keep_theirs(spark, tmp_path):
+    given = given_files("--path", tmp_path, "--format", "text")
+    (tmp_path / "b.txt").write_text("same\nsame\n\nother\n")
+
+    first = made_of(spark, given)
+    (tmp_path / "a.txt").write_text("same\n")
+    second = made_of(spark, given)
+    (tmp_path / "a.txt").write_text("new\n")
+    third = made_of(spark, given)
+
+    assert sorted(row["payload"] for row in first.values()) == ["other", "same", "same"]
+    assert len(second) == 4
+    assert first.keys() < second.keys()
+    assert first.keys() == second.keys() & third.keys()
+    # Where a row goes without a key follows from its id.
+    assert all(bytes(row["key"]) == at for at, row in second.items())
+
+
+def test_rows_when_of_csv_files_then_become_json_with_keys_and_headers(spark, tmp_path):
+    (tmp_path / "a.csv").write_text("id,item,country\n1,tea,DE\n2,,FR\n")
+    given = given_files(
+        *("--path", tmp_path, "--format", "csv", "--schema", "id INT, item STRING, country STRING"),
+        *("--key-column", "id", "--header-columns", "country,item"),
+    )
+
+    rows = sorted(made_of(spark, given).values(), key=lambda row: row["payload"])
+
+    assert [row["payload"] for row in rows] == [
+        '{"id":1,"item":"tea","country":"DE"}',
+        '{"id":2,"country":"FR"}',
+    ]
+    assert [bytes(row["key"]) for row in rows] == [b"1", b"2"]
+    assert rows[1]["headers"] == {"country": "FR", "item": None}
+
+
+def test_rows_when_of_parquet_files_then_one_column_may_be_the_payload(spark, tmp_path):
+    spark.range(3).selectExpr("id", "CAST(id * 2 AS STRING) AS text").write.parquet(
+        str(tmp_path / "in")
+    )
+    given = given_files(
+        "--path", tmp_path / "in", "--format", "parquet", "--payload-column", "text"
+    )
+
+    payloads = [row["payload"] for row in made_of(spark, given).values()]
+
+    assert sorted(payloads) == ["0", "2", "4"]
+
+
+@pytest.mark.parametrize("option", ["--key-column", "--header-columns", "--payload-column"])
+def test_column_when_files_have_none_of_that_name_then_the_answer_lists_them(
+    spark, tmp_path, option
+):
+    (tmp_path / "a.csv").write_text("id,item\n1,tea\n")
+
+    with pytest.raises(OptionError, match=r"no column 'itme'; there are id, item"):
+        made_of(spark, given_files("--path", tmp_path, "--format", "csv", option, "itme"))
+
+
+def test_merge_when_a_key_comes_twice_then_the_newest_row_is_taken(spark):
+    rows = spark.createDataFrame(
+        [(1, "old", 0, 1, NOON), (1, "new", 0, 2, NOON), (2, "only", 0, 3, NOON)],
+        "id INT, item STRING, partition INT, offset BIGINT, timestamp TIMESTAMP",
+    )
+
+    newest = to_table.newest_of(rows, ["id"])
+
+    assert newest.columns == rows.columns
+    assert sorted((row["id"], row["item"]) for row in newest.collect()) == [(1, "new"), (2, "only")]
+
+
+def test_merge_when_written_as_a_statement_then_spark_can_read_it(spark):
+    statement = to_table.merge_statement("lake.orders", ["id", "odd name"])
+
+    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+
+    assert "MergeIntoTable" in plan.toString()
