@@ -14,8 +14,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
-from itertools import accumulate, repeat
+from itertools import accumulate
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -29,7 +28,14 @@ from typing import (
 )
 from uuid import UUID
 
-from iggy_protocol import HeaderKey, HeaderScalar, HeaderValue, Identifier, ProtocolError
+from iggy_protocol import (
+    HeaderKey,
+    HeaderScalar,
+    HeaderValue,
+    Identifier,
+    MessageRecord,
+    ProtocolError,
+)
 from iggy_sdk.compression import CONTENT_ENCODING
 from iggy_sdk.errors import ConsumerGroupError, IggyError
 
@@ -109,7 +115,7 @@ class Opener(Protocol[T_co]):
     def opens_plain(self) -> bool:
         """Whether a message without headers is nothing but its payload."""
 
-    def open(self, view: MessageView, /) -> Opened:
+    def open(self, message: MessageRecord, /) -> Opened:
         """Undo encryption and compression."""
 
     def decode(self, payload: bytes, /) -> T_co:
@@ -138,51 +144,39 @@ class Source(Generic[T]):
         self.committer = committer
 
 
-class _Unread(Enum):
-    """What stands for a value before it is read; an enum, so that type checkers can tell."""
+class ReceivedMessage(MessageRecord, Generic[T]):
+    """A message that was received; everything beside its header is read when it is asked for.
 
-    UNREAD = "UNREAD"
+    Attributes:
+        payload: the bytes that the producer's serde made, with encryption and compression undone.
+            Where they cannot be undone these are the bytes as they came, and ``error`` says why.
+            Plain ones are copied each time, so that a batch is not twice in memory.
+        raw_payload: the bytes exactly as they came from the server.
+        raw_user_headers: the user headers exactly as they came from the server.
+        offset: the place in the partition.
+        id: a number of 128 bits.
+        checksum: the one that the server stored.
+        timestamp_us: when the server stored it, in microseconds since 1970.
+        origin_timestamp_us: when the producer sent it, in microseconds since 1970.
+        size: how many bytes it occupies on the wire, header included.
+    """
 
+    # No slot of its own: all that it remembers has a place in the record, which makes it quick.
+    __slots__ = ()
 
-_UNREAD: Final = _Unread.UNREAD
+    _source: Source[T]
+    _opened: Opened | None
+    _value: T | None
 
-
-class ReceivedMessage(Generic[T]):
-    """A message that was received; everything beside its header is read when it is asked for."""
-
-    __slots__ = ("_opened", "_payload", "_source", "_value", "_view")
-
-    def __init__(self, view: MessageView, source: Source[T], payload: bytes | None = None) -> None:
+    def __init__(self, view: MessageView | MessageRecord, source: Source[T]) -> None:
         """Take a message as it lies in the reply to a poll.
 
         Args:
             view: its bytes.
             source: what it has in common with the other messages of the poll.
-            payload: its payload, if it is copied already and nothing has to be undone.
         """
-        self._view = view
         self._source = source
-        self._payload = payload
-        self._opened: Opened | None = None
-        self._value: T | _Unread = _UNREAD
-
-    @property
-    def payload(self) -> bytes:
-        """The bytes that the producer's serde made, with encryption and compression undone.
-
-        Where they cannot be undone these are the bytes as they came, and ``error`` says why.
-        """
-        payload = self._payload
-        if payload is None:
-            plain = self._is_plain()
-            payload = bytes(self._view.payload) if plain else self._open().payload
-            self._payload = payload
-        return payload
-
-    @property
-    def raw_payload(self) -> bytes:
-        """The bytes exactly as they came from the server."""
-        return bytes(self._view.payload)
+        self._opens_plain = source.opens_plain
 
     @property
     def value(self) -> T:
@@ -193,7 +187,8 @@ class ReceivedMessage(Generic[T]):
             SerdeError: it was compressed in an unknown way, or the serde cannot read it.
         """
         value = self._value
-        if value is _UNREAD:
+        # A value that is None is read again each time, which nobody can tell.
+        if value is None:
             payload, opened = self.payload, self._opened
             if opened is not None and opened.error is not None:
                 raise opened.error.with_traceback(None)
@@ -203,7 +198,7 @@ class ReceivedMessage(Generic[T]):
     @property
     def error(self) -> IggyError | None:
         """Why encryption or compression could not be undone; ``None`` when all is well."""
-        return None if self._is_plain() else self._open().error
+        return None if self._is_plain else self._open().error
 
     @property
     def headers(self) -> Mapping[str, HeaderScalar]:
@@ -213,7 +208,7 @@ class ReceivedMessage(Generic[T]):
             DecryptionError: the headers were not sealed with this key.
             SerdeError: the headers cannot be read.
         """
-        return {} if self._is_plain() else _scalars(self.typed_headers)
+        return {} if self._is_plain else _scalars(self.typed_headers)
 
     @property
     def typed_headers(self) -> Mapping[HeaderKey, HeaderValue]:
@@ -231,16 +226,11 @@ class ReceivedMessage(Generic[T]):
     @property
     def key(self) -> str | bytes | None:
         """The key that the producer gave it, if any and if the headers can be read."""
-        if self._is_plain():
+        if self._is_plain:
             return None
         value = self._open().headers.get(_KEY)
         scalar = None if value is None else _scalar(value)
         return scalar if isinstance(scalar, str | bytes) else None
-
-    @property
-    def offset(self) -> int:
-        """The place in the partition."""
-        return self._view.offset
 
     @property
     def partition_id(self) -> int:
@@ -258,44 +248,19 @@ class ReceivedMessage(Generic[T]):
         return self._source.topic
 
     @property
-    def id(self) -> int:
-        """The id, a number of 128 bits."""
-        return self._view.id
-
-    @property
     def uuid(self) -> UUID:
         """The id as the UUID that other clients show."""
-        return UUID(bytes=self._view.id.to_bytes(16, "little"))
-
-    @property
-    def checksum(self) -> int:
-        """The checksum that the server stored."""
-        return self._view.checksum
-
-    @property
-    def timestamp_us(self) -> int:
-        """When the server stored it, in microseconds since 1970."""
-        return self._view.timestamp_us
+        return UUID(bytes=self.id.to_bytes(16, "little"))
 
     @property
     def timestamp(self) -> datetime:
         """When the server stored it."""
-        return _EPOCH + timedelta(microseconds=self._view.timestamp_us)
-
-    @property
-    def origin_timestamp_us(self) -> int:
-        """When the producer sent it, in microseconds since 1970."""
-        return self._view.origin_timestamp_us
+        return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
     @property
     def origin_timestamp(self) -> datetime:
         """When the producer sent it."""
-        return _EPOCH + timedelta(microseconds=self._view.origin_timestamp_us)
-
-    @property
-    def size(self) -> int:
-        """How many bytes it occupies on the wire, header included."""
-        return self._view.size
+        return _EPOCH + timedelta(microseconds=self.origin_timestamp_us)
 
     async def commit(self) -> None:
         """Store that this message, and all before it in its partition, are done.
@@ -309,7 +274,7 @@ class ReceivedMessage(Generic[T]):
                 "the message came from no consumer",
                 advice="Use store_consumer_offset(), or read with consumer() or consumer_group().",
             )
-        await committer.commit(self._source.partition_id, self._view.offset)
+        await committer.commit(self._source.partition_id, self.offset)
 
     def __repr__(self) -> str:
         return (
@@ -317,25 +282,25 @@ class ReceivedMessage(Generic[T]):
             f"topic={self.topic!r} size={self.size}>"
         )
 
-    def _is_plain(self) -> bool:
-        """Tell whether nothing has to be undone: no user headers, so no content-encoding."""
-        return self._source.opens_plain and not len(self._view.user_headers)
+    def _read_payload(self) -> bytes:
+        return self._open().payload
 
     def _open(self) -> Opened:
         if self._opened is None:
-            self._opened = self._source.opener.open(self._view)
+            self._opened = self._source.opener.open(self)
         return self._opened
 
 
 class ReceivedBatch(Sequence[ReceivedMessage[T]]):
     """What one poll brought: messages of one partition in their order, made when asked for."""
 
-    __slots__ = ("_messages", "_polled", "_source")
+    __slots__ = ("_kept", "_messages", "_polled", "_source")
 
     def __init__(self, polled: PolledMessages, source: Source[T]) -> None:
         """Take the reply to a poll, and what its messages have in common."""
         self._polled = polled
         self._source = source
+        self._kept: list[ReceivedMessage[T] | None] | None = None
         self._messages: list[ReceivedMessage[T]] | None = None
 
     @property
@@ -361,14 +326,12 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
     @property
     def first_offset(self) -> int | None:
         """The offset of the first message; ``None`` when there is none."""
-        for view in self._polled.messages:
-            return view.offset
-        return None
+        return self._polled.messages.first_offset
 
     @property
     def last_offset(self) -> int | None:
         """The offset of the last message; ``None`` when there is none."""
-        return self._made()[-1].offset if len(self) else None
+        return self._polled.messages.last_offset
 
     @property
     def nbytes(self) -> int:
@@ -379,12 +342,12 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         """Copy all payloads, in one go where nothing has to be undone."""
         payloads = self._plain_payloads()
         if payloads is None:
-            return [message.payload for message in self._made()]
+            return [message.payload for message in self]
         return payloads
 
     def values(self) -> list[T]:
         """Read all values; the first that cannot be read raises."""
-        return [message.value for message in self._made()]
+        return [message.value for message in self]
 
     def columns(self, *, payloads: bool = True, user_headers: bool = True) -> MessageColumns:
         """Copy all messages into columns, for column stores; no message becomes an object.
@@ -410,7 +373,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         return len(self._polled.messages)
 
     def __iter__(self) -> Iterator[ReceivedMessage[T]]:
-        return iter(self._made())
+        return self._reading() if self._messages is None else iter(self._messages)
 
     @overload
     def __getitem__(self, index: int) -> ReceivedMessage[T]: ...
@@ -426,14 +389,18 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         )
 
     def _made(self) -> list[ReceivedMessage[T]]:
+        """Make all messages, for one who wants them in another order."""
         if self._messages is None:
-            views, source = self._polled.messages, repeat(self._source)
-            payloads = self._plain_payloads()
-            if payloads is None:
-                self._messages = list(map(ReceivedMessage, views, source))
-            else:
-                self._messages = list(map(ReceivedMessage, views, source, payloads))
+            self._messages = list(self._reading())
         return self._messages
+
+    def _reading(self) -> Iterator[ReceivedMessage[T]]:
+        if self._kept is None:
+            self._kept = [None] * len(self)
+        source = self._source
+        return self._polled.messages.reading(
+            ReceivedMessage, source=source, opens_plain=source.opens_plain, kept=self._kept
+        )
 
     def _needs_nothing(self, payloads: bytearray) -> bool:
         """Tell by a look at all headers that no message is encrypted or compressed."""

@@ -1,7 +1,7 @@
 """The way of a value to the wire and back.
 
     send      value ─ serde ─ compression ─ encryption ─> NewMessage, or the very bytes
-    receive   value <─ serde ─ decompression ─ decryption ─ MessageView
+    receive   value <─ serde ─ decompression ─ decryption ─ MessageRecord
 
 The header ``content-encoding`` says how a payload was compressed, ``iggy-key`` carries its key, and
 both are sealed together with all other headers. Owns this order; its parts are elsewhere.
@@ -42,7 +42,7 @@ from iggy_sdk.serde import RawSerde, Serde
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iggy_protocol import MessageView, PolledMessages
+    from iggy_protocol import MessageRecord, MessageView, PolledMessages
     from iggy_sdk.encryption import Encryptor
 
 __all__ = ["Pipeline"]
@@ -198,9 +198,9 @@ class Pipeline(Generic[T]):
         )
         return ReceivedBatch(polled, source)
 
-    def open(self, view: MessageView, /) -> Opened:
+    def open(self, message: MessageRecord, /) -> Opened:
         """Undo encryption and compression, as far as that goes."""
-        payload, block = bytes(view.payload), bytes(view.user_headers)
+        payload, block = message.raw_payload, message.raw_user_headers
         error: IggyError | None = None
         headers_error: IggyError | None = None
         headers = _NO_HEADERS

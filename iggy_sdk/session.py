@@ -62,6 +62,13 @@ KEPT_SECONDS_MIN = 1.0
 """The shortest timeout that ``run`` may keep, which looks at the clock every now and then. That
 spares most requests a timer of their own; shorter ones are worth an exact one."""
 
+READ_ON_BYTES_MIN = 16_384
+"""How much of a reply must be missing to ask the socket once more before the engine is asked. Of a
+large reply there mostly is more by then, and it comes in a few pieces; a small one comes whole."""
+
+READS_MAX = 16
+"""How often the socket is asked before others have their turn."""
+
 CLOCK_SLACK_SECONDS = 0.001
 """Timers may fire by the resolution of the clock too early."""
 
@@ -309,32 +316,42 @@ class Session:
     async def _read_once(self) -> None:
         try:
             count = await self._transport.receive_into(self._connection.get_buffer())
+            if self.failure is None:
+                self._take(count)
         except InterruptedError:
             return
         except OSError as error:
             self.abort(self._lost(error), by_peer=True)
             return
-        if self.failure is None:
-            self._connection.buffer_updated(count)
-            self._deliver()
-            self._settle()
+        self._settle()
 
     def _on_bytes(self) -> None:
         """Take what has come. No task runs this, so nothing in here may ask the engine."""
         try:
-            count = self._transport.receive_nowait(self._connection.get_buffer())
+            self._take(self._transport.receive_nowait(self._connection.get_buffer()))
         except OSError as error:
             self._doom = self._lost(error)
-        else:
-            if count is None:
-                return
-            self._connection.buffer_updated(count)
-            self._deliver()
         if self._doom is not None:
             self._transport.unwatch()
             self._line.wake_all()
             if self._watch_call is not None:
                 self._watch_call.set()
+
+    def _take(self, count: int | None) -> None:
+        """Take bytes that were read, and read on while there are more of an incomplete reply.
+
+        Raises:
+            OSError: the connection is gone.
+        """
+        connection = self._connection
+        for left in reversed(range(READS_MAX)):
+            if count is None:
+                return
+            connection.buffer_updated(count)
+            self._deliver()
+            if not left or self._doom is not None or connection.missing_bytes < READ_ON_BYTES_MIN:
+                return
+            count = self._transport.receive_nowait(connection.get_buffer())
 
     def _deliver(self) -> None:
         """Give everybody the reply that is his."""

@@ -79,11 +79,13 @@ def signature(value: Any, *, bound: bool) -> str:
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """List the public members of a class that somebody documented."""
+    """List the public members of a class that have no word in its own docstring."""
+    # Those of the C twin cannot say where they come from, so neither twin's are listed again.
+    listed = re.findall(r"^    (\w+): ", inspect.getdoc(kind) or "", re.MULTILINE)
     for name in sorted(dir(kind)):
         value = inspect.getattr_static(kind, name)
         documented = inspect.getdoc(getattr(value, "__func__", value))
-        if name.startswith("_") or not documented:
+        if name.startswith("_") or not documented or name in listed:
             continue
         home = getattr(getattr(value, "__func__", value), "__module__", "") or ""
         if isinstance(value, property):

@@ -26,7 +26,7 @@ class ReceivedMessage(AsyncReceivedMessage[T]):
 
     def __init__(self, message: AsyncReceivedMessage[T], bridge: Bridge) -> None:
         """Take a message of the async SDK and the way back to it."""
-        super().__init__(message._view, message._source)
+        super().__init__(message, message._source)
         self._bridge = bridge
 
     def commit(self) -> None:  # type: ignore[override]

@@ -11,6 +11,7 @@
  *   _batch_gather.h   from many small requests to one batch
  *   _batch_store.h    stamping, and index entries
  *   _batch_view.h     messages read in place
+ *   _batch_record.h   the same with room for what a reader remembers of them
  *   _batch_columns.h  messages as columns
  *   this file         the functions as Python sees them, and the module
  */
@@ -22,6 +23,7 @@
 #include "_batch_gather.h"
 #include "_batch_inspect.h"
 #include "_batch_layout.h"
+#include "_batch_record.h"
 #include "_batch_store.h"
 #include "_batch_view.h"
 #include "_xxh3.h"
@@ -128,16 +130,25 @@ static PyObject *batch_stamp(PyObject *Py_UNUSED(module), PyObject *const *argum
 
 /* ---- messages back to back: measure, verify, payloads, index entries --------------------- */
 
-/* Count the whole messages; returns the bytes they occupy. */
-static size_t measure_messages(const uint8_t *at, size_t size, size_t *count)
+/* Count the whole messages and find the last of them; returns the bytes they occupy. */
+static size_t find_last_message(const uint8_t *at, size_t size, size_t *count, size_t *last_at)
 {
     size_t left = size;
     struct extent extent;
+    *last_at = 0;
     for (*count = 0; measure_message(at, left, &extent); ++*count) {
+        *last_at = size - left;
         at += extent.size;
         left -= extent.size;
     }
     return size - left;
+}
+
+/* Count the whole messages; returns the bytes they occupy. */
+static size_t measure_messages(const uint8_t *at, size_t size, size_t *count)
+{
+    size_t last_at;
+    return find_last_message(at, size, count, &last_at);
 }
 
 static PyObject *batch_measure(PyObject *Py_UNUSED(module), PyObject *argument)
@@ -145,10 +156,10 @@ static PyObject *batch_measure(PyObject *Py_UNUSED(module), PyObject *argument)
     Py_buffer messages;
     if (PyObject_GetBuffer(argument, &messages, PyBUF_SIMPLE) < 0)
         return NULL;
-    size_t count;
-    size_t bytes = measure_messages(messages.buf, (size_t)messages.len, &count);
+    size_t count, last_at;
+    size_t bytes = find_last_message(messages.buf, (size_t)messages.len, &count, &last_at);
     PyBuffer_Release(&messages);
-    return Py_BuildValue("(nn)", (Py_ssize_t)count, (Py_ssize_t)bytes);
+    return Py_BuildValue("(nnn)", (Py_ssize_t)count, (Py_ssize_t)bytes, (Py_ssize_t)last_at);
 }
 
 /* Find the first message whose checksum does not hold, or that is cut; -1 when there is none. */
@@ -217,6 +228,22 @@ static PyObject *batch_payloads(PyObject *Py_UNUSED(module), PyObject *argument)
     PyObject *list = copy_payloads(messages.buf, (size_t)messages.len);
     PyBuffer_Release(&messages);
     return list;
+}
+
+static PyObject *batch_reading(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    struct module_state *state = PyModule_GetState(module);
+    if (check_arguments("reading", given, 5) < 0)
+        return NULL;
+    PyTypeObject *kind = (PyTypeObject *)arguments[1];
+    if (!PyType_Check(arguments[1]) || !PyType_IsSubtype(kind, state->record_type))
+        return PyErr_Format(PyExc_TypeError, "records are made of a class of MessageRecord");
+    if (!PyList_Check(arguments[4]))
+        return PyErr_Format(PyExc_TypeError, "records are kept in a list");
+    int opens_plain = PyObject_IsTrue(arguments[3]);
+    if (opens_plain < 0)
+        return NULL;
+    return reading_new(state, arguments[0], kind, arguments[2], opens_plain, arguments[4]);
 }
 
 static PyObject *make_entries(const Py_buffer *messages, uint64_t relative_offset,
@@ -528,11 +555,15 @@ static PyMethodDef batch_methods[] = {
      PyDoc_STR("index_entries($module, messages, relative_offset, position, /)\n--\n\n"
                "Make the stored index entries of messages appended at a position.")},
     {"measure", batch_measure, METH_O,
-     PyDoc_STR("measure($module, messages, /)\n--\n\nCount whole messages and their bytes.")},
+     PyDoc_STR("measure($module, messages, /)\n--\n\n"
+               "Count whole messages and their bytes, and find the last.")},
     {"verify", batch_verify, METH_O,
      PyDoc_STR("verify($module, messages, /)\n--\n\nFind the first bad message, or -1.")},
     {"payloads", batch_payloads, METH_O,
      PyDoc_STR("payloads($module, messages, /)\n--\n\nCopy all payloads.")},
+    {"reading", FAST(batch_reading), METH_FASTCALL,
+     PyDoc_STR("reading($module, messages, kind, source, opens_plain, kept, /)\n--\n\n"
+               "Iterate over records of the messages.")},
     {"columns", FAST(batch_columns), METH_FASTCALL,
      PyDoc_STR("columns($module, messages, payloads, user_headers, /)\n--\n\n"
                "Copy the messages into one array per field.")},
@@ -560,9 +591,16 @@ static int batch_exec(PyObject *module)
 {
     struct module_state *state = PyModule_GetState(module);
     xxh3_long = XXH3_LEVELS[xxh3_levels_here() - 1].function;
+    state->read_payload = PyUnicode_InternFromString("_read_payload");
+    if (state->read_payload == NULL)
+        return -1;
     if (add_type(module, &owner_spec, &state->owner_type) < 0 ||
         add_type(module, &view_spec, &state->view_type) < 0 ||
+        add_type(module, &record_spec, &state->record_type) < 0 ||
+        add_type(module, &reading_spec, &state->reading_type) < 0 ||
         add_type(module, &walk_spec, &state->walk_type) < 0)
+        return -1;
+    if (PyModule_AddType(module, state->record_type) < 0)
         return -1;
     return PyModule_AddType(module, state->view_type);
 }
@@ -572,6 +610,8 @@ static int batch_traverse(PyObject *module, visitproc visit, void *arg)
     struct module_state *state = PyModule_GetState(module);
     Py_VISIT(state->owner_type);
     Py_VISIT(state->view_type);
+    Py_VISIT(state->record_type);
+    Py_VISIT(state->reading_type);
     Py_VISIT(state->walk_type);
     return 0;
 }
@@ -581,7 +621,10 @@ static int batch_clear(PyObject *module)
     struct module_state *state = PyModule_GetState(module);
     Py_CLEAR(state->owner_type);
     Py_CLEAR(state->view_type);
+    Py_CLEAR(state->record_type);
+    Py_CLEAR(state->reading_type);
     Py_CLEAR(state->walk_type);
+    Py_CLEAR(state->read_payload);
     return 0;
 }
 

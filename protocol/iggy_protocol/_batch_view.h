@@ -22,8 +22,13 @@
 struct module_state {
     PyTypeObject *owner_type;
     PyTypeObject *view_type;
+    PyTypeObject *record_type;
+    PyTypeObject *reading_type;
     PyTypeObject *walk_type;
+    PyObject *read_payload; /* the name of a method; a new text each time would fill type caches */
 };
+
+static struct PyModuleDef batch_module; /* defined where all its functions are known */
 
 /* The end of every object here; its heap type is alive at least as long as itself. */
 static void free_object(PyObject *self)

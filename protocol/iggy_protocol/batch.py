@@ -11,7 +11,7 @@ environment.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from iggy_protocol import batch_python
 from iggy_protocol.codes import StatusCode
@@ -21,7 +21,7 @@ from iggy_protocol.message_view import HEADER, flat, header_at
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from iggy_protocol._batch import MessageView
+    from iggy_protocol._batch import MessageRecord, MessageView
     from iggy_protocol.layout import Buffer
     from iggy_protocol.model.message import NewMessage
 
@@ -31,6 +31,7 @@ __all__ = [
     "HeaderColumns",
     "MessageBatch",
     "MessageColumns",
+    "MessageRecord",
     "MessageView",
     "SendRun",
     "allocate",
@@ -60,7 +61,10 @@ if TYPE_CHECKING:
     from iggy_protocol import _batch as _twin
 else:
     _twin, BATCH_IMPLEMENTATION = _choose(os.environ)
+    MessageRecord = _twin.MessageRecord
     MessageView = _twin.MessageView
+
+R = TypeVar("R", bound="MessageRecord")
 
 
 class BatchShape(NamedTuple):
@@ -315,7 +319,7 @@ class MessageBatch:
     resized while one of them is alive. Batches are equal when their bytes are.
     """
 
-    __slots__ = ("_buffer", "_count")
+    __slots__ = ("_buffer", "_count", "_last_at")
 
     def __init__(self, buffer: Buffer) -> None:
         """Check that the buffer holds whole messages and nothing else.
@@ -327,7 +331,7 @@ class MessageBatch:
             TruncatedField: the last message is cut.
         """
         self._buffer = buffer
-        self._count, whole = _twin.measure(buffer)
+        self._count, whole, self._last_at = _twin.measure(buffer)
         if whole < self.nbytes:
             raise _explain_cut(flat(buffer)[whole:], self._count, whole)
 
@@ -357,9 +361,36 @@ class MessageBatch:
     def __repr__(self) -> str:
         return f"<MessageBatch of {len(self)} messages in {self.nbytes} bytes>"
 
+    @property
+    def first_offset(self) -> int | None:
+        """The offset of the first message; ``None`` when there is none."""
+        return self._offset_at(0)
+
+    @property
+    def last_offset(self) -> int | None:
+        """The offset of the last message; ``None`` when there is none."""
+        return self._offset_at(self._last_at)
+
+    def _offset_at(self, at: int) -> int | None:
+        return header_at(flat(self._buffer), at).offset if self._count else None
+
     def payloads(self) -> list[bytes]:
         """Copy all payloads in one go."""
         return _twin.payloads(self._buffer)
+
+    def reading(
+        self, kind: type[R], *, source: object, opens_plain: bool, kept: list[R | None]
+    ) -> Iterator[R]:
+        """Iterate over objects of the messages, made without calling ``__init__``.
+
+        Args:
+            kind: a class derived from ``MessageRecord``.
+            source: what all messages have in common, for the methods of that class.
+            opens_plain: whether the payload of a message without user headers needs no reading.
+            kept: a place for the object of each message, None where there is none yet. What is
+                there is handed out again, so that a message is the same object to everybody.
+        """
+        return _twin.reading(self._buffer, kind, source, opens_plain, kept)
 
     def columns(self, *, payloads: bool = True, user_headers: bool = True) -> MessageColumns:
         """Copy the messages into columns, without an object for each.

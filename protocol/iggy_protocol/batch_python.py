@@ -18,6 +18,7 @@ from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.fixed_layout import derive_struct
 from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_layout import INDEX_ENTRY
+from iggy_protocol.message_record import MessageRecord, reading
 from iggy_protocol.message_view import (
     HEADER,
     Header,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from iggy_protocol.model.message import NewMessage
 
 __all__ = [
+    "MessageRecord",
     "MessageView",
     "allocate",
     "checksum",
@@ -49,6 +51,7 @@ __all__ = [
     "inspect",
     "measure",
     "payloads",
+    "reading",
     "stamp",
     "verify",
     "walk",
@@ -411,14 +414,15 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
 # ---- reading
 
 
-def measure(messages: Buffer, /) -> tuple[int, int]:
-    """Count whole messages and the bytes they occupy."""
+def measure(messages: Buffer, /) -> tuple[int, int, int]:
+    """Count whole messages and the bytes they occupy, and tell where the last of them begins."""
     memory = flat(messages)
-    whole, end, count = 0, len(memory), 0
+    whole, end, count, last_at = 0, len(memory), 0, 0
     while (extent := extent_at(memory, whole, end)) is not None:
         count += 1
+        last_at = whole
         whole += extent[1]
-    return count, whole
+    return count, whole, last_at
 
 
 def verify(messages: Buffer, /) -> int:

@@ -269,6 +269,7 @@ class ClientConnection(Endpoint["Command[Any]"]):
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(dialect=dialect, limits=limits, keeps_spare=True)
         self._head_bytes = dialect.response_head_bytes
+        self._last_reply_bytes = 0
 
     def send(self, command: Command[Any]) -> list[Buffer]:
         """Ask for something.
@@ -340,7 +341,24 @@ class ClientConnection(Endpoint["Command[Any]"]):
             return self._starved()
         payload = buffer.take(head_bytes, head_bytes + size)
         self._frames_in += 1
+        self._last_reply_bytes = head_bytes + size
         return ResponseReceived(self._outstanding.popleft(), payload)
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Return space for the server's next bytes.
+
+        Who asks for one large reply after the other can read each of them at once. That needs no
+        copying as long as nothing can follow a reply, so there must be no other request.
+
+        Args:
+            hint: a wish for at least so many bytes.
+
+        Raises:
+            LocalProtocolError: too much is unread, or the server has closed.
+        """
+        if hint < 0 and len(self._outstanding) == 1:
+            hint = self._last_reply_bytes
+        return super().get_buffer(hint)
 
     def _hear_error(self, status: int, size: int) -> ErrorReceived:
         # Errors have no payload. If one has, the next frame is behind it all the same.

@@ -192,10 +192,29 @@ class TestMessageBatch:
         assert messages.payloads() == [b"first", b"second"]
         assert repr(messages) == "<MessageBatch of 2 messages in 146 bytes>"
 
+    def test_batch_when_asked_for_its_ends_then_tells_their_offsets(self):
+        third = make_message(b"third", offset=9)
+        messages = MessageBatch(stamped() + third)
+
+        assert (messages.first_offset, messages.last_offset) == (10, 9)
+
+    def test_reading_when_done_then_there_was_a_record_of_each_message(self):
+        kind = vars(batch)["_twin"].MessageRecord
+
+        reading = MessageBatch(stamped()).reading(
+            kind, source="topic", opens_plain=True, kept=[None, None]
+        )
+        made = list(reading)
+
+        assert [record.payload for record in made] == [b"first", b"second"]
+        assert {record._source for record in made} == {"topic"}
+        assert [record._is_plain for record in made] == [False, True]
+
     def test_batch_when_empty_then_is_false_and_whole(self):
         messages = MessageBatch(b"")
 
         assert not messages
+        assert (messages.first_offset, messages.last_offset) == (None, None)
         assert list(messages) == []
         messages.verify()
 

@@ -157,7 +157,8 @@ class TestInspect:
         status, _, count, *_, messages_at, missing_ids = twin.inspect(body)
 
         assert status == 0
-        assert twin.measure(body[messages_at:]) == (count, len(body) - messages_at)
+        size = len(body) - messages_at
+        assert twin.measure(body[messages_at:]) == (count, size, size - len(messages[-1]))
         assert missing_ids == sum(message[8:24] == bytes(16) for message in messages)
 
     def test_inspect_when_replaying_refusals_then_answers_as_recorded(self, twin):

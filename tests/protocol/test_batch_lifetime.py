@@ -34,11 +34,18 @@ def first_view(twin, buffer):
     return next(iter(twin.walk(buffer)))
 
 
+def read(twin, buffer):
+    return twin.reading(buffer, twin.MessageRecord, None, True, [None, None])
+
+
 HOLDERS = {
     "walk": lambda twin, buffer: twin.walk(buffer),
     "view": first_view,
     "payload": lambda twin, buffer: first_view(twin, buffer).payload,
     "user headers": lambda twin, buffer: first_view(twin, buffer).user_headers,
+    "reading": lambda twin, buffer: read(twin, buffer),
+    "records": lambda twin, buffer: list(read(twin, buffer)),
+    "record": lambda twin, buffer: twin.MessageRecord(first_view(twin, buffer)),
 }
 
 
@@ -94,6 +101,9 @@ CALLS = {
     "inspect": lambda twin, buffer: twin.inspect(buffer),
     "measure": lambda twin, buffer: twin.measure(buffer),
     "payloads": lambda twin, buffer: twin.payloads(buffer),
+    "reading": lambda twin, buffer: list(read(twin, buffer)),
+    "reading, bad": lambda twin, buffer: twin.reading(buffer, bytes, None, True, []),
+    "reading, no list": lambda twin, buffer: twin.reading(buffer, bytes, None, True, None),
     "stamp messages": lambda twin, buffer: twin.stamp(buffer, 0, 0, b""),
     "stamp messages, bad": lambda twin, buffer: twin.stamp(buffer, 2**64 - 1, 0, b""),
     "stamp random": lambda twin, buffer: twin.stamp(bytearray(), 0, 0, buffer),
@@ -129,6 +139,18 @@ def test_walk_when_it_failed_then_lets_go_of_the_buffer(twin):
         next(views)
 
     buffer.append(0)
+
+
+def test_reading_when_exhausted_or_failed_then_lets_go_of_the_buffer(twin):
+    for messages in (PAIR, PAIR[:-1]):
+        buffer, kept = bytearray(messages), [None, None]
+        reading = twin.reading(buffer, twin.MessageRecord, None, True, kept)
+        attempt(list, reading)
+        kept.clear()
+
+        buffer.append(0)
+
+        assert list(reading) == []
 
 
 def test_view_when_its_buffer_changes_then_shows_the_change_within_old_bounds(twin):
@@ -243,11 +265,20 @@ def test_functions_when_a_buffer_has_no_address_then_take_it_as_empty(twin):
     )
     assert twin.index_entries(nowhere, 0, 0) == b""
     assert twin.inspect(nowhere) == twin.inspect(b"")
-    assert twin.measure(nowhere) == (0, 0)
+    assert twin.measure(nowhere) == (0, 0, 0)
+    assert list(twin.reading(nowhere, twin.MessageRecord, None, True, [])) == []
     assert twin.payloads(nowhere) == []
     assert twin.stamp(nowhere, 0, 0, nowhere) == 0
     assert twin.verify(nowhere) == -1
     assert list(twin.walk(nowhere)) == []
+
+
+def read_records(twin, data, kind):
+    """Make records, read all of them, and leave something behind in them."""
+    for record in twin.reading(data, kind, data, True, [None, None]):
+        again = twin.MessageRecord(record, 1, two=2)
+        again._value = record
+        again._opened = record.payload + record.raw_user_headers + again.payload
 
 
 def everything(twin, buffer):
@@ -269,6 +300,8 @@ def everything(twin, buffer):
         attempt(twin.index_entries, data, 2**32, 1)
         attempt(twin.index_entries, data, "", 1)
         attempt(twin.stamp, data, 1, 2, b"")
+        for kind in (twin.MessageRecord, bytes, 7):
+            attempt(read_records, twin, data, kind)
         attempt(
             lambda data=data: [(repr(v), v.payload, v.user_headers, v.id) for v in twin.walk(data)]
         )
@@ -279,7 +312,7 @@ def everything(twin, buffer):
 
 def test_functions_when_called_often_then_leak_nothing(twin):
     buffer = bytearray(PAIR)
-    watched = (buffer, PAIR, twin.MessageView)
+    watched = (buffer, PAIR, twin.MessageView, twin.MessageRecord)
     for _ in range(3):
         everything(twin, buffer)
     gc.collect()

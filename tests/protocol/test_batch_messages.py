@@ -282,7 +282,7 @@ class TestReading:
     def test_measure_when_cut_anywhere_then_counts_whole_messages(self, twin, cut):
         count = 1 if cut >= 69 else 0
 
-        assert twin.measure(POLLED[:cut]) == (count, 69 * count)
+        assert twin.measure(POLLED[:cut]) == (count, 69 * count, 0)
         assert twin.verify(POLLED[:cut]) == (-1 if cut in (0, 69) else count)
 
     @pytest.mark.parametrize("at", range(len(POLLED)))
@@ -351,7 +351,8 @@ class TestStoredFiles:
 
         assert all(view.is_intact() for view in views)
         assert twin.verify(records) == -1
-        assert twin.measure(records) == (len(views), len(records))
+        last_bytes = views[-1].size if views else 0
+        assert twin.measure(records) == (len(views), len(records), len(records) - last_bytes)
         assert [view.offset for view in views] == list(
             range(first_offset, first_offset + len(views))
         )

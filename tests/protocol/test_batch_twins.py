@@ -26,6 +26,7 @@ from tests.protocol.batch_strategies import (
 )
 
 ONLY_IN_C = {"available_levels"}
+TYPES = {"MessageRecord", "MessageView"}
 VIEW_FIELDS = (
     "checksum",
     "id",
@@ -36,6 +37,7 @@ VIEW_FIELDS = (
     "user_headers",
     "size",
 )
+RECORD_FIELDS = (*VIEW_FIELDS[:5], "size", "payload", "raw_payload", "raw_user_headers")
 ODD_NUMBERS = st.one_of(
     U64, st.sampled_from([-1, 0, 2**32 - 1, 2**32, 2**64 - 1, 2**64, None, "1", 1.0, True])
 )
@@ -54,6 +56,14 @@ def read_views(twin, messages):
     ]
 
 
+def read_records(twin, messages):
+    """Read all fields of all records."""
+    return [
+        (*(getattr(record, field) for field in RECORD_FIELDS), record._is_plain)
+        for record in twin.reading(messages, twin.MessageRecord, None, True, [None] * 100)
+    ]
+
+
 def public_names(module):
     return {name for name in vars(module) if not name.startswith("_")}
 
@@ -62,7 +72,7 @@ def test_twins_when_listed_then_offer_the_same_names(extension):
     assert public_names(extension) - ONLY_IN_C == set(batch_python.__all__)
 
 
-@pytest.mark.parametrize("name", sorted(set(batch_python.__all__) - {"MessageView"}))
+@pytest.mark.parametrize("name", sorted(set(batch_python.__all__) - TYPES))
 def test_twins_when_asked_for_a_signature_then_agree(extension, name):
     ours = inspect.signature(getattr(batch_python, name))
     theirs = inspect.signature(getattr(extension, name))
@@ -75,6 +85,15 @@ def test_twins_when_asked_for_a_signature_then_agree(extension, name):
 def test_twins_when_views_are_listed_then_offer_the_same_names(extension):
     assert public_names(extension.MessageView) == public_names(batch_python.MessageView)
     assert {*VIEW_FIELDS, "is_intact"} == public_names(batch_python.MessageView)
+
+
+def test_twins_when_records_are_listed_then_offer_and_say_the_same(extension):
+    theirs, ours = extension.MessageRecord, batch_python.MessageRecord
+
+    assert public_names(theirs) == public_names(ours) == set(RECORD_FIELDS)
+    assert [getattr(theirs, name).__doc__ for name in RECORD_FIELDS] == [
+        getattr(ours, name).__doc__ for name in RECORD_FIELDS
+    ]
 
 
 @given(items=st.lists(ITEMS, max_size=10), origin_us=U64, headroom=st.integers(0, 300))
@@ -148,6 +167,7 @@ def test_reading_when_messages_are_hostile_then_twins_agree(extension, messages)
     assert extension.verify(memory) == batch_python.verify(messages)
     assert outcome(extension.payloads, memory) == outcome(batch_python.payloads, messages)
     assert outcome(read_views, extension, memory) == outcome(read_views, batch_python, messages)
+    assert outcome(read_records, extension, memory) == outcome(read_records, batch_python, messages)
 
 
 @given(messages=hostile_messages(), relative=TELLING_U32 | ODD_NUMBERS, position=TELLING_U32)

@@ -24,11 +24,13 @@ from iggy_protocol.events import (
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer
 from iggy_protocol.limits import Limits
 from iggy_protocol.model.identifier import Partitioning
+from iggy_protocol.receive_buffer import CHUNK_BYTES
 from tests.protocol.helpers import (
     SEND_MESSAGES,
     ConnectionPair,
     OtherFraming,
     joined,
+    pattern,
     request_frame,
     response_frame,
 )
@@ -217,3 +219,73 @@ def test_client_when_reply_is_not_what_was_asked_for_then_decode_says_so():
 
     with pytest.raises(RemoteProtocolError):
         event.decode()
+
+
+# How much the client reads at once
+
+
+def read_reply(client: ClientConnection, frame: bytes) -> int:
+    """Give a client a reply as a socket does that has all of it; return the first space."""
+    first, at = 0, 0
+    while client.next_event() is NEED_DATA:
+        space = client.get_buffer()
+        size = min(len(space), len(frame) - at)
+        space[:size] = frame[at : at + size]
+        first = first or len(space)
+        at += size
+        client.buffer_updated(size)
+    return first
+
+
+def test_client_when_one_large_reply_follows_the_other_then_each_is_read_at_once():
+    client, frame = ClientConnection(), response_frame(0, bytes(500_000))
+
+    spaces = []
+    for _ in range(4):
+        client.send(Ping())
+        spaces.append(read_reply(client, frame))
+    copied = client.statistics().copied_bytes
+
+    assert spaces == [CHUNK_BYTES, len(frame), len(frame), len(frame)]
+    client.send(Ping())
+    read_reply(client, frame)
+    assert client.statistics().copied_bytes == copied
+
+
+def test_client_when_replies_grow_and_shrink_then_every_one_is_whole():
+    client = ClientConnection()
+
+    for size in (10, 300_000, 700_000, 20, 1_500_000, 5_000_000, 400_000, 0, 80_000):
+        client.send(GetStream("s"))
+        frame = response_frame(0, pattern(size))
+        at = 0
+        while (event := client.next_event()) is NEED_DATA:
+            space = client.get_buffer()
+            piece = frame[at : at + min(len(space), 200_000)]
+            space[: len(piece)] = piece
+            at += len(piece)
+            client.buffer_updated(len(piece))
+        assert isinstance(event, ResponseReceived)
+        assert event.payload == frame[8:]
+
+
+def test_client_when_other_requests_wait_then_reads_no_more_than_a_chunk():
+    client = ClientConnection()
+    client.send(Ping())
+    read_reply(client, response_frame(0, bytes(500_000)))
+
+    client.send(Ping())
+    client.send(Ping())
+
+    assert len(client.get_buffer()) == CHUNK_BYTES
+    assert len(client.get_buffer(200_000)) == 200_000
+
+
+def test_client_when_the_last_reply_was_small_then_reads_no_more_than_a_chunk():
+    client = ClientConnection()
+    for size in (500_000, 5):
+        client.send(Ping())
+        read_reply(client, response_frame(0, bytes(size)))
+    client.send(Ping())
+
+    assert len(client.get_buffer()) == CHUNK_BYTES

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from iggy_protocol import PollingStrategy
+from iggy_protocol import LoginUser, PollingStrategy
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
-from tests.sdk.cancelling import cancel_at, cancelled_everywhere
+from tests.sdk.cancelling import cancel_at, cancelled_everywhere, tasks_at_rest
 from tests.sdk.consumer.shelf import places, shelf_and_client, take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
@@ -63,6 +63,34 @@ async def test_commit_when_cancelled_at_every_checkpoint_is_made_by_the_end():
         assert shelf.offset() == handed_out - 1
 
 
+@pytest.mark.parametrize("is_group", [True, False])
+async def test_own_commit_when_cancelled_at_every_checkpoint_is_made_or_can_be_made(is_group):
+    async with shelf_and_client() as (shelf, client):
+        shelf.fill(0, 50)
+        make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
+        builder = make(client, "g", "s", "t", batch_length=50, partition_id=None if is_group else 0)
+        async with builder.commit(AutoCommit.disabled()) as consumer:
+            messages = await take(consumer, 50)
+            tasks, logins = await tasks_at_rest(), shelf.count(LoginUser)
+            checkpoints = 0
+
+            async def commit_first() -> None:
+                await messages[0].commit()
+
+            async for _ in cancelled_everywhere(commit_first, children=True):
+                before = messages[0].offset - 1 if checkpoints else None
+                assert shelf.offset() in (before, messages[0].offset)
+                assert await tasks_at_rest() == tasks
+                # The next answer belongs to the next question, and no commit blocks a later one.
+                await messages[1].commit()
+                assert shelf.offset() == messages[1].offset
+                del messages[:2]
+                checkpoints += 1
+            assert checkpoints
+            assert shelf.offset() == messages[0].offset
+            assert shelf.count(LoginUser) == logins
+
+
 async def test_seek_when_cancelled_at_every_checkpoint_moves_or_does_not():
     async with shelf_and_client() as (shelf, client):
         shelf.fill(0, 10)
@@ -104,29 +132,3 @@ async def test_entering_when_cancelled_at_every_checkpoint_leaves_no_member_behi
         async for _ in cancelled_everywhere(enter_and_leave):
             await anyio.sleep(10)
             assert shelf.make_group("g").members_count == 0
-
-
-@pytest.mark.parametrize("order_by", [None, "partition"])
-async def test_run_when_cancelled_at_every_checkpoint_hands_out_again_what_was_not_done(order_by):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 10)
-        shelf.fill(1, 10)
-        done: list[tuple[int, int]] = []
-
-        async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=4) as consumer:
-
-            async def handle(message) -> None:
-                await anyio.sleep(0.01)
-                done.append((message.partition_id, message.offset))
-
-            for checkpoint in range(1, 8):
-                await cancel_at(
-                    lambda: consumer.run(handle, concurrency=3, order_by=order_by), checkpoint
-                )
-                for partition_id in range(2):
-                    stored = shelf.offset(partition_id)
-                    finished = {offset for number, offset in done if number == partition_id}
-                    assert finished.issuperset(range(0 if stored is None else stored + 1))
-            await consumer.run(handle, concurrency=3, order_by=order_by, until_end=True)
-        assert set(done) == {(p, n) for p in range(2) for n in range(10)}
-        assert [shelf.offset(0), shelf.offset(1)] == [9, 9]

@@ -13,7 +13,6 @@ from iggy_protocol import (
     LoginWithPersonalAccessToken,
     StatusCode,
 )
-from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -23,6 +22,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
 )
 from iggy_sdk.options import Reconnect, TokenLogin
+from iggy_sdk.transport import open_transport
 from tests.sdk.net.clients import ONE, TWO, Recorder, client_of
 from tests.sdk.scripted_peer import (
     Peer,
@@ -188,11 +188,9 @@ async def test_connect_when_no_endpoint_serves_then_tells_of_all():
             await client.connect()
 
 
-async def test_connect_when_the_transport_is_not_spoken_then_says_what_to_do():
-    client = IggyClient.from_options(options(transport="quic"))
-
+async def test_dial_when_the_transport_is_no_stream_of_bytes_then_says_what_to_do():
     with pytest.raises(ConfigurationError, match=r"iggy://"):
-        await client.connect()
+        await open_transport(ONE, options(transport="quic"))
 
 
 # Logins

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
-import anyio.lowlevel
 import pytest
+from anyio.lowlevel import checkpoint
 
 from iggy_protocol import (
     CreateStream,
@@ -21,6 +21,7 @@ from iggy_protocol import (
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import AuthenticationError, ClientClosedError, DisconnectedError, IggyError
 from iggy_sdk.hooks import Hook
+from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 STREAMS = [f"stream-{number}" for number in range(10)]
+NEVER = CHECKPOINTS_MAX
 
 
 def url_of(server: RunningServer, login: str = "iggy:iggy") -> str:
@@ -75,8 +77,8 @@ async def test_client_when_requests_are_cancelled_at_random_then_nobody_gets_ano
     async def ask(client: IggyClient, seed: int) -> None:
         choice = random.Random(seed)
         for _ in range(30):
-            with anyio.move_on_after(choice.choice([0.0, 0.0001, 0.001, 10.0, 10.0])):
-                await check(client, choice.choice(STREAMS))
+            one = partial(check, client, choice.choice(STREAMS))
+            await cancel_at(one, choice.choice([1, 2, 3, NEVER, NEVER]))
 
     client = IggyClient(url_of(server))
     async with anyio.create_task_group() as host:
@@ -127,7 +129,7 @@ class Load:
             await check(self.client, name)
             self.answers_count += 1
             self._answered.set()
-            await anyio.sleep(0.001)
+            await checkpoint()
 
     async def send(self) -> None:
         partition = Partitioning.partition(0)
@@ -137,7 +139,7 @@ class Load:
                 self.acknowledged_count += 1
             except DisconnectedError as error:
                 self.errors.append(error)
-            await anyio.sleep(0.001)
+            await checkpoint()
 
     async def wait_for_answers(self, count: int) -> None:
         goal = self.answers_count + count
@@ -201,27 +203,31 @@ async def test_client_when_half_of_a_large_batch_was_written_then_survives_a_can
         if await client.request(GetStream("large")) is None:
             await client.request(CreateStream("large"))
             await client.request(CreateTopic("large", "orders", partitions_count=1))
-        for seconds in (0.0, 0.001, 0.002, 0.004, 0.008, 0.016):
-            with anyio.move_on_after(seconds):
-                await client.request(batch)
+        stop, is_reached = 1, True
+        while is_reached:
+            is_reached = await cancel_at(partial(client.request, batch), stop)
             await client.request(Ping())
-        await anyio.lowlevel.checkpoint()
+            stop *= 2
+        assert client.epoch > 1
         assert (await client.request(GetStream("large"))) is not None
 
 
 async def test_close_when_other_tasks_are_asking_then_they_hear_of_it(server):
     ended: list[str] = []
+    answered = [anyio.Event() for _ in range(10)]
 
-    async def ask(client: IggyClient) -> None:
+    async def ask(client: IggyClient, once: anyio.Event) -> None:
         try:
             while True:
                 await client.request(Ping())
+                once.set()
         except ClientClosedError:
             ended.append("closed")
 
     async with anyio.create_task_group() as tasks, IggyClient(url_of(server)) as client:
-        for _ in range(10):
-            tasks.start_soon(partial(ask, client))
-        await anyio.sleep(0.05)
+        for once in answered:
+            tasks.start_soon(ask, client, once)
+        for once in answered:
+            await once.wait()
 
     assert ended == ["closed"] * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import anyio
@@ -26,6 +27,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
 )
 from iggy_sdk.options import Reconnect
+from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, tasks_at_rest
 from tests.sdk.net.clients import ONE, HangsUpOn, Recorder, client_of, send
 from tests.sdk.scripted_peer import (
     Peer,
@@ -62,6 +64,27 @@ async def test_connection_when_it_is_lost_under_many_callers_then_one_of_them_di
 
         assert len(server.dialled) == 2
         assert client.epoch == 2
+
+
+async def test_request_when_cancelled_at_any_checkpoint_of_coming_back_then_the_next_one_works():
+    for checkpoint in range(1, CHECKPOINTS_MAX):
+        script = HangsUpOn(GetStream)
+        async with scripted_server(script) as server, client_of(server) as client:
+            await client.request(Ping())
+            tasks = await tasks_at_rest()
+
+            ask = partial(client.request, GetStream("shop"))
+            is_reached = await cancel_at(ask, checkpoint, children=True)
+            assert await client.request(GetStream("next")) is None
+
+            assert client.epoch == 2
+            assert len(server.dialled) <= 3  # A dial that was cancelled is made again.
+            # One server went and another one came, and nobody else stayed.
+            assert len(await tasks_at_rest()) == len(tasks)
+        if not is_reached:
+            assert checkpoint > 2
+            return
+    raise AssertionError("the call does not end")
 
 
 async def test_connection_when_the_server_is_away_then_callers_wait_and_dials_are_few():

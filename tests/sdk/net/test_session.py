@@ -18,7 +18,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
     StreamNotFound,
 )
-from tests.sdk.cancelling import cancelled_everywhere
+from tests.sdk.cancelling import cancelled_everywhere, tasks_at_rest
 from tests.sdk.net.sessions import TIMEOUT, WATCHED, details, open_session, tell_names
 
 if TYPE_CHECKING:
@@ -126,8 +126,9 @@ async def test_request_when_cancelled_at_any_checkpoint_then_the_next_get_their_
         async def ask() -> None:
             await session.request(GetStream("cancelled"), timeout=TIMEOUT)
 
-        checkpoints = 0
-        async for checkpoint in cancelled_everywhere(ask):
+        tasks, checkpoints = await tasks_at_rest(), 0
+        async for checkpoint in cancelled_everywhere(ask, children=True):
+            assert await tasks_at_rest() == tasks
             for number in range(3):
                 name = f"after-{checkpoint}-{number}"
                 assert await session.request(GetStream(name), timeout=TIMEOUT) == details(name)

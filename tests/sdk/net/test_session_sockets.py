@@ -1,7 +1,8 @@
 """A session on real sockets: where the engine calls when bytes come, and where somebody waits.
 
-The other tests of the session talk through memory, on a clock that jumps. These go through what
-only sockets have, with the same scripts at the other end.
+The other tests of the session talk through memory. These go through what only sockets have, with
+the same scripts at the other end. Both ends are in this process, so that nothing is on its way when
+every task waits, and the clock may jump.
 """
 
 from __future__ import annotations
@@ -9,12 +10,20 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 
-from iggy_protocol import GetStream, Ping, StatusCode
+from iggy_protocol import (
+    Consumer,
+    GetStream,
+    Ping,
+    PollingStrategy,
+    PollMessages,
+    StatusCode,
+)
 from iggy_sdk.errors import (
     ClientClosedError,
     DisconnectedError,
@@ -23,29 +32,80 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
 )
 from iggy_sdk.options import Endpoint
-from iggy_sdk.session import WATCH_AFTER_SECONDS, Session
+from iggy_sdk.session import READ_ON_BYTES_MIN, READS_MAX, WATCH_AFTER_SECONDS, Session
 from iggy_sdk.transport.tcp import TcpTransport
-from tests.sdk.cancelling import cancelled_everywhere
+from tests.sdk.api.polling import polled
+from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, cancelled_everywhere
 from tests.sdk.net.sessions import TIMEOUT, WATCHED, details, large_send, tell_names
 from tests.sdk.scripted_peer import Peer, PeerGone, Script, options
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
-def socket_pair() -> tuple[TcpTransport, TcpTransport]:
+class Counted(TcpTransport):
+    """A connection that counts, and that may be slow to give.
+
+    Attributes:
+        piece_bytes: the most that one system call reads.
+        wakes_count: how often the engine was asked for bytes, or told of them.
+        reads_count: how often the socket was asked.
+        reads_max: how often it was asked at most before the engine had its turn.
+    """
+
+    piece_bytes = 10**9
+    wakes_count = 0
+    reads_count = 0
+    reads_max = 0
+    _read_before = 0
+
+    async def receive_into(self, space: memoryview) -> int:
+        self._note_wake()
+        self._note_read()
+        return await super().receive_into(space[: self.piece_bytes])
+
+    def receive_nowait(self, space: memoryview) -> int | None:
+        self._note_read()
+        return super().receive_nowait(space[: self.piece_bytes])
+
+    def watch(self, on_bytes: Callable[[], None]) -> bool:
+        def counted() -> None:
+            self._note_wake()
+            on_bytes()
+
+        return super().watch(counted)
+
+    def _note_wake(self) -> None:
+        self.wakes_count += 1
+        self._read_before = self.reads_count
+
+    def _note_read(self) -> None:
+        self.reads_count += 1
+        self.reads_max = max(self.reads_max, self.reads_count - self._read_before)
+
+
+def socket_pair() -> tuple[Counted, TcpTransport]:
     near, far = socket.socketpair()
     near.setblocking(False)
     far.setblocking(False)
-    return TcpTransport(near, peer="far"), TcpTransport(far, peer="near")
+    return Counted(near, peer="far"), TcpTransport(far, peer="near")
 
 
 @asynccontextmanager
 async def open_session(
     script: Script = tell_names, *, watched: bool = True, **changes: Any
 ) -> AsyncIterator[Session]:
+    async with open_both(script, watched=watched, **changes) as (session, _):
+        yield session
+
+
+@asynccontextmanager
+async def open_both(
+    script: Script, *, watched: bool = True, **changes: Any
+) -> AsyncIterator[tuple[Session, Counted]]:
+    """Connect a session to a script, and show its end of the connection as well."""
     near, far = socket_pair()
 
     async def attend() -> None:
@@ -61,7 +121,7 @@ async def open_session(
         session = Session(near, options(**changes))
         if watched:
             tasks.start_soon(session.run)
-        yield session
+        yield session, near
         await session.aclose()
         tasks.cancel_scope.cancel()
 
@@ -72,6 +132,46 @@ async def test_requests_when_they_come_one_by_one_then_each_gets_its_reply(watch
         for number in range(300):
             name = f"s{number}"
             assert await session.request(GetStream(name), timeout=TIMEOUT) == details(name)
+
+
+REPLY = polled([bytes(1_000)] * 100)
+POLL = PollMessages(Consumer.single(1), "shop", "orders", PollingStrategy.first(), 100)
+
+
+async def tell_messages(peer: Peer) -> None:
+    """Answer every poll with what fits into a socket at once."""
+    while True:
+        await peer.hear()
+        await peer.reply(REPLY)
+
+
+@pytest.mark.parametrize(
+    ("piece_bytes", "wakes_max"), [(10**9, 1), (READ_ON_BYTES_MIN, 1), (1_000, 7)]
+)
+@WATCHED
+async def test_reply_when_large_then_is_read_in_few_turns_of_the_engine(
+    watched, piece_bytes, wakes_max
+):
+    async with open_both(tell_messages, watched=watched) as (session, wire):
+        wire.piece_bytes = piece_bytes
+
+        reply = await session.request(POLL, timeout=TIMEOUT)
+
+        assert reply.messages == REPLY.messages
+        # What little is missing at the end is waited for piece by piece.
+        assert wire.wakes_count <= wakes_max + READ_ON_BYTES_MIN // piece_bytes
+        assert wire.reads_max <= READS_MAX
+
+
+@WATCHED
+async def test_replies_when_small_then_the_socket_is_asked_once_for_each(watched):
+    async with open_both(tell_names, watched=watched) as (session, wire):
+        await session.request(GetStream("first"), timeout=TIMEOUT)
+        reads_count = wire.reads_count
+        for number in range(20):
+            await session.request(GetStream(f"s{number}"), timeout=TIMEOUT)
+
+        assert wire.reads_count == reads_count + 20
 
 
 @WATCHED
@@ -105,19 +205,21 @@ async def test_request_when_cancelled_at_any_checkpoint_then_the_next_get_their_
 
 @WATCHED
 async def test_write_when_cancelled_at_any_checkpoint_then_the_session_is_whole_or_closed(watched):
-    async def slowly(peer: Peer) -> None:
-        await anyio.sleep(0.01)
-        await tell_names(peer)
-
-    for checkpoint in range(1, 6):
-        async with open_session(slowly, watched=watched) as session:
-            with anyio.move_on_after(0.003 * checkpoint):
-                await session.request(large_send(3_000_000), timeout=TIMEOUT)
+    given_up = 0
+    for checkpoint in range(1, CHECKPOINTS_MAX):
+        async with open_session(watched=watched) as session:
+            send = partial(session.request, large_send(3_000_000), timeout=TIMEOUT)
+            is_reached = await cancel_at(send, checkpoint)
             if session.failure is None:
                 reply = await session.request(GetStream("next"), timeout=TIMEOUT)
                 assert reply == details("next")
             else:
                 assert isinstance(session.failure, DisconnectedError)
+                given_up += 1
+        if not is_reached:
+            assert 0 < given_up < checkpoint
+            return
+    raise AssertionError("the write does not end")
 
 
 @pytest.mark.parametrize("seconds", [0.05, 1.0])

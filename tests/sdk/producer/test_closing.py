@@ -14,7 +14,7 @@ from iggy_sdk.errors import ProducerClosedError, ProducerError, SendFailedError
 from iggy_sdk.options import Retry
 from iggy_sdk.producer.background import BackgroundProducer
 from iggy_sdk.producer.outbound import OVERHEAD_BYTES
-from tests.sdk.cancelling import cancel_at
+from tests.sdk.cancelling import cancel_at, tasks_at_rest
 from tests.sdk.producer.broker import Broker, broker_and_client, orders, producing
 
 if TYPE_CHECKING:
@@ -67,7 +67,11 @@ async def try_everywhere(
         async with broker_and_client(trial.broker) as (_, client):
             options = {"on_error": trial.report, **background}
             async with orders(client, background=options, retry=None) as producer:
-                is_reached = await cancel_at(partial(operation, trial, producer), checkpoint)
+                tasks = await tasks_at_rest()
+                is_reached = await cancel_at(
+                    partial(operation, trial, producer), checkpoint, children=True
+                )
+                assert await tasks_at_rest() == tasks
                 await producer.send(b"afterwards")
                 trial.accepted.append(b"afterwards")
         trial.check()

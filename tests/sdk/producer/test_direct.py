@@ -30,7 +30,7 @@ from iggy_sdk.options import Retry
 from iggy_sdk.producer.outbound import OVERHEAD_BYTES
 from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
 from iggy_sdk.serde import JsonSerde
-from tests.sdk.cancelling import cancelled_everywhere
+from tests.sdk.cancelling import cancelled_everywhere, tasks_at_rest
 from tests.sdk.producer.broker import Broker, broker_and_client, orders, producing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
@@ -362,9 +362,10 @@ async def test_linger_when_set_on_a_direct_producer_then_sends_keep_that_pace():
 
 async def test_send_when_cancelled_anywhere_then_later_sends_are_answered_as_they_should():
     async with producing() as (broker, producer):
-        cancelled = 0
-        async for _ in cancelled_everywhere(lambda: producer.send(b"cancelled")):
+        tasks, cancelled = await tasks_at_rest(), 0
+        async for _ in cancelled_everywhere(lambda: producer.send(b"cancelled"), children=True):
             cancelled += 1
+            assert await tasks_at_rest() == tasks
             broker.plan("refuse", PERMANENT)
             with pytest.raises(SendFailedError):
                 await producer.send(b"refused")

@@ -38,6 +38,8 @@ from iggy_sdk.testing.shared import standing_address
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from iggy_sdk.producer.receipts import Receipt
+
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 TOPIC = "orders"
@@ -217,8 +219,7 @@ async def test_linger_when_the_producer_was_idle_then_still_respected(running, s
     async with connected(running, stream) as client:
         background = {"linger_time": 0.2}
         async with to_topic(client, stream, background=background) as producer:
-            await producer.send(b"first")
-            await anyio.sleep(0.3)
+            await (await producer.send(b"first")).delivered()
             begun_at = anyio.current_time()
             receipt = await producer.send(b"second")
             await receipt.delivered()
@@ -280,28 +281,32 @@ async def test_reply_when_swallowed_then_repeated_after_the_timeout(running, str
 async def test_server_when_restarted_under_a_producer_then_every_delivered_message_is_there(
     stream, tmp_path
 ):
-    def bounce() -> None:
-        server.kill()
-        server.start()
+    is_back = anyio.Event()
+
+    async def bounce() -> None:
+        await anyio.to_thread.run_sync(server.kill)
+        await anyio.to_thread.run_sync(server.start)
+        is_back.set()
 
     settings = {"IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC": "true"}
     settings |= {"IGGY_SYSTEM_PARTITION_MESSAGES_REQUIRED_TO_SAVE": "1"}
     with RunningServer(tmp_path, settings=settings) as server:
         async with connected(server, stream) as client:
-            receipts = []
+            receipts: list[Receipt] = []
             builder = to_topic(client, stream, retry=Retry(attempts=50), partitioning=0)
-            async with builder.background(batch_length=20) as producer:
+            # With little room, senders wait for the server and are there when it goes and comes.
+            async with builder.background(batch_length=20, max_buffer_size=20_000) as producer:
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(anyio.to_thread.run_sync, bounce)
-                    for payload in numbered(1_000):
+                    tasks.start_soon(bounce)
+                    while len(receipts) < 1_000 or not is_back.is_set():
+                        payload = b"%06d" % len(receipts)
                         receipts.append(await producer.send(payload))
-                        await anyio.sleep(0.001)
                 for receipt in receipts:
                     await receipt.delivered()
             found = (await read(client, stream))[0]
 
     # A repeated batch may be there twice, but the first of each is in order.
-    assert list(dict.fromkeys(found)) == numbered(1_000)
+    assert list(dict.fromkeys(found)) == numbered(len(receipts))
 
 
 async def test_values_when_sealed_and_packed_then_readable_with_the_key_alone(running, stream):
