@@ -96,6 +96,7 @@ def test_files_when_a_certificate_is_given_then_the_server_shows_it(start_server
     certificates = maker.data / "certificates"
     settings = {
         "IGGY_TCP_TLS_ENABLED": "true",
+        "IGGY_QUIC_ENABLED": "false",
         "IGGY_TCP_TLS_SELF_SIGNED": "false",
         "IGGY_TCP_TLS_CERT_FILE": str(certificates / "development_cert.pem"),
         "IGGY_TCP_TLS_KEY_FILE": str(certificates / "development_key.pem"),
