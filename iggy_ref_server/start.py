@@ -42,7 +42,7 @@ def start(flags: StartFlags) -> int:
     if loaded.is_displayed:
         _say(dump_config(loaded.config, show_secrets=False))
     try:
-        return run_server(loaded, _say, _find_certificates(loaded.config))
+        return run_server(loaded, _say, lambda: _find_certificates(loaded.config))
     except (AlreadyRunning, PortTaken, TopologyError, CertificateError) as error:
         return _give_up(str(error), EXIT_FAILED)
 

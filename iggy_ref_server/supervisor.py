@@ -86,14 +86,15 @@ class _Child:
 def run_server(
     loaded: LoadedConfig,
     say: Callable[[str], None],
-    certificates: Mapping[str, CertificateFiles],
+    find_certificates: Callable[[], Mapping[str, CertificateFiles]],
 ) -> int:
     """Run a server until it is told to stop.
 
     Args:
         loaded: the configuration.
         say: prints a line for people.
-        certificates: those of the doors that are to have one, by their names.
+        find_certificates: returns those of the doors that are to have one, by their names; called
+            when the data directory is ours.
 
     Returns:
         The exit code of the process.
@@ -109,6 +110,7 @@ def run_server(
     lock_data_directory(directory)
     if loaded.flags.fresh:
         _empty(directory)
+    certificates = find_certificates()
     runtime = directory / config.system.runtime.path
     shutil.rmtree(runtime, ignore_errors=True)
     runtime.mkdir(parents=True)
