@@ -371,7 +371,9 @@ class Line:
         has_written |= self._replies.go_on()
         for exchange in self._replies.take_finished():
             self._forget(exchange)
-        if self._unserved and has_written:
+        # Whoever has rung so far in this step was served by it.
+        self._bell = trio.Event()
+        if self._ready or (self._unserved and has_written):
             # There may be room for them now, and nobody else would ring for that.
             self._bell.set()
         return has_written
