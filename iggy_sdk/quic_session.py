@@ -32,15 +32,13 @@ from iggy_sdk.errors import (
     DisconnectedError,
     IggyError,
     ProtocolError,
-    RequestTimeoutError,
     ServerError,
     describe_command,
-    error_for_status,
     error_from_protocol,
 )
 from iggy_sdk.quic_traffic import Traffic
 from iggy_sdk.session_statistics import SessionStatistics
-from iggy_sdk.session_waiter import Waiter, verdict
+from iggy_sdk.session_waiter import Waiter, read_outcome, verdict
 from iggy_sdk.transport.quic import open_quic
 from iggy_sdk.transport.quic_failures import SILENCE_ADVICE
 from iggy_sdk.transport.quic_settings import quic_settings
@@ -178,22 +176,9 @@ class QuicSession:
         return cast("R", self._result(waiter, seconds))
 
     def _result(self, waiter: Waiter, seconds: float) -> object:
-        """Decode what the waiter was told, in his own task."""
-        outcome = waiter.outcome
-        if isinstance(outcome, ResponseReceived):
-            try:
-                return outcome.decode()
-            except RemoteProtocolError as error:
-                raise error_from_protocol(error, command=waiter.command) from error
-        if isinstance(outcome, ErrorReceived):
-            raise error_for_status(outcome.status, command=waiter.command)
-        if outcome is not None:
-            raise outcome
-        self._traffic.timeouts_count += 1
-        what = "no answer came" if waiter.is_sent else "it could not be sent"
-        raise RequestTimeoutError(
-            f"{describe_command(waiter.command)}: {what} within {seconds:g} s from {self.peer}"
-        )
+        if waiter.outcome is None:
+            self._traffic.timeouts_count += 1
+        return read_outcome(waiter, seconds=seconds, peer=self.peer)
 
     def _check_open(self) -> None:
         if self._is_closing:

@@ -21,11 +21,9 @@ from iggy_protocol import (
     NEED_DATA,
     ClientConnection,
     ConnectionClosed,
-    ErrorReceived,
     Limits,
     LocalProtocolError,
     RemoteProtocolError,
-    ResponseReceived,
 )
 from iggy_sdk.errors import (
     ClientClosedError,
@@ -34,12 +32,11 @@ from iggy_sdk.errors import (
     IggyError,
     RequestTimeoutError,
     describe_command,
-    error_for_status,
     error_from_protocol,
 )
 from iggy_sdk.session_line import WaitingLine
 from iggy_sdk.session_statistics import SessionStatistics
-from iggy_sdk.session_waiter import Waiter, is_farewell, verdict
+from iggy_sdk.session_waiter import Waiter, is_farewell, read_outcome, verdict
 from iggy_sdk.session_writing import write_rest
 from iggy_sdk.transport import open_transport
 
@@ -179,22 +176,9 @@ class Session:
         return cast("R", self._result(waiter, seconds))
 
     def _result(self, waiter: Waiter, seconds: float) -> object:
-        """Decode what the waiter was told, in his own task."""
-        outcome = waiter.outcome
-        if isinstance(outcome, ResponseReceived):
-            try:
-                return outcome.decode()
-            except RemoteProtocolError as error:
-                raise error_from_protocol(error, command=waiter.command) from error
-        if isinstance(outcome, ErrorReceived):
-            raise error_for_status(outcome.status, command=waiter.command)
-        if outcome is not None:
-            raise outcome
-        self._timeouts_count += 1
-        what = "no answer came" if waiter.is_sent else "it could not be sent"
-        raise RequestTimeoutError(
-            f"{describe_command(waiter.command)}: {what} within {seconds:g} s from {self.peer}"
-        )
+        if waiter.outcome is None:
+            self._timeouts_count += 1
+        return read_outcome(waiter, seconds=seconds, peer=self.peer)
 
     def _is_busy(self) -> bool:
         """Say whether a new request has to queue, or will not be sent at all."""

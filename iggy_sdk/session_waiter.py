@@ -7,15 +7,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iggy_protocol import ErrorReceived, ResponseReceived, StatusCode
-from iggy_sdk.errors import ClientClosedError, DisconnectedError, IggyError, ProtocolError
+from iggy_protocol import ErrorReceived, RemoteProtocolError, ResponseReceived, StatusCode
+from iggy_sdk.errors import (
+    ClientClosedError,
+    DisconnectedError,
+    IggyError,
+    ProtocolError,
+    RequestTimeoutError,
+    describe_command,
+    error_for_status,
+    error_from_protocol,
+)
 
 if TYPE_CHECKING:
     import anyio
 
     from iggy_protocol import Command
 
-__all__ = ["Waiter", "is_farewell", "verdict"]
+__all__ = ["Waiter", "is_farewell", "read_outcome", "too_late", "verdict"]
 
 
 class Waiter:
@@ -41,6 +50,41 @@ class Waiter:
         self.is_abandoned = False
         self.outcome: ResponseReceived[Any] | ErrorReceived | IggyError | None = None
         self.wake: anyio.Event | None = None
+
+
+def read_outcome(waiter: Waiter, *, seconds: float, peer: str) -> object:
+    """Decode what a waiter was told, in his own task.
+
+    Args:
+        waiter: one who has done with waiting.
+        seconds: how long he was going to.
+        peer: whom he asked, for people.
+
+    Raises:
+        RequestTimeoutError: he was told nothing.
+        IggyError: what he was told is no reply.
+    """
+    outcome = waiter.outcome
+    if isinstance(outcome, ResponseReceived):
+        try:
+            return outcome.decode()
+        except RemoteProtocolError as error:
+            raise error_from_protocol(error, command=waiter.command) from error
+    if isinstance(outcome, ErrorReceived):
+        raise error_for_status(outcome.status, command=waiter.command)
+    if outcome is not None:
+        raise outcome
+    raise too_late(waiter.command, is_sent=waiter.is_sent, seconds=seconds, peer=peer)
+
+
+def too_late(
+    command: Command[Any], *, is_sent: bool, seconds: float, peer: str
+) -> RequestTimeoutError:
+    """Make the error for a request whose time is over."""
+    what = "no answer came" if is_sent else "it could not be sent"
+    return RequestTimeoutError(
+        f"{describe_command(command)}: {what} within {seconds:g} s from {peer}"
+    )
 
 
 def verdict(failure: IggyError, *, is_sent: bool) -> IggyError:

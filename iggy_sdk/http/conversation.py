@@ -44,7 +44,7 @@ from iggy_sdk.http.pool import CONNECTIONS_MAX, ConnectionPool
 from iggy_sdk.http.verdicts import PLACE_ADVICE, UNAUTHORISED, read_answer
 from iggy_sdk.idempotence import is_repeatable
 from iggy_sdk.session_statistics import SessionStatistics
-from iggy_sdk.session_waiter import verdict
+from iggy_sdk.session_waiter import too_late, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,10 +221,8 @@ class HttpConversation:
         if self.failure is not None:
             return verdict(self.failure, is_sent=flight.progress.is_sent)
         self._timeouts_count += 1
-        what = "no answer came" if flight.progress.is_sent else "it could not be sent"
-        return RequestTimeoutError(
-            f"{describe_command(flight.command)}: {what} within {seconds:g} s from {self.peer}"
-        )
+        is_sent = flight.progress.is_sent
+        return too_late(flight.command, is_sent=is_sent, seconds=seconds, peer=self.peer)
 
     async def _perform(self, command: Command[Any], request: RestRequest, flight: _Flight) -> Any:
         if isinstance(command, _LOGINS):
