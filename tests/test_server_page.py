@@ -20,13 +20,13 @@ import pytest
 from iggy_ref_server.config import DEFAULT_TOML
 from iggy_ref_server.config.environment import unknown_variables
 from iggy_ref_server.config.inert import REFUSED, WARNED
+from tests.interop.wheels import wheel_python
 from tests.server.config.test_defaults import ORIGINAL
 from tests.server.running import RunningServer
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "server.md"
 PAGES = (ROOT / "README.md", PAGE, ROOT / "CHANGELOG.md")
-WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
 
 ROW = re.compile(r"^\| ([CDS]\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r"\bIGGY_[A-Z0-9_]*[A-Z0-9]\b")
@@ -189,13 +189,12 @@ def run_client(python, script, directory):
 @pytest.mark.interop
 @pytest.mark.timeout(90)
 def test_readme_when_its_official_client_runs_then_it_gets_its_message(tmp_path):
-    if not WHEEL.exists():
-        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
+    wheel = wheel_python()
     script, _ = CLIENTS.findall(PAGES[0].read_text(encoding="utf-8"))
     # The wheel has no way to close a client, and its threads may abort an interpreter that ends.
     script += "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
-    done = run_client(WHEEL, script, tmp_path)
+    done = run_client(wheel, script, tmp_path)
 
     assert (done.returncode, done.stdout) == (0, "0 tea\n"), done.stderr
 

@@ -10,17 +10,13 @@ import json
 import socket
 import subprocess
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from iggy_protocol import GetConsumerGroup, GetStreams, Ping
+from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
 from tests.server.features.scene import eventually
 from tests.server.running import RunningServer
-
-ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = Path(__file__).parent / "scenarios"
-SCENARIO_SECONDS_MAX = 60
 
 pytestmark = pytest.mark.interop
 
@@ -28,10 +24,7 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(params=["0.8.0", "0.7.0"])
 def wheel(request):
     """The interpreter of an environment with the official client."""
-    interpreter = ROOT / ".venv-wheels" / f"apache-iggy-{request.param}" / "bin" / "python"
-    if not interpreter.exists():
-        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
-    return interpreter
+    return wheel_python(request.param)
 
 
 @pytest.fixture(params=[1, 2], ids=["one shard", "two shards"])

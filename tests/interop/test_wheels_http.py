@@ -12,23 +12,20 @@ from typing import Any
 
 import pytest
 
-from tests.interop.test_wheels import ROOT, SCENARIO_SECONDS_MAX, SCENARIOS
+from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.interop
 
-WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
-
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_client_when_it_comes_by_http_then_everything_is_as_over_the_other_doors(tmp_path, shards):
-    if not WHEEL.exists():
-        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
+    wheel = wheel_python()
     with RunningServer(tmp_path, shards=shards) as server:
         config: Any = server.current_config()
         url = f"iggy+http://iggy:iggy@{config['http']['address']}"
         done = subprocess.run(
-            [WHEEL, SCENARIOS / "connected.py", url, "iggy", "iggy"],
+            [wheel, SCENARIOS / "connected.py", url, "iggy", "iggy"],
             capture_output=True,
             text=True,
             timeout=SCENARIO_SECONDS_MAX,

@@ -8,13 +8,12 @@ import subprocess
 import pytest
 import trustme
 
-from tests.interop.test_wheels import ROOT, SCENARIO_SECONDS_MAX, SCENARIOS
+from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
 from tests.server.doors.ws_peer import door_of
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.interop
 
-WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
 # What the original server makes this client say as well.
 REPORT = {
     "read": [True] * 4,
@@ -26,17 +25,10 @@ REPORT = {
 }
 
 
-@pytest.fixture(autouse=True)
-def installed():
-    """Skip where the official client is not installed."""
-    if not WHEEL.exists():
-        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
-
-
 def report(server, url):
     """Have the client do its scenario, and return what it saw."""
     done = subprocess.run(
-        [WHEEL, SCENARIOS / "connected.py", url],
+        [wheel_python(), SCENARIOS / "connected.py", url],
         capture_output=True,
         text=True,
         timeout=SCENARIO_SECONDS_MAX,

@@ -13,22 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.test_wheels import ROOT, SCENARIO_SECONDS_MAX, SCENARIOS
+from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
 from tests.server.doors.ws_peer import door_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
-WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
 COMMAND_LINE = os.environ.get("IGGY_OFFICIAL_CLI", "")
 LONG = "long " * 20_000
 
 
 def test_wheel_when_it_is_to_speak_quic_then_fails_by_itself(server):
-    if not WHEEL.exists():
-        pytest.skip("the wheel is not installed; tests/interop/make_wheel_venvs.sh does that")
+    wheel = wheel_python()
     host, port = door_of(server, "quic")
     done = subprocess.run(
-        [WHEEL, SCENARIOS / "connected.py", f"iggy+quic://iggy:iggy@{host}:{port}"],
+        [wheel, SCENARIOS / "connected.py", f"iggy+quic://iggy:iggy@{host}:{port}"],
         capture_output=True,
         text=True,
         timeout=SCENARIO_SECONDS_MAX,
