@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from iggy_protocol.record import record
 from iggy_ref_server.config import Address, RootCredentials, parse_address
 
 __all__ = ["PROTOCOL_VERSION", "Door", "Started", "root_password_line", "start_lines"]
@@ -43,7 +43,7 @@ _SCHEMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Door:
     """A way into the server.
 
@@ -62,7 +62,7 @@ class Door:
     development_certificate: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Started:
     """A server that has just started.
 

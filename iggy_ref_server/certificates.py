@@ -11,12 +11,12 @@ same one. Owns files and contexts. Opens no socket.
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from iggy_protocol.record import record
 from iggy_ref_server.config import write_private
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CertificateError(Exception):
     """There is no certificate that could be used; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CertificateFiles:
     """A certificate chain and its key, as PEM files.
 

@@ -18,11 +18,11 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import trio
 
+from iggy_protocol.record import record
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
 from iggy_ref_server.host import Ports
@@ -41,7 +41,7 @@ PR_SET_PDEATHSIG = 1
 FAILED = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Pipes:
     """This end of the two pipes to the supervisor."""
 
@@ -49,7 +49,7 @@ class Pipes:
     reports: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ShardJob:
     """Everything that a shard process is given before it starts.
 

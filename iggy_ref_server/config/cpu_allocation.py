@@ -12,8 +12,9 @@ machine that it will be applied to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from iggy_protocol.record import record
 
 __all__ = [
     "AllCores",
@@ -27,7 +28,7 @@ __all__ = [
 FORMS = "all, a number, A..B, numa:auto or numa:nodes=0,1;cores=4;no_ht=true"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AllCores:
     """Every core that the process may use."""
 
@@ -35,7 +36,7 @@ class AllCores:
         return "all"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CoreCount:
     """The first so many cores."""
 
@@ -45,7 +46,7 @@ class CoreCount:
         return str(self.count)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CoreRange:
     """The cores from ``first`` up to, but without, ``end``."""
 
@@ -56,7 +57,7 @@ class CoreRange:
         return f"{self.first}..{self.end}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NumaCores:
     """Cores by NUMA node.
 

@@ -11,7 +11,6 @@ Owns paths, environment names and look-alikes. Knows no values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import NoneType, UnionType
@@ -30,6 +29,7 @@ from typing import (
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
+from iggy_protocol.record import record
 from iggy_ref_server.config.kinds import (
     Choice,
     Kind,
@@ -70,7 +70,7 @@ _PLAIN_KINDS: Final[dict[Any, Kind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Leaf:
     """A key with a value of its own."""
 
@@ -82,7 +82,7 @@ class Leaf:
         return isinstance(self.kind, SecretKind)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Branch:
     """A place in a section.
 

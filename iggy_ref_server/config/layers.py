@@ -9,10 +9,10 @@ Owns merging and building. Knows neither files nor environments, and no rule acr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from iggy_protocol.record import record
 from iggy_ref_server.config.keys import (
     Branch,
     Leaf,
@@ -39,7 +39,7 @@ class Layer(IntEnum):
     ENVIRONMENT = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Setting:
     """A value as somebody wrote it.
 

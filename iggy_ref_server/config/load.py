@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from iggy_protocol.record import record
 from iggy_ref_server.config.acknowledgement import ack_conflict, with_effective_ack
 from iggy_ref_server.config.checks import broken_rules
 from iggy_ref_server.config.default_text import DEFAULT_TOML
@@ -33,7 +34,7 @@ DEFAULT_CREDENTIAL: Final = "iggy"
 DISPLAY_VARIABLE: Final = "IGGY_DISPLAY_CONFIG"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LoadedConfig:
     """What a start works with.
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from iggy_protocol.record import record
 
 __all__ = ["OFF", "TRACE", "LogFilter", "parse_log_filter"]
 
@@ -38,7 +39,7 @@ _OWN_NAMES: Final = frozenset({"iggy", "iggy_server", "server"})
 _PART: Final = re.compile(r"\w+(?:(?:\.|::)\w+)*")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LogFilter:
     """Which lines are wanted.
 

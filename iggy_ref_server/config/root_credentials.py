@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import string
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
+from iggy_protocol.record import record
 from iggy_ref_server.config.problems import ConfigError, Problem
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ GENERATED_LENGTH: Final = 32
 ALPHABET: Final = string.ascii_letters + string.digits
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RootCredentials:
     """A name and a password.
 

@@ -10,10 +10,10 @@ Owns the order. Knows neither sockets nor how a request is served.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iggy_protocol import Buffer
+from iggy_protocol.record import record
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AnswerQueue", "Owed"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answer:
     """What a client is told.
 

@@ -14,13 +14,13 @@ import contextlib
 import os
 import select
 import socket
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from iggy_protocol import Limits
+from iggy_protocol.record import record
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.storage.interface import StorageError
@@ -54,7 +54,7 @@ class Mover(Protocol):
         """Have another shard go on with a connection; False when it must stay."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SocketLimits:
     """The bounds of every connection of the room.
 

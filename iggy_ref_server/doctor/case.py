@@ -6,9 +6,10 @@ Owns the context of an examination, and how progress is told. Examines nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from iggy_protocol.record import record
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.shard.settings import cipher_of, metadata_settings
@@ -25,7 +26,7 @@ PROGRESS_STEP_BYTES = 256 << 20
 KIBI = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Case:
     """A data directory under examination.
 

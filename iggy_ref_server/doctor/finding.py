@@ -6,10 +6,10 @@ Owns the words' frame. What is looked for, and how it is mended, is said where i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from iggy_protocol.record import record
 from iggy_ref_server.doctor.quarantine import Quarantine
 
 __all__ = ["Finding", "Gravity", "Mend"]
@@ -25,7 +25,7 @@ class Gravity(Enum):
     FATAL = "cannot be mended"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Finding:
     """One thing that is not as it should be.
 

@@ -6,9 +6,9 @@ nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iggy_protocol.record import record
 from iggy_ref_server.doctor.index_file import IndexComparison
 from iggy_ref_server.doctor.log_file import Run, find_runs
 from iggy_ref_server.segments.names import SegmentFiles, index_path, log_path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["ExaminedSegment", "examine_segment", "offsets_text"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ExaminedSegment:
     """What the files of a segment hold.
 

@@ -6,9 +6,10 @@ returns the reply; what it cannot do it raises as a ServerFault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +30,7 @@ class Place(Enum):
     METADATA = "shard 0, which alone writes metadata and knows the members of groups"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Handler:
     """How a command is served.
 

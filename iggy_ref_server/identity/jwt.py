@@ -13,13 +13,13 @@ import base64
 import binascii
 import logging
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import jwt
 import msgspec
 
 from iggy_protocol import StatusCode
+from iggy_protocol.record import record
 from iggy_ref_server.config import NEVER_US, ConfigError, Problem
 from iggy_ref_server.faults import ServerFault
 
@@ -66,7 +66,7 @@ OPTIONS: Final[Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AccessToken:
     """A new token and when it expires, in seconds."""
 
@@ -74,7 +74,7 @@ class AccessToken:
     expires_at_s: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Claims:
     """What a token that counts says.
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import argon2
@@ -21,6 +20,7 @@ import trio
 from argon2.exceptions import Argon2Error, InvalidHashError, VerifyMismatchError
 
 from iggy_protocol import StatusCode
+from iggy_protocol.record import record
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ HASH_BYTES = 32
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HashCost:
     """How much one hash costs whoever computes it."""
 

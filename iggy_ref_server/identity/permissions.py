@@ -10,11 +10,11 @@ Owns no users and no sessions. Whether an object exists is asked elsewhere, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from iggy_protocol import CommandCode
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +45,7 @@ OPEN_COMMANDS = frozenset(
 PERSONAL_COMMANDS = frozenset({CommandCode.GET_USER, CommandCode.CHANGE_PASSWORD})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Requirement:
     """Flags of ``GlobalPermissions``, ``StreamPermissions`` and ``TopicPermissions``: any will do.
 

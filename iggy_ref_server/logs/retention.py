@@ -6,8 +6,9 @@ is not among them, but room is left for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Archive", "LogLimits", "plan_sweep"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Archive:
     """A log file that is not written any more."""
 
@@ -24,7 +25,7 @@ class Archive:
     modified_at_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LogLimits:
     """How much log there may be.
 

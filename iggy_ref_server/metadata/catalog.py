@@ -7,8 +7,10 @@ only when none is free. Knows nothing of what stands on the shelf.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from iggy_protocol import Identifier
@@ -31,7 +33,7 @@ class Named(Protocol):
 T = TypeVar("T", bound=Named)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Catalog(Generic[T]):
     """Things by id and by name; every change makes a new catalog and leaves this one alone.
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from iggy_protocol import DecryptionFailed, PayloadCipher, checksum
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataLocked
 
 __all__ = [
@@ -61,7 +61,7 @@ class Frame(NamedTuple):
         return self.position + FRAME_HEAD_SIZE + len(self.payload)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seal:
     """A key, and where fresh nonces come from."""
 

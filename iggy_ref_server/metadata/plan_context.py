@@ -5,9 +5,8 @@ Owns the defaults and limits of metadata. Knows nothing of where settings come f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol import NEVER_EXPIRES, UNLIMITED
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.records import ROOT_USER_ID
 
 __all__ = [
@@ -24,7 +23,7 @@ TOPICS_PER_STREAM_MAX = 4096
 PARTITIONS_PER_TOPIC_MAX = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class MetadataSettings:
     """The server's settings that become part of the metadata, or limit it.
 
@@ -41,7 +40,7 @@ class MetadataSettings:
     tokens_per_user_max: int = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PlanContext:
     """When a command is planned, for whom, and under which settings."""
 

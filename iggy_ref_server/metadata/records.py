@@ -9,9 +9,10 @@ incarnations never: whoever remembers both notices that the thing behind an id i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from iggy_protocol import CompressionAlgorithm, Identifier, Permissions, StatusCode, UserStatus
+from iggy_protocol.record import record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.catalog import Catalog
 
@@ -28,7 +29,7 @@ __all__ = [
 ROOT_USER_ID = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionRecord:
     """One log of a topic; incarnation 0 is data that a real server wrote."""
 
@@ -37,7 +38,7 @@ class PartitionRecord:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GroupRecord:
     """A consumer group; who its members are is not written down."""
 
@@ -46,7 +47,7 @@ class GroupRecord:
     incarnation: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TopicRecord:
     """A topic, its settings with server defaults resolved, its partitions 0 to n-1 and groups."""
 
@@ -92,7 +93,7 @@ class TopicRecord:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamRecord:
     """A stream and its topics."""
 
@@ -115,7 +116,7 @@ class StreamRecord:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserRecord:
     """A user; a session that remembers another incarnation of the same id has ended.
 
@@ -146,7 +147,7 @@ class UserRecord:
         return self.status is UserStatus.ACTIVE
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenRecord:
     """A personal access token; the token itself is known only to its owner."""
 

@@ -7,9 +7,9 @@ silence. Pure; owns that judgement and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.damage import MetadataDamaged
 from iggy_ref_server.metadata.frame import HEAD_SIZE, MARKER, Frame, read_frame
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LogScan", "good_frames", "scan_log"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class LogScan:
     """What a log holds.
 

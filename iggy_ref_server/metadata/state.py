@@ -6,10 +6,11 @@ one made of digits; names are compared byte by byte. Knows nothing of logs, comm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from iggy_protocol import Identifier, StatusCode
+from iggy_protocol.record import record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.catalog import Catalog
 from iggy_ref_server.metadata.records import (
@@ -24,7 +25,7 @@ from iggy_ref_server.metadata.token_shelf import TokenShelf
 __all__ = ["Metadata"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Metadata:
     """What exists after a number of changes.
 

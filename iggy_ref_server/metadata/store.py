@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
 from iggy_ref_server.metadata.frame import Seal, encode_frame
@@ -38,7 +38,7 @@ C = TypeVar("C", bound="Change | None")
 Listener = Callable[[bytes, Metadata], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class CompactionPolicy:
     """When a snapshot is written and the log starts over: whichever comes first."""
 

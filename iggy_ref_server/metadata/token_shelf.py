@@ -6,9 +6,10 @@ Owns the agreement of the two indexes. Knows nothing of hashing or of time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.records import TokenRecord
 
 __all__ = ["TokenShelf"]
@@ -16,7 +17,7 @@ __all__ = ["TokenShelf"]
 _NONE: Mapping[str, TokenRecord] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenShelf:
     """Tokens by hash, and by user and name; every change makes a new shelf."""
 

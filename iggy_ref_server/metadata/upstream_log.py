@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iggy_protocol import DecryptionFailed, checksum
+from iggy_protocol.record import record
 from iggy_ref_server.metadata.damage import MetadataError, MetadataLocked
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class ImportRefused(MetadataError):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UpstreamEntry:
     """One command that a real server has carried out."""
 

@@ -7,7 +7,7 @@ through functions that are passed in. Everything is sorted by ascending id. Pure
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from iggy_protocol import (
@@ -23,6 +23,7 @@ from iggy_protocol import (
     User,
     UserDetails,
 )
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.records import (
@@ -79,7 +80,7 @@ class PartitionStatistics(Protocol):
         """The offset of the last message, 0 where there was none."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PartitionCounters:
     """Counters as plain numbers."""
 
@@ -89,7 +90,7 @@ class PartitionCounters:
     current_offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Totals:
     """How much there is of everything on the server."""
 

@@ -5,17 +5,17 @@ Owns the two values. Decides nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from iggy_protocol import Buffer, PollingStrategy
+from iggy_protocol.record import record
 from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.storage.interface import FileSlice
 
 __all__ = ["PollRequest", "Polled"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PollRequest:
     """What somebody wants to read.
 

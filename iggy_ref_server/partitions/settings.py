@@ -5,10 +5,10 @@ Owns the settings and their defaults. Reads no configuration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from iggy_protocol import PayloadCipher
+from iggy_protocol.record import record
 
 __all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
 
@@ -42,7 +42,7 @@ class IndexCache(Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DeduplicationSettings:
     """How long ids of messages are remembered.
 
@@ -55,7 +55,7 @@ class DeduplicationSettings:
     expiry_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class PartitionSettings:
     """The settings of a partition.
 

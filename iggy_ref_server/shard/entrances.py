@@ -16,12 +16,12 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
+from iggy_protocol.record import record
 from iggy_ref_server.certificates import CertificateFiles
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig
@@ -38,7 +38,7 @@ from iggy_ref_server.storage.interface import Storage
 __all__ = ["DOORS", "DoorKind", "Entrance", "Rooms", "open_entrances"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Entrance:
     """What one shard has of a door.
 
@@ -53,7 +53,7 @@ class Entrance:
     certificate: CertificateFiles | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Rooms:
     """The rooms of a shard that doors lead to.
 

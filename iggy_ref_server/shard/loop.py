@@ -16,12 +16,13 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import trio
 
 from iggy_protocol import StatusCode
+from iggy_protocol.record import record
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import RootCredentials, ServerConfig
@@ -77,7 +78,7 @@ READ_BUFFER_BYTES = 256 << 10
 DRAIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ShardPlan:
     """Everything that a shard is given.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +23,7 @@ __all__ = ["Core", "Machine", "read_machine"]
 SYSTEM = Path("/sys")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Core:
     """A core as the operating system counts them: a hardware thread.
 
@@ -37,7 +38,7 @@ class Core:
     first_sibling: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Machine:
     """The cores that this process may use.
 

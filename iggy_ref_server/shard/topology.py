@@ -6,9 +6,9 @@ what the machine has. Shard numbers are dense and have nothing to do with core n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from iggy_protocol.record import record
 from iggy_ref_server.config import (
     AllCores,
     CoreCount,
@@ -29,7 +29,7 @@ class TopologyError(Exception):
     """The machine does not have what was asked for."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ShardPlacement:
     """Where a shard runs.
 

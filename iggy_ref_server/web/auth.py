@@ -10,10 +10,10 @@ Owns the way from a token to a session. What a token says is read by ``identity.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import StatusCode, Transport
+from iggy_protocol.record import record
 from iggy_protocol.rest import PUBLIC_PATHS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwt import Claims
@@ -42,7 +42,7 @@ DOCUMENT_PATHS: Final = frozenset({"/openapi.json", "/docs"})
 OPEN_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Caller:
     """Who asks.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import (
@@ -72,6 +71,7 @@ from iggy_protocol import (
     UpdateUser,
     UserStatus,
 )
+from iggy_protocol.record import record
 from iggy_protocol.rest import encode_header_entries, read_permissions
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ NUMBER: Final = re.compile(r"\+?[0-9]+")
 NUMBER_MAX: Final = 2**32 - 1
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Asked:
     """The parts of a request.
 

@@ -8,10 +8,10 @@ Owns the sentences. Knows no HTTP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import CommandCode, StatusCode, status
+from iggy_protocol.record import record
 from iggy_ref_server.handlers.messages import offset_key
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.identity.tokens import hash_token
@@ -28,7 +28,7 @@ __all__ = ["reason_for"]
 UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Case:
     """Who asked what, and where."""
 

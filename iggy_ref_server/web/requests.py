@@ -33,6 +33,7 @@ LARGE_BODIES_MAX: Final = 64
 # Whoever sends more slowly does so on purpose.
 BODY_BYTES_PER_SECOND_MIN: Final = 1 << 14
 U32_MAX: Final = 2**32 - 1
+U32_DIGITS: Final = len(str(U32_MAX))
 
 
 @dataclass(slots=True)
@@ -70,9 +71,11 @@ def header_of(scope: Scope, name: bytes) -> bytes | None:
 
 def _read_number(text: str) -> int | None:
     digits = text.removeprefix("+")
-    if not (digits.isascii() and digits.isdigit()) or int(digits) > U32_MAX:
+    if not (digits.isascii() and digits.isdigit()):
         return None
-    return int(digits)
+    # Python refuses to read thousands of digits at all, even if most of them are zeros.
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= U32_DIGITS and int(digits) <= U32_MAX else None
 
 
 def _read_truth(text: str) -> bool | None:

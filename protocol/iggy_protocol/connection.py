@@ -356,9 +356,16 @@ class ClientConnection(Endpoint["Command[Any]"]):
         Raises:
             LocalProtocolError: too much is unread, or the server has closed.
         """
+        self._check_not_ended()
         if hint < 0 and len(self._outstanding) == 1:
             hint = self._last_reply_bytes
-        return super().get_buffer(hint)
+        return self._buffer.get_buffer(hint)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether everything is answered and nothing is left over, as at the very beginning."""
+        is_silent = not (self._outstanding or self._discarding_bytes or len(self._buffer))
+        return is_silent and self._error is None and not self._is_ended
 
     def _hear_error(self, status: int, size: int) -> ErrorReceived:
         # Errors have no payload. If one has, the next frame is behind it all the same.

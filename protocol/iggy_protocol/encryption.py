@@ -16,9 +16,6 @@ from __future__ import annotations
 import base64
 import binascii
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from iggy_protocol.errors import DecryptionFailed, LocalProtocolError
 
 __all__ = ["KEY_SIZE", "NONCE_SIZE", "TAG_SIZE", "PayloadCipher"]
@@ -31,7 +28,7 @@ TAG_SIZE = 16
 class PayloadCipher:
     """Seals and opens payloads with one key."""
 
-    __slots__ = ("_aead",)
+    __slots__ = ("_aead", "_invalid_tag")
 
     def __init__(self, key: bytes) -> None:
         """Take the key.
@@ -44,7 +41,12 @@ class PayloadCipher:
         """
         if len(key) != KEY_SIZE:
             raise LocalProtocolError(f"an encryption key has {KEY_SIZE} bytes, not {len(key)}")
+        # Loading it takes longer than all commands together, and most programs seal nothing.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self._aead = AESGCM(key)
+        self._invalid_tag = InvalidTag
 
     @classmethod
     def from_base64(cls, text: str) -> PayloadCipher:
@@ -95,7 +97,7 @@ class PayloadCipher:
             )
         try:
             return self._aead.decrypt(sealed[:NONCE_SIZE], sealed[NONCE_SIZE:], None)
-        except InvalidTag:
+        except self._invalid_tag:
             raise DecryptionFailed("another key sealed this payload, or it was changed") from None
 
     def __repr__(self) -> str:

@@ -7,13 +7,13 @@ of. Which end it is, and what frames mean, is decided above.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from iggy_protocol.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from iggy_protocol.events import NEED_DATA, ConnectionClosed
 from iggy_protocol.framing import size_of
 from iggy_protocol.receive_buffer import ReceiveBuffer
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -28,7 +28,7 @@ __all__ = ["ConnectionStatistics", "Endpoint", "too_large"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ConnectionStatistics:
     """What a connection has done so far.
 

@@ -9,12 +9,12 @@ This module knows the registry, to decode. It knows neither frames nor connectio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from iggy_protocol import registry
 from iggy_protocol.errors import RemoteProtocolError
+from iggy_protocol.record import record
 from iggy_protocol.registry import Command
 
 __all__ = [
@@ -47,7 +47,7 @@ PAUSED: Final = Signal.PAUSED
 """As many requests wait for an answer as may: answer the oldest before reading on."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestReceived:
     """A client asks for something; the next answer that is owed to nobody older is its answer.
 
@@ -68,7 +68,7 @@ class RequestReceived:
         return registry.decode_request(self.code, self.payload)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RequestRefused:
     """A client sent a frame that cannot be a request; answer with ``error.status`` and go on.
 
@@ -83,7 +83,7 @@ class RequestRefused:
     error: RemoteProtocolError
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ResponseReceived(Generic[R]):
     """The server has done what the command asked for.
 
@@ -104,7 +104,7 @@ class ResponseReceived(Generic[R]):
         return cast("R", registry.decode_reply(self.command.CODE, self.payload))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ErrorReceived:
     """The server refuses a request, or says something without being asked.
 
@@ -118,7 +118,7 @@ class ErrorReceived:
     status: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConnectionClosed:
     """The peer sends nothing more; what it sent before has been told.
 

@@ -5,11 +5,12 @@ Owns the bounds and the reasons for their numbers. Knows nothing of how they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX
+from iggy_protocol.record import record
 
 __all__ = ["DEFAULT_LIMITS", "Limits"]
 
@@ -17,7 +18,7 @@ SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
 """A plain number, because every frame is compared with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Limits:
     """The bounds of one connection; replace ``connection.limits`` to change them on the way.
 

@@ -92,6 +92,7 @@ class ReceiveBuffer:
         "_chunk_view",
         "_expected",
         "_keeps_spare",
+        "_least_room",
         "_offered",
         "_rest",
         "_spare",
@@ -122,6 +123,7 @@ class ReceiveBuffer:
         self.chunk_allocations = 0
         self.copied_bytes = 0
         self._chunk_bytes = chunk_bytes
+        self._least_room = max(chunk_bytes // ROOM_DIVISOR, 1)
         self._keeps_spare = keeps_spare
         self._spare = bytearray()
         self._chunk = bytearray()
@@ -180,13 +182,10 @@ class ReceiveBuffer:
         Raises:
             LocalProtocolError: too many bytes are unread already; take them first.
         """
-        room_max = self._check_room(1)
-        if self._rest:
-            self._append_unread(EMPTY)
-        self._place(self._space_wanted(hint))
-        stop = self.end + min(max(self._chunk_bytes, hint), room_max)
-        if self._wanted > self._chunk_bytes:
-            stop = self.start + self._wanted
+        if self._has_room_for_small(hint):
+            stop = self.end + min(self._chunk_bytes, self.retained_bytes_max)
+        else:
+            stop = self._prepare_space(hint)
         space = self._chunk_view[self.end : stop]
         self._offered = len(space)
         return space
@@ -260,6 +259,31 @@ class ReceiveBuffer:
 
     # Inside
 
+    def _has_room_for_small(self, hint: int) -> bool:
+        """Say whether nothing is unread and the chunk will do, as between two small frames.
+
+        What ``_prepare_space`` finds then is known before; asking it takes longer than all the rest
+        of a small frame.
+        """
+        least = self._least_room
+        return (
+            self.start == self.end
+            and self._wanted <= least >= hint
+            and not self._expected
+            and self.view is self._chunk_view
+            and self.end + least <= len(self._chunk)
+        )
+
+    def _prepare_space(self, hint: int) -> int:
+        """Make space for a read, and return where it ends."""
+        room_max = self._check_room(1)
+        if self._rest:
+            self._append_unread(EMPTY)
+        self._place(self._space_wanted(hint))
+        if self._wanted > self._chunk_bytes:
+            return self.start + self._wanted
+        return self.end + min(max(self._chunk_bytes, hint), room_max)
+
     def _check_room(self, size: int) -> int:
         """Return how many more bytes may come, or raise unless ``size`` may."""
         if self._wanted or self.start == self.end:
@@ -319,7 +343,7 @@ class ReceiveBuffer:
             return self._wanted
         if have <= MOVED_BYTES_MAX:
             # Large frames follow each other, so the next one gets space like the last one.
-            room = max(self._expected, self._chunk_bytes // ROOM_DIVISOR, 1)
+            room = max(self._expected, self._least_room)
             self._expected = 0
             return max(self._wanted, have + max(room, min(hint, self.retained_bytes_max)))
         if self._wanted:

@@ -10,7 +10,6 @@ SendMessages and PolledMessages, whose bodies are whole batches, bring codecs of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
 from iggy_protocol.fields import Record, ToTheEnd
 from iggy_protocol.layout import Buffer, Layout
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +127,7 @@ def many(record: Field, name: str) -> Codec:
     return RecordCodec(Layout(name, ToTheEnd(record)))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CommandSpec:
     """Everything the wire knows of one command."""
 

@@ -7,10 +7,11 @@ can help. ``codes`` is the door: import from there. Knows no exceptions and no t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum, IntEnum, unique
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +42,7 @@ class StatusGroup(Enum):
     SERVER = "the server failed in another way"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Status:
     """One row of the table.
 
@@ -315,11 +316,11 @@ def index_statuses(records: Iterable[Status]) -> Mapping[int, Status]:
     """Index the records by code, and refuse a code or a name that comes twice or never."""
     by_code: dict[int, Status] = {}
     names: set[str] = set()
-    for record in records:
-        if record.code in by_code or record.name in names:
-            raise ValueError(f"status {record.code} {record.name} is in the table twice")
-        by_code[record.code] = record
-        names.add(record.name)
+    for one in records:
+        if one.code in by_code or one.name in names:
+            raise ValueError(f"status {one.code} {one.name} is in the table twice")
+        by_code[one.code] = one
+        names.add(one.name)
     missing = {int(code) for code in StatusCode} - {0} - by_code.keys()
     if missing:
         raise ValueError(f"statuses {sorted(missing)} are not in the table")

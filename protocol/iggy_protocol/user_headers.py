@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum, unique
 from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar, overload
 
@@ -28,6 +27,7 @@ from iggy_protocol.errors import (
     TruncatedField,
     UnknownDiscriminant,
 )
+from iggy_protocol.record import record
 
 __all__ = [
     "HEADER_PAIR",
@@ -113,7 +113,7 @@ _INT_CHOICES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _TypedBytes:
     """What keys and values share: a kind, and bytes of a size that fits it."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.fields import Counted, Record
 from iggy_protocol.model.cluster import ClusterMetadata, ClusterNode, NodeRole, NodeStatus
 from iggy_protocol.primitives import TEXT, U16, discriminant
+from iggy_protocol.record import record
 from iggy_protocol.registry import Command, command, one
 
 __all__ = ["GetClusterMetadata"]
@@ -28,6 +27,6 @@ CLUSTER_METADATA = Record(ClusterMetadata, "name" / TEXT, "nodes" / Counted(NODE
 
 
 @command(CommandCode.GET_CLUSTER_METADATA, reply=one(CLUSTER_METADATA, "ClusterMetadata"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetClusterMetadata(Command[ClusterMetadata]):
     """Ask for the nodes of the cluster; clients do so after each login."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.fields import Counted, Record, ToTheEnd
 from iggy_protocol.model.consumer_group import (
@@ -13,6 +11,7 @@ from iggy_protocol.model.consumer_group import (
 )
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.primitives import IDENTIFIER, NAME, U32, counted
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [
@@ -49,7 +48,7 @@ GROUP_PLACE = (*TOPIC_PLACE, "group" / IDENTIFIER)
     *GROUP_PLACE,
     reply=maybe(GROUP_DETAILS, "ConsumerGroupDetails"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class GetConsumerGroup(Command[ConsumerGroupDetails | None]):
     """Ask for one group and its members."""
 
@@ -59,7 +58,7 @@ class GetConsumerGroup(Command[ConsumerGroupDetails | None]):
 
 
 @command(CommandCode.GET_CONSUMER_GROUPS, *TOPIC_PLACE, reply=many(GROUP, "consumer groups"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetConsumerGroups(Command[tuple[ConsumerGroup, ...]]):
     """Ask for all groups of a topic."""
 
@@ -73,7 +72,7 @@ class GetConsumerGroups(Command[tuple[ConsumerGroup, ...]]):
     "name" / NAME,
     reply=one(GROUP, "ConsumerGroup"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class CreateConsumerGroup(Command[ConsumerGroup]):
     """Create a group; joining it is another command."""
 
@@ -83,7 +82,7 @@ class CreateConsumerGroup(Command[ConsumerGroup]):
 
 
 @command(CommandCode.DELETE_CONSUMER_GROUP, *GROUP_PLACE, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteConsumerGroup(Command[None]):
     """Delete a group with its stored offsets."""
 
@@ -93,7 +92,7 @@ class DeleteConsumerGroup(Command[None]):
 
 
 @command(CommandCode.JOIN_CONSUMER_GROUP, *GROUP_PLACE, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class JoinConsumerGroup(Command[None]):
     """Make this connection a member; joining twice changes nothing."""
 
@@ -103,7 +102,7 @@ class JoinConsumerGroup(Command[None]):
 
 
 @command(CommandCode.LEAVE_CONSUMER_GROUP, *GROUP_PLACE, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class LeaveConsumerGroup(Command[None]):
     """Give up the membership of this connection."""
 

@@ -7,7 +7,7 @@ through a layout; the messages themselves stay bytes, walked and checked by ``ba
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -29,7 +29,13 @@ from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout
 from iggy_protocol.message_layout import INDEX_ENTRY
-from iggy_protocol.model.identifier import Consumer, Identifier, Partitioning, PollingStrategy
+from iggy_protocol.model.identifier import (
+    Consumer,
+    Identifier,
+    Partitioning,
+    PartitioningKind,
+    PollingStrategy,
+)
 from iggy_protocol.model.message import NewMessage
 from iggy_protocol.model.polled import PolledMessages
 from iggy_protocol.primitives import (
@@ -43,6 +49,7 @@ from iggy_protocol.primitives import (
     U32,
     U64,
 )
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command
 
 __all__ = [
@@ -139,9 +146,15 @@ def decode_send_metadata(body: Buffer) -> SendMetadata:
 
 @lru_cache(maxsize=PREFIXES_MAX)
 def _prefix(
-    stream: Identifier, topic: Identifier, partitioning: Partitioning, messages_count: int
+    stream: Identifier,
+    topic: Identifier,
+    partitioning_kind: PartitioningKind,
+    partitioning_value: bytes,
+    messages_count: int,
 ) -> bytes:
     """Write everything before the index table; a producer says the same again and again."""
+    # Its parts, because the cache would spend as much on the hash of a record as on all the rest.
+    partitioning = Partitioning(partitioning_kind, partitioning_value)
     metadata = SEND_METADATA.encode(SendMetadata(stream, topic, partitioning, messages_count))
     return len(metadata).to_bytes(METADATA_AT, "little") + metadata
 
@@ -169,7 +182,8 @@ class SendMessagesCodec:
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
         """Write head, index and messages in one buffer with room for the frame head."""
-        prefix = _prefix(value.stream, value.topic, value.partitioning, len(value.messages))
+        where, count = value.partitioning, len(value.messages)
+        prefix = _prefix(value.stream, value.topic, where.kind, where.value, count)
         if isinstance(value.messages, MessageBatch):
             return [prefix, _client_index(value.messages), value.messages.buffer]
         encoded = batch.encode_messages(
@@ -221,7 +235,7 @@ def encode_polled(
     "auto_commit" / BOOL,
     reply=PolledMessagesCodec(),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class PollMessages(Command[PolledMessages]):
     """Ask for up to ``count`` messages; the answer comes at once, with as many as there are."""
 
@@ -235,7 +249,7 @@ class PollMessages(Command[PolledMessages]):
 
 
 @command(CommandCode.SEND_MESSAGES, request=SendMessagesCodec(), reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class SendMessages(Command[None]):
     """Append a batch to one partition.
 
@@ -262,7 +276,7 @@ class SendMessages(Command[None]):
     "fsync" / BOOL,
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class FlushUnsavedBuffer(Command[None]):
     """Have unsaved messages of a partition written, and synced to the disk if asked."""
 

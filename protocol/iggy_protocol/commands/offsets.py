@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.fields import Record
 from iggy_protocol.model.consumer_group import ConsumerOffset
 from iggy_protocol.model.identifier import Consumer, Identifier
 from iggy_protocol.primitives import CONSUMER, IDENTIFIER, OPTIONAL_PARTITION, U32, U64
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, maybe
 
 __all__ = ["DeleteConsumerOffset", "GetConsumerOffset", "StoreConsumerOffset"]
@@ -30,7 +29,7 @@ CONSUMER_OFFSET = Record(
     *PLACE_FIELDS,
     reply=maybe(CONSUMER_OFFSET, "ConsumerOffset"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class GetConsumerOffset(Command[ConsumerOffset | None]):
     """Ask for a stored offset; without a partition, for that of partition 0."""
 
@@ -41,7 +40,7 @@ class GetConsumerOffset(Command[ConsumerOffset | None]):
 
 
 @command(CommandCode.STORE_CONSUMER_OFFSET, *PLACE_FIELDS, "offset" / U64, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class StoreConsumerOffset(Command[None]):
     """Store the last offset that was processed; the next poll goes on behind it."""
 
@@ -53,7 +52,7 @@ class StoreConsumerOffset(Command[None]):
 
 
 @command(CommandCode.DELETE_CONSUMER_OFFSET, *PLACE_FIELDS, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteConsumerOffset(Command[None]):
     """Forget a stored offset."""
 

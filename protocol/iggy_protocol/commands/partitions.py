@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.primitives import IDENTIFIER, U32
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command
 
 __all__ = ["CreatePartitions", "DeletePartitions"]
@@ -15,7 +14,7 @@ PARTITIONS_FIELDS = ("stream" / IDENTIFIER, "topic" / IDENTIFIER, "partitions_co
 
 
 @command(CommandCode.CREATE_PARTITIONS, *PARTITIONS_FIELDS, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class CreatePartitions(Command[None]):
     """Add partitions behind the last one."""
 
@@ -25,7 +24,7 @@ class CreatePartitions(Command[None]):
 
 
 @command(CommandCode.DELETE_PARTITIONS, *PARTITIONS_FIELDS, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeletePartitions(Command[None]):
     """Delete the last partitions with everything in them."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.primitives import IDENTIFIER, U32
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command
 
 __all__ = ["DeleteSegments"]
@@ -20,7 +19,7 @@ __all__ = ["DeleteSegments"]
     "segments_count" / U32,
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteSegments(Command[None]):
     """Delete up to so many of the oldest sealed segments that no consumer needs any more."""
 

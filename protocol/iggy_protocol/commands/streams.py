@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.topics import TOPIC
 from iggy_protocol.fields import Record, ToTheEnd
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.model.stream import Stream, StreamDetails
 from iggy_protocol.primitives import IDENTIFIER, NAME, U32, U64, counted
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [
@@ -43,7 +42,7 @@ STREAM_DETAILS = counted(
     "stream" / IDENTIFIER,
     reply=maybe(STREAM_DETAILS, "StreamDetails"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class GetStream(Command[StreamDetails | None]):
     """Ask for one stream and its topics."""
 
@@ -51,13 +50,13 @@ class GetStream(Command[StreamDetails | None]):
 
 
 @command(CommandCode.GET_STREAMS, reply=many(STREAM, "streams"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetStreams(Command[tuple[Stream, ...]]):
     """Ask for all streams, by ascending id."""
 
 
 @command(CommandCode.CREATE_STREAM, "name" / NAME, reply=one(STREAM, "Stream"))
-@dataclass(frozen=True, slots=True)
+@record
 class CreateStream(Command[Stream]):
     """Create a stream; the server chooses its id."""
 
@@ -65,7 +64,7 @@ class CreateStream(Command[Stream]):
 
 
 @command(CommandCode.DELETE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteStream(Command[None]):
     """Delete a stream with everything in it."""
 
@@ -73,7 +72,7 @@ class DeleteStream(Command[None]):
 
 
 @command(CommandCode.UPDATE_STREAM, "stream" / IDENTIFIER, "name" / NAME, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateStream(Command[None]):
     """Rename a stream."""
 
@@ -82,7 +81,7 @@ class UpdateStream(Command[None]):
 
 
 @command(CommandCode.PURGE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class PurgeStream(Command[None]):
     """Delete all messages and stored offsets of a stream."""
 

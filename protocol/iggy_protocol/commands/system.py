@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from iggy_protocol.codes import CommandCode
@@ -32,6 +31,7 @@ from iggy_protocol.primitives import (
     discriminant,
     optional_number,
 )
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 if TYPE_CHECKING:
@@ -144,13 +144,13 @@ class SnapshotCodec:
 
 
 @command(CommandCode.PING, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class Ping(Command[None]):
     """Ask for a sign of life, and give one; works before a login."""
 
 
 @command(CommandCode.GET_STATS, reply=one(STATS, "Stats"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetStats(Command[Stats]):
     """Ask what the server says about itself."""
 
@@ -161,7 +161,7 @@ class GetStats(Command[Stats]):
     "types" / SNAPSHOT_TYPES,
     reply=SnapshotCodec(),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class GetSnapshot(Command[Snapshot]):
     """Ask for an archive that helps with finding faults."""
 
@@ -170,13 +170,13 @@ class GetSnapshot(Command[Snapshot]):
 
 
 @command(CommandCode.GET_ME, reply=one(CLIENT_DETAILS, "ClientDetails"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetMe(Command[ClientDetails]):
     """Ask how the server sees this connection."""
 
 
 @command(CommandCode.GET_CLIENT, "client_id" / U32, reply=maybe(CLIENT_DETAILS, "ClientDetails"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetClient(Command[ClientDetails | None]):
     """Ask for one client and the groups it has joined."""
 
@@ -184,6 +184,6 @@ class GetClient(Command[ClientDetails | None]):
 
 
 @command(CommandCode.GET_CLIENTS, reply=many(CLIENT, "clients"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetClients(Command[tuple[ClientInfo, ...]]):
     """Ask for all clients, in no particular order."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.users import IDENTITY
@@ -13,6 +13,7 @@ from iggy_protocol.model.user import (
     RawPersonalAccessToken,
 )
 from iggy_protocol.primitives import NAME, NEVER_EXPIRES, U64, optional_number
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, one
 
 __all__ = [
@@ -31,7 +32,7 @@ RAW_TOKEN = Record(RawPersonalAccessToken, "token" / NAME)
 
 
 @command(CommandCode.GET_PERSONAL_ACCESS_TOKENS, reply=many(TOKEN_INFO, "tokens"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetPersonalAccessTokens(Command[tuple[PersonalAccessTokenInfo, ...]]):
     """Ask for the names of one's own tokens, in no particular order."""
 
@@ -42,7 +43,7 @@ class GetPersonalAccessTokens(Command[tuple[PersonalAccessTokenInfo, ...]]):
     "expiry_us" / U64,
     reply=one(RAW_TOKEN, "RawPersonalAccessToken"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class CreatePersonalAccessToken(Command[RawPersonalAccessToken]):
     """Create a token; ``expiry_us`` counts from now, and 0 means never as well."""
 
@@ -51,7 +52,7 @@ class CreatePersonalAccessToken(Command[RawPersonalAccessToken]):
 
 
 @command(CommandCode.DELETE_PERSONAL_ACCESS_TOKEN, "name" / NAME, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeletePersonalAccessToken(Command[None]):
     """Delete one of one's own tokens."""
 
@@ -63,7 +64,7 @@ class DeletePersonalAccessToken(Command[None]):
     "token" / NAME,
     reply=one(IDENTITY, "Identity"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class LoginWithPersonalAccessToken(Command[Identity]):
     """Log this connection in with a token."""
 

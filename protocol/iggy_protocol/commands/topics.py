@@ -6,8 +6,6 @@ compression.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.fields import Record, ToTheEnd
 from iggy_protocol.model.identifier import Identifier
@@ -22,6 +20,7 @@ from iggy_protocol.primitives import (
     counted,
     discriminant,
 )
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [
@@ -72,7 +71,7 @@ TOPIC_DETAILS = counted(
     "topic" / IDENTIFIER,
     reply=maybe(TOPIC_DETAILS, "TopicDetails"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class GetTopic(Command[TopicDetails | None]):
     """Ask for one topic and its partitions."""
 
@@ -81,7 +80,7 @@ class GetTopic(Command[TopicDetails | None]):
 
 
 @command(CommandCode.GET_TOPICS, "stream" / IDENTIFIER, reply=many(TOPIC, "topics"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetTopics(Command[tuple[Topic, ...]]):
     """Ask for all topics of a stream, by ascending id."""
 
@@ -99,7 +98,7 @@ class GetTopics(Command[tuple[Topic, ...]]):
     "name" / NAME,
     reply=one(TOPIC_DETAILS, "TopicDetails"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class CreateTopic(Command[TopicDetails]):
     """Create a topic; the reply shows the settings after server defaults were applied."""
 
@@ -123,7 +122,7 @@ class CreateTopic(Command[TopicDetails]):
     "name" / NAME,
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateTopic(Command[None]):
     """Overwrite the name and every setting of a topic."""
 
@@ -137,7 +136,7 @@ class UpdateTopic(Command[None]):
 
 
 @command(CommandCode.DELETE_TOPIC, "stream" / IDENTIFIER, "topic" / IDENTIFIER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteTopic(Command[None]):
     """Delete a topic with everything in it."""
 
@@ -146,7 +145,7 @@ class DeleteTopic(Command[None]):
 
 
 @command(CommandCode.PURGE_TOPIC, "stream" / IDENTIFIER, "topic" / IDENTIFIER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class PurgeTopic(Command[None]):
     """Delete all messages and stored offsets of a topic."""
 

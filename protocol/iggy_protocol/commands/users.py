@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol.codes import CommandCode
@@ -20,6 +20,7 @@ from iggy_protocol.model.permissions import (
 )
 from iggy_protocol.model.user import Identity, User, UserDetails, UserStatus
 from iggy_protocol.primitives import BOOL, IDENTIFIER, NAME, PASSWORD, TEXT, U32, U64, discriminant
+from iggy_protocol.record import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ IDENTITY = Record(Identity, "user_id" / U32)
 
 
 @command(CommandCode.GET_USER, "user" / IDENTIFIER, reply=maybe(USER_DETAILS, "UserDetails"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetUser(Command[UserDetails | None]):
     """Ask for one user and its permissions."""
 
@@ -129,7 +130,7 @@ class GetUser(Command[UserDetails | None]):
 
 
 @command(CommandCode.GET_USERS, reply=many(USER, "users"))
-@dataclass(frozen=True, slots=True)
+@record
 class GetUsers(Command[tuple[User, ...]]):
     """Ask for all users."""
 
@@ -142,7 +143,7 @@ class GetUsers(Command[tuple[User, ...]]):
     "permissions" / PERMISSIONS_GIVEN,
     reply=one(USER_DETAILS, "UserDetails"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class CreateUser(Command[UserDetails]):
     """Create a user."""
 
@@ -153,7 +154,7 @@ class CreateUser(Command[UserDetails]):
 
 
 @command(CommandCode.DELETE_USER, "user" / IDENTIFIER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class DeleteUser(Command[None]):
     """Delete a user."""
 
@@ -167,7 +168,7 @@ class DeleteUser(Command[None]):
     "status" / Flagged(USER_STATUS),
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class UpdateUser(Command[None]):
     """Rename a user, or change whether it may log in; ``None`` leaves a field as it is."""
 
@@ -182,7 +183,7 @@ class UpdateUser(Command[None]):
     "permissions" / PERMISSIONS_GIVEN,
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class UpdatePermissions(Command[None]):
     """Replace the permissions of a user; ``None`` takes them all away."""
 
@@ -197,7 +198,7 @@ class UpdatePermissions(Command[None]):
     "new_password" / PASSWORD,
     reply=EMPTY,
 )
-@dataclass(frozen=True, slots=True)
+@record
 class ChangePassword(Command[None]):
     """Change a password; the current one must be known."""
 
@@ -214,7 +215,7 @@ class ChangePassword(Command[None]):
     "context" / TEXT,
     reply=one(IDENTITY, "Identity"),
 )
-@dataclass(frozen=True, slots=True)
+@record
 class LoginUser(Command[Identity]):
     """Log this connection in; ``version`` and ``context`` say who the client is, if anything."""
 
@@ -225,6 +226,6 @@ class LoginUser(Command[Identity]):
 
 
 @command(CommandCode.LOGOUT_USER, reply=EMPTY)
-@dataclass(frozen=True, slots=True)
+@record
 class LogoutUser(Command[None]):
     """Log out; the connection and its group memberships stay."""

@@ -8,10 +8,10 @@ is too large, or who is at the other end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from iggy_protocol.framing.classic import CLASSIC
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ class Framing(Protocol):
         """Write the head of a response into ``buffer``, beginning at ``position``."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HeadroomBuffer:
     """A request's payload that was written behind free space for the head of its frame.
 

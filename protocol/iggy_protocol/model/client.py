@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from iggy_protocol.record import record
 
 __all__ = ["ClientDetails", "ClientInfo", "ConsumerGroupMembership", "Transport"]
 
@@ -17,7 +18,7 @@ class Transport(IntEnum):
     WEBSOCKET = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClientInfo:
     """A connection; ``user_id`` is ``None`` before it has logged in."""
 
@@ -28,7 +29,7 @@ class ClientInfo:
     consumer_groups_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerGroupMembership:
     """A group that a client has joined."""
 
@@ -37,7 +38,7 @@ class ConsumerGroupMembership:
     group_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClientDetails(ClientInfo):
     """A connection with the groups it has joined."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from iggy_protocol.record import record
 
 __all__ = ["ClusterMetadata", "ClusterNode", "NodeRole", "NodeStatus"]
 
@@ -26,7 +27,7 @@ class NodeStatus(IntEnum):
     UNKNOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterNode:
     """A node and the ports of its doors."""
 
@@ -40,7 +41,7 @@ class ClusterNode:
     status: NodeStatus
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ClusterMetadata:
     """A cluster; one that does not cluster is one healthy leader."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from iggy_protocol.record import record
 
 __all__ = ["ConsumerGroup", "ConsumerGroupDetails", "ConsumerGroupMember", "ConsumerOffset"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerGroup:
     """A group of a topic and its totals."""
 
@@ -17,7 +17,7 @@ class ConsumerGroup:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerGroupMember:
     """A member and the partitions it reads; its id is a number within the group, not a client."""
 
@@ -25,14 +25,14 @@ class ConsumerGroupMember:
     partitions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerGroupDetails(ConsumerGroup):
     """A group with its members."""
 
     members: tuple[ConsumerGroupMember, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ConsumerOffset:
     """How far a consumer or group has come in a partition, and how far the partition goes."""
 

@@ -7,10 +7,10 @@ A text of digits stays a name: turning it into a number is a habit of clients, n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from iggy_protocol.errors import LocalProtocolError
+from iggy_protocol.record import record
 
 __all__ = [
     "Consumer",
@@ -50,7 +50,7 @@ class PartitioningKind(IntEnum):
     MESSAGES_KEY = 3
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Consumer:
     """Who polls: a single consumer, which needs no registration, or a group of the topic."""
 
@@ -68,7 +68,7 @@ class Consumer:
         return cls(ConsumerKind.GROUP, group)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PollingStrategy:
     """Where a poll starts, and the offset or time that says so."""
 
@@ -101,7 +101,7 @@ class PollingStrategy:
         return cls(PollingKind.NEXT)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partitioning:
     """How the server chooses the partition of a batch; ``value`` is as on the wire."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from iggy_protocol.record import record
 
 __all__ = ["GlobalPermissions", "Permissions", "StreamPermissions", "TopicPermissions"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class GlobalPermissions:
     """Rights on the whole server."""
 
@@ -23,7 +23,7 @@ class GlobalPermissions:
     send_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TopicPermissions:
     """Rights on one topic."""
 
@@ -34,7 +34,7 @@ class TopicPermissions:
     send_messages: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamPermissions:
     """Rights on one stream and, more finely, on some of its topics."""
 
@@ -48,7 +48,7 @@ class StreamPermissions:
     topics: tuple[TopicPermissions, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Permissions:
     """All rights of a user; where a stream is named twice, the later entry counts."""
 

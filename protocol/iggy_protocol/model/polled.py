@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.batch import MessageBatch
+from iggy_protocol.record import record
 
 __all__ = ["PolledMessages"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PolledMessages:
     """A stretch of one partition.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from iggy_protocol.record import record
 
 __all__ = [
     "CacheMetrics",
@@ -15,7 +16,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class CacheMetrics:
     """How often reads of a partition were served from memory."""
 
@@ -27,7 +28,7 @@ class CacheMetrics:
     hit_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HostResources:
     """Figures that servers report since 0.8."""
 
@@ -36,7 +37,7 @@ class HostResources:
     total_disk_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stats:
     """What a server says about itself; ``host`` is ``None`` from servers before 0.8."""
 
@@ -91,7 +92,7 @@ class SnapshotType(IntEnum):
     ALL = 100
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Snapshot:
     """A zip archive with one text file per type."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol.model.topic import Topic
+from iggy_protocol.record import record
 
 __all__ = ["Stream", "StreamDetails"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stream:
     """A stream and its totals."""
 
@@ -21,7 +20,7 @@ class Stream:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StreamDetails(Stream):
     """A stream with its topics, by ascending id."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from iggy_protocol.record import record
 
 __all__ = ["CompressionAlgorithm", "Partition", "Topic", "TopicDetails"]
 
@@ -15,7 +16,7 @@ class CompressionAlgorithm(IntEnum):
     GZIP = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Topic:
     """A topic, its settings and its totals."""
 
@@ -31,7 +32,7 @@ class Topic:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Partition:
     """One append-only log of a topic."""
 
@@ -43,7 +44,7 @@ class Partition:
     messages_count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TopicDetails(Topic):
     """A topic with its partitions, which are numbered from 0 without gaps."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from iggy_protocol.model.permissions import Permissions
+from iggy_protocol.record import record
 
 __all__ = [
     "Identity",
@@ -24,7 +25,7 @@ class UserStatus(IntEnum):
     INACTIVE = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class User:
     """A user; root is number 0."""
 
@@ -34,21 +35,21 @@ class User:
     username: str
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class UserDetails(User):
     """A user with its permissions; ``None`` means none at all."""
 
     permissions: Permissions | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     """Who a login made of this connection."""
 
     user_id: int
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PersonalAccessTokenInfo:
     """A token by name; the token itself is shown only once, when it is created."""
 
@@ -56,7 +57,7 @@ class PersonalAccessTokenInfo:
     expires_at_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RawPersonalAccessToken:
     """The secret text of a new token."""
 

@@ -9,13 +9,14 @@ Owns the translation of commands. Knows no sockets; what an answer means is in `
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.errors import RuleViolation
 from iggy_protocol.model.identifier import Consumer, ConsumerKind
+from iggy_protocol.record import record
 from iggy_protocol.registry import encode_request
 from iggy_protocol.rest import bodies
 from iggy_protocol.rest.codec import encode_json
@@ -48,7 +49,7 @@ _GROUP_COMMANDS: Final = frozenset(
 (_REFRESH,) = (route for route in ROUTES if route.operation == "refresh_token")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RestRequest:
     """A request without its host and its token.
 

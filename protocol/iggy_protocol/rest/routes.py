@@ -6,11 +6,11 @@ web framework and no handlers; a server registers this table, a client looks its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.record import record
 from iggy_protocol.rest import bodies, shapes
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["PUBLIC_PATHS", "ROUTES", "ROUTES_BY_COMMAND", "Route", "index_routes
 _TOPIC = "/streams/{stream_id}/topics/{topic_id}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Route:
     """One row of the table.
 
