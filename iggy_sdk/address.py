@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from iggy_protocol import StatusCode
+from iggy_protocol.record import record
 from iggy_sdk.durations import parse_duration
 from iggy_sdk.errors import ConfigurationError
 
@@ -57,7 +58,7 @@ DEFAULT_PORTS: Final[Mapping[TransportName, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Endpoint:
     """One address of a server; ``str()`` writes it as ``host:port``."""
 
@@ -68,7 +69,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class PasswordLogin:
     """Log in with a name and a password."""
 
@@ -76,7 +77,7 @@ class PasswordLogin:
     password: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TokenLogin:
     """Log in with a personal access token."""
 
@@ -86,7 +87,7 @@ class TokenLogin:
 Credentials: TypeAlias = PasswordLogin | TokenLogin
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Address:
     """What a connection string says.
 
@@ -129,7 +130,7 @@ def _text(text: str, name: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Setting:
     """One key of the query: our own name for it, and how its value is read."""
 

@@ -5,9 +5,10 @@ Pure: it neither sleeps nor draws random numbers; both belong to the caller.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
+
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Backoff"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Backoff:
     """A schedule of delays.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
+from iggy_protocol.record import record
 from iggy_sdk.errors import ConfigurationError, SerdeError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _GZIP_WITH_HEADER: Final = 31
 """zlib's way of saying that a gzip header is expected."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Compression:
     """How a producer compresses.
 

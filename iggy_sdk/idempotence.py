@@ -34,7 +34,6 @@ _REPEATABLE: Final = frozenset(
         CommandCode.FLUSH_UNSAVED_BUFFER,
         CommandCode.GET_CONSUMER_OFFSET,
         CommandCode.STORE_CONSUMER_OFFSET,
-        CommandCode.DELETE_CONSUMER_OFFSET,
         CommandCode.GET_STREAM,
         CommandCode.GET_STREAMS,
         CommandCode.GET_TOPIC,

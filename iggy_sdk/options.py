@@ -6,12 +6,13 @@ Owns names, defaults and checks. Reads no files and opens nothing; the transport
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from iggy_protocol import Identifier
+from iggy_protocol.record import record
 from iggy_sdk.address import (
     DEFAULT_PORTS,
     Address,
@@ -64,7 +65,7 @@ def _check_share(value: float, name: str) -> None:
     _require(0 <= value <= 1, f"{name} is {value!r}", f"Give {name} as a share from 0 to 1.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Reconnect:
     """How a lost connection comes back.
 
@@ -99,7 +100,7 @@ class Reconnect:
         return _backoff(self.delay, self.max_delay, self.jitter)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Retry:
     """How often an operation is tried again; only errors that are ``retriable`` are.
 
@@ -134,7 +135,7 @@ def _backoff(first: Seconds, longest: Seconds, jitter: float) -> Backoff:
     return Backoff(initial=to_seconds(first), maximum=to_seconds(longest), jitter=jitter)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TlsOptions:
     """How TLS is spoken.
 
@@ -153,7 +154,7 @@ class TlsOptions:
     client_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ClientOptions:
     """Everything a client goes by.
 

@@ -1,10 +1,12 @@
 """One QUIC connection to one server: every request has a stream of its own.
 
-Requests are under way side by side and replies come in any order. Nobody waits behind another, and
-one who leaves without his reply gives up his stream and disturbs nobody.
+Requests are under way side by side and replies come in any order. Nobody waits behind another while
+there is room, and then in turn; one who leaves without his reply gives up his stream and disturbs
+nobody.
 
-``run`` takes in what comes, for all. Without it whoever waits for a reply does so, also for those
-who wait beside him, and hands that over when he has his own.
+``run`` takes in what comes, for all. Where the engine calls a function when datagrams come, that
+function does it, and ``run`` looks at the clock. Without ``run`` whoever waits for a reply takes
+in, also for those who wait beside him, and hands that over when he has his own.
 
 Owns the streams, who takes in, and the deadlines. It must not know logins, addresses or other
 connections.
@@ -12,43 +14,41 @@ connections.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import math
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from aioquic.quic.events import StreamDataReceived, StreamReset
 from anyio.lowlevel import checkpoint
 
 from iggy_protocol import (
-    ClientConnection,
-    ErrorReceived,
     Limits,
-    LocalProtocolError,
-    RemoteProtocolError,
-    ResponseReceived,
 )
+from iggy_sdk.engine import clock_of_engine, soon_of_engine, wake_of_engine
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
     DisconnectedError,
     IggyError,
-    ProtocolError,
     ServerError,
     describe_command,
-    error_from_protocol,
 )
+from iggy_sdk.quic_exchange import Exchange, Exchanges
 from iggy_sdk.quic_traffic import Traffic
 from iggy_sdk.session_statistics import SessionStatistics
-from iggy_sdk.session_waiter import Waiter, read_outcome, verdict
-from iggy_sdk.transport.quic import open_quic
+from iggy_sdk.session_waiter import Waiter, read_outcome, too_late, verdict
+from iggy_sdk.transport.quic import TICK_SECONDS, open_quic
 from iggy_sdk.transport.quic_failures import SILENCE_ADVICE
 from iggy_sdk.transport.quic_settings import quic_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator
 
     from aioquic.quic.events import QuicEvent
 
-    from iggy_protocol import Buffer, Command
+    from iggy_protocol import Command
+    from iggy_sdk.engine import Wake
     from iggy_sdk.options import ClientOptions, Endpoint
     from iggy_sdk.transport.quic import QuicTransport
     from iggy_sdk.transport.quic_settings import QuicSettings
@@ -58,19 +58,8 @@ __all__ = ["QuicSession"]
 R = TypeVar("R")
 
 
-class _Exchange:
-    """A request, its stream once it has one, and who waits for the reply."""
-
-    __slots__ = ("connection", "parts", "size_bytes", "stream_id", "waiter")
-
-    def __init__(
-        self, waiter: Waiter, connection: ClientConnection, parts: Sequence[Buffer]
-    ) -> None:
-        self.waiter = waiter
-        self.connection = connection
-        self.parts = parts
-        self.size_bytes = sum(map(len, parts))
-        self.stream_id: int | None = None
+KEPT_SECONDS_MIN = 1.0
+"""The shortest timeout that ``run`` may keep; shorter ones are worth a timer of their own."""
 
 
 class QuicSession:
@@ -88,17 +77,25 @@ class QuicSession:
         """Take a connection behind its handshake; the session closes it."""
         self._transport = transport
         self._options = options
-        self._limits = Limits(outstanding_max=1, response_bytes_max=settings.response_bytes_max)
+        self._prepared = Exchanges(
+            Limits(outstanding_max=1, response_bytes_max=settings.response_bytes_max)
+        )
         self._streams_max = min(options.max_outstanding, settings.streams_max)
         self._send_window_bytes = settings.send_window_bytes
-        self._exchanges: dict[int, _Exchange] = {}
+        self._exchanges: dict[int, Exchange] = {}
         self._under_way_bytes = 0
         self._traffic = Traffic()
         self._is_closing = False
-        self._is_pumped = self._is_gathering = False
+        self._is_pumped = self._is_gathering = self._is_pushed = False
+        self._doom: IggyError | None = None
         self._host_call: anyio.Event | None = None
-        self._sleepers: dict[anyio.Event, None] = {}
-        self._queue: dict[anyio.Event, None] = {}
+        self._host_until = math.inf
+        self._new_wake = wake_of_engine()
+        self._clock = clock_of_engine()
+        self._soon = soon_of_engine()
+        self._sleepers: dict[Wake, None] = {}
+        self._queue: dict[Wake, None] = {}
+        self._turns: dict[Exchange, None] = {}
         self.failure: IggyError | None = None
         self.is_ended_by_peer = False
         self.on_end: Callable[[], None] | None = None
@@ -122,7 +119,7 @@ class QuicSession:
     @property
     def is_closed(self) -> bool:
         """Whether the connection is at its end."""
-        return self.failure is not None
+        return self.failure is not None or self._doom is not None
 
     @property
     def peer(self) -> str:
@@ -161,24 +158,37 @@ class QuicSession:
         """Do what ``request`` does, for one who has looked at the clock already."""
         waiter = Waiter(command, deadline)
         self._look()
+        self._settle()
         self._check_open()
-        exchange = self._prepare(waiter)
+        exchange = self._prepared.begin(waiter)
         try:
-            with anyio.CancelScope(deadline=deadline):
-                while not self._has_room_for(exchange):
-                    await self._take_part(self._queue)
-                    self._check_open()
-                self._begin(exchange)
-                while waiter.outcome is None:
-                    await self._take_part(self._sleepers, waiter)
+            if self._is_pushed and seconds >= KEPT_SECONDS_MIN:
+                waiter.is_kept = True
+                self._note_time(deadline)
+                await self._exchange(exchange)
+            if waiter.outcome is None and self._clock() < deadline:
+                waiter.is_kept = False
+                with anyio.CancelScope(deadline=deadline):
+                    await self._exchange(exchange)
         finally:
             self._leave(exchange)
-        return cast("R", self._result(waiter, seconds))
-
-    def _result(self, waiter: Waiter, seconds: float) -> object:
         if waiter.outcome is None:
             self._traffic.timeouts_count += 1
-        return read_outcome(waiter, seconds=seconds, peer=self.peer)
+            raise too_late(command, is_sent=waiter.is_sent, seconds=seconds, peer=self.peer)
+        reply: R = read_outcome(waiter)
+        return reply
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        """Send a request and wait for the reply, or until its time is kept in another way."""
+        waiter, is_kept = exchange.waiter, exchange.waiter.is_kept
+        if exchange.stream_id is None:
+            if self._turns or not self._has_room_for(exchange):
+                await self._await_turn(exchange)
+            if waiter.is_kept is not is_kept:
+                return
+            self._begin(exchange)
+        while waiter.outcome is None and waiter.is_kept is is_kept:
+            await self._take_part(self._sleepers, waiter)
 
     def _check_open(self) -> None:
         if self._is_closing:
@@ -186,20 +196,24 @@ class QuicSession:
         if self.failure is not None:
             raise verdict(self.failure, is_sent=False)
 
-    def _prepare(self, waiter: Waiter) -> _Exchange:
-        connection = ClientConnection(limits=self._limits)
-        try:
-            return _Exchange(waiter, connection, connection.send(waiter.command))
-        except LocalProtocolError as error:
-            raise error_from_protocol(error, command=waiter.command) from error
-
-    def _has_room_for(self, exchange: _Exchange) -> bool:
+    def _has_room_for(self, exchange: Exchange) -> bool:
         if len(self._exchanges) >= self._streams_max or not self._transport.core.may_open_stream:
             return False
         total = self._under_way_bytes + exchange.size_bytes
         return not self._under_way_bytes or total <= self._send_window_bytes
 
-    def _begin(self, exchange: _Exchange) -> None:
+    async def _await_turn(self, exchange: Exchange) -> None:
+        """Wait for room, behind all who came earlier; those who never stop asking come later."""
+        waiter, is_kept = exchange.waiter, exchange.waiter.is_kept
+        self._turns.setdefault(exchange)
+        while next(iter(self._turns)) is not exchange or not self._has_room_for(exchange):
+            await self._take_part(self._queue, waiter)
+            self._check_open()
+            if waiter.is_kept is not is_kept:
+                return
+        del self._turns[exchange]
+
+    def _begin(self, exchange: Exchange) -> None:
         """Give a request a stream, and send what can be sent of it."""
         core = self._transport.core
         exchange.stream_id = stream_id = core.get_next_available_stream_id()
@@ -207,7 +221,7 @@ class QuicSession:
         for part in parts:
             core.send_stream_data(stream_id, part)  # type: ignore[arg-type]
         core.send_stream_data(stream_id, last, end_stream=True)  # type: ignore[arg-type]
-        core.acknowledge(anyio.current_time())
+        core.acknowledge(self._clock())
         exchange.parts = ()
         self._exchanges[stream_id] = exchange
         self._under_way_bytes += exchange.size_bytes
@@ -217,9 +231,11 @@ class QuicSession:
             self._flush()
         self._call_next()
 
-    def _leave(self, exchange: _Exchange) -> None:
+    def _leave(self, exchange: Exchange) -> None:
         """Have nothing more to do with a request, whatever became of it."""
         stream_id, waiter = exchange.stream_id, exchange.waiter
+        self._turns.pop(exchange, None)
+        self._prepared.end(exchange)
         if stream_id is not None:
             del self._exchanges[stream_id]
             self._under_way_bytes -= exchange.size_bytes
@@ -235,22 +251,29 @@ class QuicSession:
         self._hand_over()
 
     def _flush(self) -> None:
+        self._send()
+        self._settle()
+
+    def _send(self) -> None:
+        """Send what is to be sent. No task need run this, so it ends nothing."""
         if self.failure is None:
             try:
-                self._transport.flush(anyio.current_time())
+                self._transport.flush(self._clock())
             except OSError as error:
-                self.abort(self._lost(error), by_peer=True)
+                self._doom = self._lost(error)
+            else:
+                self._note_time(self._transport.due_at())
 
     # Taking in
 
-    async def _take_part(
-        self, place: dict[anyio.Event, None], waiter: Waiter | None = None
-    ) -> None:
+    async def _take_part(self, place: dict[Wake, None], waiter: Waiter | None = None) -> None:
         """Take in for all, once, or sleep while somebody else does it."""
         if not self._is_pumped:
-            await self._pump()
-            return
-        call = anyio.Event()
+            if self._host_call is None or self._soon is None:
+                await self._pump()
+                return
+            self._host_call.set()
+        call = self._new_wake()
         place[call] = None
         if waiter is not None:
             waiter.wake = call
@@ -258,6 +281,7 @@ class QuicSession:
             await call.wait()
         finally:
             place.pop(call, None)
+        self._settle()
 
     async def _pump(self) -> None:
         """Wait for what comes, and take it in."""
@@ -286,13 +310,17 @@ class QuicSession:
             self._flush()
 
     def _look(self) -> None:
-        """Take in what has come, unless somebody waits for it."""
-        if self.failure is not None or self._is_pumped:
-            return
+        """Take in what has come, unless somebody else does."""
+        if self.failure is None and not self._is_pumped:
+            self._take_in()
+            self._settle()
+
+    def _take_in(self) -> None:
+        """Take in what has come and do what is due. No task need run this, so it ends nothing."""
         try:
             happened = self._transport.step()
         except OSError as error:
-            self.abort(self._lost(error), by_peer=True)
+            self._doom = self._lost(error)
             return
         for event in happened:
             self._note(event)
@@ -301,9 +329,80 @@ class QuicSession:
             reason = core.verdict.reason_phrase
             text = f"{self.peer} has closed the connection" if core.is_ended_by_peer else ""
             text = text or f"the connection to {self.peer} is lost"
-            self.abort(DisconnectedError(f"{text}: {reason}" if reason else text), by_peer=True)
-        elif self._queue:
+            self._doom = DisconnectedError(f"{text}: {reason}" if reason else text)
+        else:
             self._call_next()
+
+    def _settle(self) -> None:
+        """End the session, if what has come says that it is at its end."""
+        if self._doom is not None:
+            self.abort(self._doom, by_peer=True)
+
+    # Being called
+
+    def _on_datagrams(self) -> None:
+        """Take in what has come. No task runs this, so nothing in here may ask the engine."""
+        told_count = self._traffic.frames_in
+        self._take_in()
+        if self._traffic.frames_in > told_count and len(self._exchanges) > 1 and self._soon:
+            # Those who were told go on first, and what they ask for is sent together.
+            self._is_gathering = True
+            self._soon(self._end_gathering)
+        self._note_time(self._transport.due_at())
+        self._wake_if_doomed()
+
+    def _end_gathering(self) -> None:
+        self._is_gathering = False
+        self._send()
+        self._wake_if_doomed()
+
+    def _wake_if_doomed(self) -> None:
+        if self._doom is not None:
+            self._transport.unwatch()
+            self._wake(self._sleepers)
+            self._wake(self._queue)
+            self._note_time(-math.inf)
+
+    def _note_time(self, due_at: float) -> None:
+        """Have ``run`` look at the clock again, if that would be too late otherwise."""
+        if due_at < self._host_until and self._host_call is not None:
+            self._host_until = due_at
+            self._host_call.set()
+
+    async def _keep_time(self) -> None:
+        """Do what is due, while a function takes in what comes."""
+        self._is_pumped = self._is_pushed = True
+        try:
+            while self.failure is None:
+                self._take_in()
+                self._settle()
+                self._release_kept(now := self._clock())
+                self._host_call = anyio.Event()
+                deadlines = [one.deadline for one in self._waiters() if one.is_kept]
+                self._host_until = min(self._host_until, self._transport.due_at(), *deadlines)
+                with anyio.CancelScope(deadline=max(self._host_until, now + TICK_SECONDS)):
+                    await self._host_call.wait()
+                    # What was due when it rang may be done by now, and something else be due a
+                    # little later. Looking at that time once more costs less than to be rung for.
+                    continue
+                self._host_until = math.inf
+        finally:
+            self._transport.unwatch()
+            self._is_pumped = self._is_pushed = False
+            self._host_until = math.inf
+            self._release_kept(math.inf)
+
+    def _waiters(self) -> Iterator[Waiter]:
+        for exchange in chain(self._exchanges.values(), self._turns):
+            yield exchange.waiter
+
+    def _release_kept(self, now: float) -> None:
+        """Have those whose time is over by now go on by themselves."""
+        for waiter in self._waiters():
+            if waiter.is_kept and waiter.deadline <= now:
+                waiter.is_kept = False
+                if waiter.wake is not None:
+                    waiter.wake.set()
 
     def _hand_over(self) -> None:
         """Have somebody go on taking in who has something to wait for."""
@@ -315,56 +414,35 @@ class QuicSession:
             next(iter(self._sleepers or self._queue)).set()
         else:
             # Nobody listens from here on, so what is owed to the server goes now.
-            self._transport.core.acknowledge(anyio.current_time())
+            self._transport.core.acknowledge(self._clock())
             self._flush()
 
-    def _wake(self, place: dict[anyio.Event, None]) -> None:
+    def _wake(self, place: dict[Wake, None]) -> None:
         for call in place:
             call.set()
 
     def _call_next(self) -> None:
         """Let the next one begin who waits for room."""
-        if self._queue and len(self._exchanges) < self._streams_max:
-            next(iter(self._queue)).set()
+        if self._turns and len(self._exchanges) < self._streams_max:
+            wake = next(iter(self._turns)).waiter.wake
+            if wake is not None:
+                wake.set()
 
     def _note(self, event: QuicEvent) -> None:
-        if isinstance(event, StreamDataReceived):
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None and exchange.waiter.outcome is None:
-                self._hear(exchange, event)
-        elif isinstance(event, StreamReset):
-            exchange = self._exchanges.get(event.stream_id)
-            if exchange is not None:
-                command = describe_command(exchange.waiter.command)
-                self._tell(exchange, ServerError(f"{command}: {self.peer} gave up its reply"))
-
-    def _hear(self, exchange: _Exchange, event: StreamDataReceived) -> None:
-        connection, command = exchange.connection, exchange.waiter.command
-        try:
-            if event.data:
-                self._traffic.bytes_in += len(event.data)
-                connection.receive_data(event.data)
-            heard = connection.next_event()
-        except RemoteProtocolError as error:
-            told = error_from_protocol(error, command=command)
-            told.__cause__ = error
-            self._tell(exchange, told)
+        if not isinstance(event, StreamDataReceived | StreamReset):
             return
-        if isinstance(heard, ResponseReceived | ErrorReceived):
-            self._traffic.frames_in += 1
-            self._tell(exchange, heard)
-        elif event.end_stream:
-            text = f"{describe_command(command)}: {self.peer} ended the stream without an answer"
-            self._tell(exchange, ProtocolError(text))
-
-    def _tell(
-        self, exchange: _Exchange, outcome: ResponseReceived[Any] | ErrorReceived | IggyError
-    ) -> None:
-        waiter = exchange.waiter
-        if waiter.outcome is None:
-            waiter.outcome = outcome
-            if waiter.wake is not None:
-                waiter.wake.set()
+        exchange = self._exchanges.get(event.stream_id)
+        if exchange is None or exchange.waiter.outcome is not None:
+            return
+        if isinstance(event, StreamReset):
+            command = describe_command(exchange.waiter.command)
+            exchange.tell(ServerError(f"{command}: {self.peer} gave up its reply"))
+            return
+        self._traffic.bytes_in += len(event.data)
+        outcome = exchange.hear(event.data, is_last=event.end_stream, peer=self.peer)
+        if outcome is not None:
+            self._traffic.frames_in += not isinstance(outcome, IggyError)
+            exchange.tell(outcome)
 
     async def run(self) -> None:
         """Take in whatever comes; return when the connection is at its end."""
@@ -373,6 +451,8 @@ class QuicSession:
                 self._host_call = anyio.Event()
                 if self._is_pumped:
                     await self._host_call.wait()
+                elif self._transport.watch(self._on_datagrams):
+                    await self._keep_time()
                 else:
                     await self._pump()
         finally:
@@ -400,7 +480,7 @@ class QuicSession:
         core = self._transport.core
         for stream_id, exchange in self._exchanges.items():
             exchange.waiter.is_sent = core.has_left(stream_id)
-            self._tell(exchange, verdict(error, is_sent=exchange.waiter.is_sent))
+            exchange.tell(verdict(error, is_sent=exchange.waiter.is_sent))
         self._transport.abort()
         self._wake(self._sleepers)
         self._wake(self._queue)

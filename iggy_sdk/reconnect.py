@@ -26,6 +26,7 @@ from iggy_protocol import (
 )
 from iggy_sdk.dialler import Dialler
 from iggy_sdk.durations import to_seconds
+from iggy_sdk.engine import clock_of_engine
 from iggy_sdk.errors import (
     ClientClosedError,
     ConfigurationError,
@@ -43,6 +44,8 @@ from iggy_sdk.session_statistics import ClientStatistics
 from iggy_sdk.transport import open_transport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from anyio.abc import TaskStatus
 
     from iggy_protocol import Command
@@ -90,6 +93,7 @@ class Link:
         if options.credentials is not None:
             self._login = login_command(options.credentials)
         self._session: Conversation | None = None
+        self._clock: Callable[[], float] = anyio.current_time
         self._endpoint: Endpoint | None = None
         self._epoch = 0
         self._connecting = anyio.Lock()
@@ -206,6 +210,7 @@ class Link:
     def _adopt(self, session: Conversation, endpoint: Endpoint) -> None:
         self._session, self._endpoint = session, endpoint
         self._epoch += 1
+        self._clock = clock_of_engine()
         session.on_end = partial(self._note_end, session)
         self._wake()
         self._hooks.on_connect(session.peer)
@@ -261,7 +266,7 @@ class Link:
         return reply
 
     async def _ask(self, command: Command[R], seconds: float) -> R:
-        deadline = anyio.current_time() + seconds
+        deadline = self._clock() + seconds
         repeats_count = 0
         while True:
             session = self._session

@@ -13,7 +13,7 @@ connections.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 
@@ -25,6 +25,7 @@ from iggy_protocol import (
     LocalProtocolError,
     RemoteProtocolError,
 )
+from iggy_sdk.engine import wake_of_engine
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -36,7 +37,7 @@ from iggy_sdk.errors import (
 )
 from iggy_sdk.session_line import WaitingLine
 from iggy_sdk.session_statistics import SessionStatistics
-from iggy_sdk.session_waiter import Waiter, is_farewell, read_outcome, verdict
+from iggy_sdk.session_waiter import Waiter, is_farewell, read_outcome, too_late, verdict
 from iggy_sdk.session_writing import write_rest
 from iggy_sdk.transport import open_transport
 
@@ -95,6 +96,7 @@ class Session:
         self.failure: IggyError | None = None
         self.is_ended_by_peer = False
         self.on_end: Callable[[], None] | None = None
+        self._new_wake = wake_of_engine()
         self._is_pushed = transport.watch(self._on_bytes)
         self._is_read = self._is_pushed
 
@@ -173,12 +175,11 @@ class Session:
             if waiter.outcome is None:
                 self._settle()
                 self._abandon(waiter, seconds)
-        return cast("R", self._result(waiter, seconds))
-
-    def _result(self, waiter: Waiter, seconds: float) -> object:
         if waiter.outcome is None:
             self._timeouts_count += 1
-        return read_outcome(waiter, seconds=seconds, peer=self.peer)
+            raise too_late(command, is_sent=waiter.is_sent, seconds=seconds, peer=self.peer)
+        reply: R = read_outcome(waiter)
+        return reply
 
     def _is_busy(self) -> bool:
         """Say whether a new request has to queue, or will not be sent at all."""
@@ -271,12 +272,13 @@ class Session:
         """Wait until the waiter is told, or until his time is kept in another way."""
         while waiter.outcome is None and waiter.is_kept is is_kept:
             if self._is_read:
-                waiter.wake = wake = anyio.Event()
+                waiter.wake = wake = self._new_wake()
                 try:
                     await wake.wait()
                 finally:
                     waiter.wake = None
-                self._settle()
+                if self._doom is not None:
+                    self._settle()
             else:
                 self._is_read = True
                 self._reader = waiter
@@ -328,12 +330,13 @@ class Session:
             OSError: the connection is gone.
         """
         connection = self._connection
-        for left in reversed(range(READS_MAX)):
-            if count is None:
-                return
+        reads = 0
+        while count is not None:
             connection.buffer_updated(count)
             self._deliver()
-            if not left or self._doom is not None or connection.missing_bytes < READ_ON_BYTES_MIN:
+            reads += 1
+            is_over = not self._line.waiters or self._doom is not None
+            if is_over or reads == READS_MAX or connection.missing_bytes < READ_ON_BYTES_MIN:
                 return
             count = self._transport.receive_nowait(connection.get_buffer())
 

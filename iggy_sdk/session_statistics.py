@@ -5,14 +5,13 @@ Owns the numbers' names and meanings, and nothing that counts them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol import ConnectionStatistics
+from iggy_protocol.record import record
 
 __all__ = ["ClientStatistics", "SessionStatistics"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class SessionStatistics:
     """What one connection has done so far.
 
@@ -31,7 +30,7 @@ class SessionStatistics:
     waiting: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ClientStatistics:
     """What a client has done so far.
 

@@ -20,9 +20,8 @@ from iggy_sdk.errors import (
 )
 
 if TYPE_CHECKING:
-    import anyio
-
     from iggy_protocol import Command
+    from iggy_sdk.engine import Wake
 
 __all__ = ["Waiter", "is_farewell", "read_outcome", "too_late", "verdict"]
 
@@ -49,19 +48,13 @@ class Waiter:
         self.is_kept = False
         self.is_abandoned = False
         self.outcome: ResponseReceived[Any] | ErrorReceived | IggyError | None = None
-        self.wake: anyio.Event | None = None
+        self.wake: Wake | None = None
 
 
-def read_outcome(waiter: Waiter, *, seconds: float, peer: str) -> object:
+def read_outcome(waiter: Waiter) -> Any:
     """Decode what a waiter was told, in his own task.
 
-    Args:
-        waiter: one who has done with waiting.
-        seconds: how long he was going to.
-        peer: whom he asked, for people.
-
     Raises:
-        RequestTimeoutError: he was told nothing.
         IggyError: what he was told is no reply.
     """
     outcome = waiter.outcome
@@ -72,9 +65,8 @@ def read_outcome(waiter: Waiter, *, seconds: float, peer: str) -> object:
             raise error_from_protocol(error, command=waiter.command) from error
     if isinstance(outcome, ErrorReceived):
         raise error_for_status(outcome.status, command=waiter.command)
-    if outcome is not None:
-        raise outcome
-    raise too_late(waiter.command, is_sent=waiter.is_sent, seconds=seconds, peer=peer)
+    assert outcome is not None, "nobody has told him anything yet"
+    raise outcome
 
 
 def too_late(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -103,8 +103,8 @@ class QuicDoor:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 while True:
-                    for datagram in await self.socket.receive():
-                        self._take(datagram)
+                    for line in self._take_all(await self.socket.receive()):
+                        line.attend()
         except Exception:
             LOGGER.exception("the QUIC door is closed by an error that nobody foresaw")
         finally:
@@ -183,25 +183,31 @@ class QuicDoor:
 
     # Datagrams
 
-    def _take(self, datagram: Datagram) -> None:
-        """Give a datagram to its connection; a stranger's may begin one."""
-        data, _ = datagram
-        if not data:
-            return
-        if not data[0] & LONG_HEADER:
-            line = self._routes.get(data[1 : 1 + CONNECTION_ID_BYTES])
+    def _take_all(self, datagrams: list[Datagram]) -> Iterable[Line]:
+        """Give datagrams to their connections, and return those; a stranger's may begin one."""
+        heard: dict[Line, None] = {}
+        for datagram in datagrams:
+            line = self._take(datagram)
             if line is not None:
                 line.hear(datagram)
-            return
+                heard[line] = None
+        return heard
+
+    def _take(self, datagram: Datagram) -> Line | None:
+        """Find the connection of a datagram, or answer a stranger."""
+        data, _ = datagram
+        if not data:
+            return None
+        if not data[0] & LONG_HEADER:
+            return self._routes.get(data[1 : 1 + CONNECTION_ID_BYTES])
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
         except ValueError:
-            return
+            return None
         line = self._routes.get(header.destination_cid)
-        if line is not None:
-            line.hear(datagram)
-        elif len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
+        if line is None and len(data) >= SMALLEST_MAX_DATAGRAM_SIZE:
             self._meet(header, datagram)
+        return line
 
     def _meet(self, header: QuicHeader, datagram: Datagram) -> None:
         """Answer a stranger."""

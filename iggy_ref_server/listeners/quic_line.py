@@ -6,7 +6,8 @@
 
 Nobody else touches the state of the connection: whoever has something for it leaves it here and
 rings. A step never waits, so whatever has come by then is handled at once and leaves in as few
-datagrams as possible.
+datagrams as possible. The door, which is awake when datagrams have come, lends the owner its turn
+for a step (``attend``); to wake a second task would cost a small request more than its reply.
 
 Memory is bounded: a stream that nobody has looked at holds a window, long requests share
 ``request_bytes_max`` in the order in which they came, and no request is taken while more than
@@ -101,6 +102,9 @@ class Line:
         self._limits = limits = host.limits
         self._inbox: list[Datagram] = []
         self._bell = trio.Event()
+        self._until = -FOREVER
+        self._is_stepping = False
+        self._failure: Exception | None = None
         self._exchanges: dict[int, Exchange] = {}
         # Streams whose reply is written while the client has not finished its side.
         self._spent: set[int] = set()
@@ -131,7 +135,23 @@ class Line:
         """Leave a datagram here; too many are dropped, as a network would."""
         if len(self._inbox) < INBOX_DATAGRAMS_MAX:
             self._inbox.append(datagram)
-        self._bell.set()
+
+    def attend(self) -> None:
+        """Take a step for what was left here, and wake the owner only if there is more to do."""
+        if self._until == -FOREVER or self.is_ended:
+            # The owner has not begun, or is awake already.
+            return
+        try:
+            self._step(trio.current_time())
+        except Exception as error:
+            self._failure = error
+        if (
+            self._failure is not None
+            or self.is_ended
+            or self._replies.has_unread
+            or self._deadline() < self._until
+        ):
+            self._bell.set()
 
     def leave(self) -> None:
         """Take no more requests, answer those that were taken, and close."""
@@ -146,7 +166,8 @@ class Line:
     def _ring_for(self, exchange: Exchange) -> None:
         """Note that there is something to do for an exchange."""
         self._ready[exchange] = None
-        self._bell.set()
+        if not self._is_stepping:
+            self._bell.set()
 
     # The owner
 
@@ -154,15 +175,17 @@ class Line:
         """Serve the client to the end of the connection."""
         try:
             async with trio.open_nursery() as nursery:
-                while True:
+                while not self.is_ended:
+                    if self._failure is not None:
+                        raise self._failure
+                    self._bell = trio.Event()
                     now = trio.current_time()
                     self._step(now)
                     self._replies.load(nursery)
-                    if self.is_ended:
-                        break
-                    with trio.CancelScope(deadline=max(self._deadline(), now + TICK_S)):
-                        await self._bell.wait()
-                    self._bell = trio.Event()
+                    if not self.is_ended:
+                        self._until = max(self._deadline(), now + TICK_S)
+                        with trio.CancelScope(deadline=self._until):
+                            await self._bell.wait()
                 nursery.cancel_scope.cancel()
         finally:
             self.is_ended = True
@@ -189,8 +212,13 @@ class Line:
         self._hear(datagrams, now)
         if self.is_ended:
             return
+        self._is_stepping = True
         self._serve()
         has_written = self._write()
+        self._is_stepping = False
+        if self._ready or (self._unserved and has_written):
+            # There may be room for them now, and nobody else would ring for that.
+            self._bell.set()
         self._look_at_clock(now, has_heard=bool(datagrams))
         core.note_heard(len(datagrams), now, has_written=has_written)
         core.slide_window()
@@ -371,11 +399,6 @@ class Line:
         has_written |= self._replies.go_on()
         for exchange in self._replies.take_finished():
             self._forget(exchange)
-        # Whoever has rung so far in this step was served by it.
-        self._bell = trio.Event()
-        if self._ready or (self._unserved and has_written):
-            # There may be room for them now, and nobody else would ring for that.
-            self._bell.set()
         return has_written
 
     def _forget(self, exchange: Exchange) -> None:

@@ -56,6 +56,11 @@ class Replies:
         """How much of long replies waits to be written."""
         return sum(exchange.owed_bytes for exchange in self._long)
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether something is to be read from files."""
+        return bool(self._unread)
+
     def take_finished(self) -> list[Exchange]:
         """Return the exchanges that are over since the last time."""
         finished, self._finished = self._finished, []

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 
 from iggy_protocol import Limits
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from iggy_ref_server.certificates import CertificateFiles
@@ -30,7 +30,7 @@ LOCAL_ROUND_TRIP_S: Final = 0.02
 ROUND_TRIP_S: Final = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class LineLimits:
     """The bounds of every connection.
 

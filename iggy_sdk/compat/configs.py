@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from iggy_protocol.record import record
 from iggy_sdk.compat.choices import ProducerSharding
 from iggy_sdk.options import Credentials, PasswordLogin, Reconnect, TlsOptions, TokenLogin
 from iggy_sdk.producer import BackgroundMode, Backpressure, DirectMode
@@ -41,7 +42,7 @@ class AutoLogin:
         return TokenLogin(token)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TcpReconnectionConfig:
     """How a lost connection comes back."""
 
@@ -61,7 +62,7 @@ class TcpReconnectionConfig:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class TcpConfig:
     """How to reach a server over TCP."""
 

@@ -10,10 +10,11 @@ Pure values; the ledger keeps count and ``commits`` does the storing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from iggy_protocol.record import record
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ConfigurationError
 
@@ -47,7 +48,7 @@ class Basis(Enum):
     ACKNOWLEDGED = "after"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AutoCommit:
     """When offsets are stored without being asked for; make one with the methods below.
 

@@ -9,10 +9,10 @@ Pure: it sees numbers of replies and decides; the poller asks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from iggy_protocol import PollingKind, PollingStrategy
+from iggy_protocol.record import record
 
 __all__ = ["NOTHING", "Cursors", "Seen", "Verdict"]
 
@@ -26,7 +26,7 @@ class Verdict(Enum):
     LOST = "the log ends before the cursor: start again from the stored offset"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """The numbers of a reply.
 

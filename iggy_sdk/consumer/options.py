@@ -8,11 +8,12 @@ differ. Owns names, defaults and checks. Does no I/O and knows no client.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from iggy_protocol import PollingStrategy
+from iggy_protocol.record import record
 from iggy_sdk.consumer.auto_commit import AutoCommit
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
@@ -41,7 +42,7 @@ NEXT: Final = PollingStrategy.next()
 AFTER_EACH: Final = AutoCommit.after_each()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ConsumerOptions:
     """Everything a consumer goes by.
 

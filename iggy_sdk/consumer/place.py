@@ -5,8 +5,6 @@ Values only; it sends nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from iggy_protocol import (
     Consumer,
     ConsumerKind,
@@ -17,11 +15,12 @@ from iggy_protocol import (
     PollMessages,
     StoreConsumerOffset,
 )
+from iggy_protocol.record import record
 
 __all__ = ["Place"]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """A consumer or a group at its topic."""
 

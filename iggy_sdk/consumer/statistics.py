@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from iggy_protocol.record import record
 
 __all__ = ["ConsumerStatistics"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ConsumerStatistics:
     """A snapshot; all numbers only grow, except ``buffered`` and ``in_progress``.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import h11
 
 from iggy_protocol import Limits
+from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from iggy_sdk.transport import Transport
@@ -39,7 +40,7 @@ class AnswerTooLargeError(Exception):
     """The answer is larger than any of an Iggy server."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HttpRequest:
     """A request as it goes out.
 
@@ -59,7 +60,7 @@ class HttpRequest:
         return f"<HttpRequest {self.method} {self.target}>"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Answer:
     """An answer as it came in.
 

@@ -9,11 +9,12 @@ Owns names, defaults and checks. Does no I/O and knows no client.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypeVar
 
 from iggy_protocol import Limits, Partitioning
+from iggy_protocol.record import record
 from iggy_sdk.compression import Compression
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
@@ -78,7 +79,7 @@ def _check_request_size(value: int | None) -> None:
         raise _invalid("batch_size", value, f"Servers take {REQUEST_BYTES_MAX} bytes at most.")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Backpressure:
     """What a send does while the buffer is full; made by ``block`` and ``fail``.
 
@@ -101,7 +102,7 @@ class Backpressure:
         return cls(False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class DirectMode:
     """Every send waits for the server.
 
@@ -122,7 +123,7 @@ class DirectMode:
         _check_request_size(self.batch_size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class BackgroundMode:
     """A send is done when the message is in the buffer; tasks of the producer deliver it.
 
@@ -150,7 +151,7 @@ class BackgroundMode:
         _check_request_size(self.batch_size)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class NewTopic:
     """How a missing topic is created.
 
@@ -172,7 +173,7 @@ class NewTopic:
             to_seconds(self.message_expiry, name="message_expiry")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ProducerOptions:
     """Everything a producer goes by.
 

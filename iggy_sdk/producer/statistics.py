@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from iggy_protocol.record import record
 
 __all__ = ["ProducerStatistics"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ProducerStatistics:
     """What a producer has done so far.
 

@@ -6,11 +6,11 @@ Pure: no socket and no clock. The proxy asks for a verdict and carries it out.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from iggy_protocol import Command, CommandCode
+from iggy_protocol.record import record
 
 __all__ = ["Action", "CommandName", "Fault", "RuleBook", "Verdict", "command_code"]
 
@@ -28,7 +28,7 @@ class Action(Enum):
     CUT_AT_REPLY = "cut at reply"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Verdict:
     """What is done with one command.
 

@@ -2,9 +2,11 @@
 
     transport.step()       take what has come, do what is due, send what is to be sent
     await transport.wait() wait for datagrams, or until something is due
+    transport.watch(step)  have a function called when datagrams come, where the engine can do that
 
-Neither of them belongs to a task: whoever has written something to a stream calls ``flush``, and
-whoever has nothing better to do waits. One task may wait at a time.
+None of them belongs to a task: whoever has written something to a stream calls ``flush``, and
+whoever has nothing better to do waits. One task may wait at a time, and nobody else takes a step
+then. Whoever is called instead of waiting asks ``due_at`` when something has to be done.
 
 Owns the socket and the state of the connection. It must not know requests.
 """
@@ -19,21 +21,24 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from aioquic.quic.events import HandshakeCompleted
 
+from iggy_sdk.engine import clock_of_engine
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.options import TlsOptions
 from iggy_sdk.transport.quic_core import ClientCore, configure
 from iggy_sdk.transport.quic_datagrams import DatagramSender
 from iggy_sdk.transport.quic_failures import SILENCE_ADVICE, handshake_failure
-from iggy_sdk.transport.tcp import ADDRESS_SECONDS_MAX, describe, woken
+from iggy_sdk.transport.tcp import ADDRESS_SECONDS_MAX, call_when_readable, describe, woken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.events import QuicEvent
 
     from iggy_sdk.options import ClientOptions, Endpoint
     from iggy_sdk.transport.quic_settings import QuicSettings
 
-__all__ = ["QuicTransport", "open_quic"]
+__all__ = ["TICK_SECONDS", "QuicTransport", "open_quic"]
 
 # What is taken before requests have their turn.
 DATAGRAMS_PER_STEP: Final = 64
@@ -60,6 +65,8 @@ class QuicTransport:
         self._pings_count = 0
         self._nap: anyio.CancelScope | None = None
         self._sender = DatagramSender(dialled)
+        self._clock = clock_of_engine()
+        self._stop_watching: Callable[[], object] | None = None
         self.core = core
 
     @property
@@ -74,7 +81,7 @@ class QuicTransport:
 
     def begin(self) -> None:
         """Send the first datagram."""
-        now = anyio.current_time()
+        now = self._clock()
         self.core.connect(self._address, now)
         self.flush(now)
 
@@ -87,7 +94,7 @@ class QuicTransport:
         Raises:
             OSError: nobody is there any more.
         """
-        core, now = self.core, anyio.current_time()
+        core, now = self.core, self._clock()
         count = self._receive(now)
         is_due = (due_at := core.get_timer()) is not None and due_at <= now
         if is_due:
@@ -100,9 +107,10 @@ class QuicTransport:
         happened: list[QuicEvent] = []
         while (event := core.next_event()) is not None:
             happened.append(event)
-        # Looking for something to send is most of a step, and whoever writes does that himself.
-        if count or is_due:
+        if count:
             core.note_heard(count, now)
+        # Looking for something to send is most of a step, and whoever writes does that himself.
+        if is_due or (count and not core.may_wait_to_send(now)):
             self.flush(now)
         return happened
 
@@ -128,9 +136,10 @@ class QuicTransport:
             self._active_at = now
             self._sender.send(datagrams)
         if self._nap is not None:
-            self._nap.deadline = self._due_at()
+            self._nap.deadline = self.due_at()
 
-    def _due_at(self) -> float:
+    def due_at(self) -> float:
+        """Say when something has to be done although nothing comes."""
         due_at = self.core.get_timer()
         return min(
             math.inf if due_at is None else due_at, self._active_at + self._keep_alive_seconds
@@ -142,14 +151,28 @@ class QuicTransport:
         Raises:
             OSError: the connection was closed on this side.
         """
-        soon = anyio.current_time() + TICK_SECONDS
-        with anyio.CancelScope(deadline=max(self._due_at(), soon)) as self._nap:
+        soon = self._clock() + TICK_SECONDS
+        with anyio.CancelScope(deadline=max(self.due_at(), soon)) as self._nap:
             try:
                 await anyio.wait_readable(self._socket)
             except (anyio.ClosedResourceError, ValueError) as error:
                 raise woken(self._socket) from error
             finally:
                 self._nap = None
+
+    def watch(self, on_datagrams: Callable[[], None]) -> bool:
+        """Have a function called whenever datagrams are there; False where that cannot be done.
+
+        Nobody waits meanwhile. It is called outside of any task.
+        """
+        self._stop_watching = call_when_readable(self._socket, on_datagrams)
+        return self._stop_watching is not None
+
+    def unwatch(self) -> None:
+        """Have it called no longer."""
+        if self._stop_watching is not None:
+            self._stop_watching()
+            self._stop_watching = None
 
     def interrupt(self) -> None:
         """Wake whoever waits."""
@@ -160,9 +183,10 @@ class QuicTransport:
         """Take leave, if that is not done, and close at once; may be called twice."""
         if self.is_closed:
             return
+        self.unwatch()
         self.core.close(NO_ERROR)
         with suppress(OSError):
-            self.flush(anyio.current_time())
+            self.flush(self._clock())
         anyio.notify_closing(self._socket)
         self._socket.close()
 

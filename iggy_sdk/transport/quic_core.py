@@ -89,6 +89,22 @@ class ClientCore(QuicConnection):
         if self._unacknowledged_count >= UNACKNOWLEDGED_MAX:
             self.acknowledge(now)
 
+    def may_wait_to_send(self, now: float) -> bool:
+        """Say whether whatever there is to send may wait for the acknowledgement, or a request.
+
+        That is so when all that was written has left: then nothing but an acknowledgement is owed,
+        and credit for the server that does not run out so soon.
+        """
+        space = self._spaces.get(Epoch.ONE_RTT)
+        if space is None or space.ack_at is None or space.ack_at <= now or not self._is_settled:
+            return False
+        return all(stream.sender.buffer_is_empty for stream in self._streams_queue)
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether the handshake is over and nobody has closed."""
+        return self._handshake_confirmed and self._state is QuicConnectionState.CONNECTED
+
     def has_left(self, stream_id: int) -> bool:
         """Tell whether everything that was written to a stream has been sent once."""
         stream = self._streams.get(stream_id)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import ipaddress
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from iggy_protocol.record import record
 from iggy_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ MILLISECONDS: Final = 1_000
 FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class QuicSettings:
     """How QUIC is spoken.
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TcpTransport",
+    "call_when_readable",
     "connect_socket",
     "describe",
     "open_tcp",
@@ -102,13 +103,8 @@ class TcpTransport:
         ``anyio`` registers it with the loop and takes it out again for every reply, which takes
         longer than all the rest of a small request.
         """
-        loop: Any = current_token().native_token
-        try:
-            loop.add_reader(self._socket.fileno(), on_bytes)
-        except (AttributeError, RuntimeError):
-            return False  # Not such a loop, or one that says so only when it is asked.
-        self._stop_watching = partial(loop.remove_reader, self._socket.fileno())
-        return True
+        self._stop_watching = call_when_readable(self._socket, on_bytes)
+        return self._stop_watching is not None
 
     def unwatch(self) -> None:
         """Have it called no longer."""
@@ -131,6 +127,21 @@ class TcpTransport:
     async def aclose(self) -> None:
         """Close."""
         self.abort()
+
+
+def call_when_readable(
+    watched: socket.socket, function: Callable[[], None]
+) -> Callable[[], object] | None:
+    """Have a function called whenever a socket is readable; return what ends that.
+
+    Returns None where the engine does no such thing.
+    """
+    loop: Any = current_token().native_token
+    try:
+        loop.add_reader(watched.fileno(), function)
+    except (AttributeError, RuntimeError):
+        return None  # Not such a loop, or one that says so only when it is asked.
+    return partial(loop.remove_reader, watched.fileno())
 
 
 def skip_written(buffers: Sequence[Buffer], written: int) -> list[Buffer]:

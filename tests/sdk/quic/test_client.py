@@ -10,16 +10,10 @@ import anyio
 import pytest
 
 from iggy_protocol import (
-    Consumer,
     CreateStream,
-    CreateTopic,
     GetMe,
     GetStream,
-    Partitioning,
     Ping,
-    PollingStrategy,
-    PollMessages,
-    SendMessages,
     Transport,
 )
 from iggy_sdk.client import IggyClient
@@ -31,9 +25,9 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
     StreamExists,
 )
-from iggy_sdk.options import Reconnect
 from iggy_sdk.quic_session import QuicSession
 from tests.sdk.cancelling import cancelled_everywhere
+from tests.sdk.exchanges import batch_of, check_echo, last_of, make_topic
 
 if TYPE_CHECKING:
     from tests.server.running import RunningServer
@@ -49,20 +43,6 @@ def url_of(server: Any, query: str = "") -> str:
     return f"iggy+quic://iggy:iggy@{config['quic']['address']}?validate_certificate=false{query}"
 
 
-async def make_topic(client: IggyClient, name: str, partitions_count: int = 1) -> None:
-    if await client.request(GetStream(name)) is None:
-        await client.request(CreateStream(name))
-        await client.request(CreateTopic(name, "orders", partitions_count=partitions_count))
-
-
-def batch_of(name: str, payload: bytes, count: int = 1) -> SendMessages:
-    return SendMessages(name, "orders", Partitioning.partition(0), [payload] * count)
-
-
-def last_of(name: str, count: int = 1) -> PollMessages:
-    return PollMessages(Consumer.single(1), name, "orders", PollingStrategy.last(), count, 0)
-
-
 def session_of(client: IggyClient) -> QuicSession:
     session: Any = client._link._session
     assert isinstance(session, QuicSession)
@@ -76,19 +56,11 @@ async def test_client_when_it_asks_by_quic_then_the_server_says_so(server):
     assert me.transport is Transport.QUIC
 
 
-async def test_client_when_it_pipelines_then_everybody_gets_his_own_answer(server):
-    async def ask(client: IggyClient, name: str) -> None:
-        stream = await client.request(GetStream(name))
-        assert stream is not None
-        assert stream.name == name
-
+async def test_statistics_when_many_have_asked_then_every_stream_counts_once(server):
     async with IggyClient(url_of(server)) as client:
-        names = [f"pipelined-{number}" for number in range(5)]
-        for name in names:
-            await make_topic(client, name)
         async with anyio.create_task_group() as tasks:
-            for number in range(REQUESTS):
-                tasks.start_soon(ask, client, names[number % 5])
+            for _ in range(REQUESTS):
+                tasks.start_soon(client.request, Ping())
         seen = session_of(client).statistics()
 
     assert seen.waiting == 0
@@ -115,14 +87,8 @@ async def test_small_request_when_a_large_one_is_under_way_then_does_not_wait_fo
 
 @pytest.mark.parametrize("size_bytes", [1, 1_200, 8_000, 65_536, 1_000_000])
 async def test_batch_when_of_any_size_then_comes_back_as_it_went(server, size_bytes):
-    payload = (bytes(range(251)) * (size_bytes // 251 + 1))[:size_bytes]
-    name = f"size-{size_bytes}"
     async with IggyClient(url_of(server)) as client:
-        await make_topic(client, name)
-        await client.request(batch_of(name, payload))
-        polled = await client.request(last_of(name))
-
-    assert [bytes(message.payload) for message in polled.messages] == [payload]
+        await check_echo(client, size_bytes)
 
 
 async def test_client_when_nobody_hosts_it_then_works_the_same(server):
@@ -153,6 +119,30 @@ async def test_requests_when_few_may_be_outstanding_then_the_others_wait_their_t
                 tasks.start_soon(ask)
 
     assert most <= 2
+
+
+async def test_request_when_others_never_stop_asking_then_has_its_turn_all_the_same(server):
+    asked_count = 0
+
+    async def ask_without_end(client: IggyClient) -> None:
+        nonlocal asked_count
+        while True:
+            await client.request(Ping())
+            asked_count += 1
+
+    async with (
+        IggyClient(url_of(server), max_outstanding=2) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        for _ in range(2):
+            tasks.start_soon(ask_without_end, client)
+        await anyio.wait_all_tasks_blocked()
+        asked_before = asked_count
+        await client.request(GetMe(), timeout=10.0)
+        asked_meanwhile = asked_count - asked_before
+        tasks.cancel_scope.cancel()
+
+    assert asked_meanwhile <= 4
 
 
 async def test_requests_when_the_send_window_is_small_then_large_ones_take_turns(server):
@@ -267,18 +257,6 @@ async def test_close_when_requests_are_under_way_then_waits_for_their_answers(se
 
 
 # Losing the server
-
-
-async def test_client_when_the_server_restarts_then_comes_back(start_server):
-    server: RunningServer = await anyio.to_thread.run_sync(start_server)
-    config: Any = server.current_config()
-    server.settings["IGGY_QUIC_ADDRESS"] = config["quic"]["address"]
-    async with IggyClient(url_of(server), reconnect=Reconnect(delay=0.01)) as client:
-        await make_topic(client, "shop")
-        await anyio.to_thread.run_sync(server.restart)
-
-        assert await client.request(GetStream("shop")) is not None
-        assert client.statistics().disconnects >= 1
 
 
 async def test_request_when_the_server_is_killed_under_it_then_says_whether_it_had_left(

@@ -1,0 +1,105 @@
+"""A request over QUIC, which has a stream and a small protocol of its own.
+
+Owns what belongs to one request, and the protocol's connections that are kept for the next ones.
+It must not know streams, sockets or who waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from iggy_protocol import (
+    ClientConnection,
+    ErrorReceived,
+    LocalProtocolError,
+    RemoteProtocolError,
+    ResponseReceived,
+)
+from iggy_sdk.errors import IggyError, ProtocolError, describe_command, error_from_protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from iggy_protocol import Buffer, Limits
+    from iggy_sdk.session_waiter import Waiter
+
+__all__ = ["Exchange", "Exchanges"]
+
+Outcome: TypeAlias = ResponseReceived[Any] | ErrorReceived | IggyError
+
+KEPT_MAX: Final = 4
+"""How many connections are kept; each may hold the memory of a large reply."""
+
+
+class Exchange:
+    """A request, its stream once it has one, and who waits for the reply."""
+
+    __slots__ = ("connection", "parts", "size_bytes", "stream_id", "waiter")
+
+    def __init__(
+        self, waiter: Waiter, connection: ClientConnection, parts: Sequence[Buffer]
+    ) -> None:
+        self.waiter = waiter
+        self.connection = connection
+        self.parts = parts
+        self.size_bytes = sum(map(len, parts))
+        self.stream_id: int | None = None
+
+    def hear(self, data: bytes, *, is_last: bool, peer: str) -> Outcome | None:
+        """Take bytes of the reply, and return what they make, as soon as they make something.
+
+        Args:
+            data: the bytes.
+            is_last: whether no others follow.
+            peer: where they come from, for people.
+        """
+        command = self.waiter.command
+        try:
+            if data:
+                self.connection.receive_data(data)
+            heard = self.connection.next_event()
+        except RemoteProtocolError as error:
+            told = error_from_protocol(error, command=command)
+            told.__cause__ = error
+            return told
+        if isinstance(heard, ResponseReceived | ErrorReceived):
+            return heard
+        if not is_last:
+            return None
+        text = f"{describe_command(command)}: {peer} ended the stream without an answer"
+        return ProtocolError(text)
+
+    def tell(self, outcome: Outcome) -> None:
+        """Give the waiter what he waits for; the first that he is told counts."""
+        waiter = self.waiter
+        if waiter.outcome is None:
+            waiter.outcome = outcome
+            if waiter.wake is not None:
+                waiter.wake.set()
+
+
+class Exchanges:
+    """Prepares requests, and takes back what the next ones can use."""
+
+    __slots__ = ("_kept", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._kept: list[ClientConnection] = []
+
+    def begin(self, waiter: Waiter) -> Exchange:
+        """Write a request; nothing is sent yet.
+
+        Raises:
+            InvalidRequestError: a field does not fit the wire, or the request is too large.
+        """
+        connection = self._kept.pop() if self._kept else ClientConnection(limits=self._limits)
+        try:
+            return Exchange(waiter, connection, connection.send(waiter.command))
+        except LocalProtocolError as error:
+            raise error_from_protocol(error, command=waiter.command) from error
+
+    def end(self, exchange: Exchange) -> None:
+        """Keep what can be used again."""
+        if exchange.connection.is_at_rest and len(self._kept) < KEPT_MAX:
+            self._kept.append(exchange.connection)

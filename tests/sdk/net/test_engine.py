@@ -1,0 +1,68 @@
+"""What the engines offer for waiting: the same behaviour, whatever it is made of."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from iggy_sdk.engine import clock_of_engine, wake_of_engine
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_wake_when_set_then_the_sleeper_goes_on():
+    wake = wake_of_engine()()
+    woken = []
+
+    async def sleep() -> None:
+        await wake.wait()
+        woken.append(True)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sleep)
+        await anyio.wait_all_tasks_blocked()
+        assert not woken
+        wake.set()
+
+    assert woken
+
+
+async def test_wake_when_set_twice_then_the_second_time_says_nothing_new():
+    wake = wake_of_engine()()
+
+    wake.set()
+    wake.set()
+
+    await wake.wait()
+
+
+async def test_wake_when_the_sleeper_was_cancelled_then_may_be_set_all_the_same():
+    wake = wake_of_engine()()
+
+    async def sleep() -> None:
+        await wake.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sleep)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    wake.set()
+
+
+async def test_wakes_when_several_are_made_then_each_is_its_own():
+    new_wake = wake_of_engine()
+    first, second = new_wake(), new_wake()
+
+    first.set()
+
+    with anyio.move_on_after(0) as scope:
+        await second.wait()
+    assert scope.cancelled_caught
+
+
+async def test_clock_when_asked_then_tells_the_time_of_the_engine():
+    earlier = anyio.current_time()
+    now = clock_of_engine()()
+
+    assert earlier <= now <= anyio.current_time()
