@@ -21,7 +21,15 @@ from spark_jobs.offsets import EARLIEST, LATEST, Position, read_position, read_t
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["ReadOptions", "Use", "WriteOptions", "check_names", "read_options", "write_options"]
+__all__ = [
+    "ReadOptions",
+    "Use",
+    "WriteOptions",
+    "check_names",
+    "read_options",
+    "read_topics",
+    "write_options",
+]
 
 
 class Use(Flag):
@@ -272,11 +280,15 @@ def _check_together(options: ReadOptions, given: _Given, use: Use) -> None:
 
 def _place(given: _Given) -> tuple[str, str, tuple[str, ...]]:
     server = given.required("server", "iggy://user:password@host:8090")
-    return server, given.required("stream", "shop"), _topics(given.required("topic", "orders"))
+    return server, given.required("stream", "shop"), read_topics(given.required("topic", "orders"))
 
 
-def _topics(text: str) -> tuple[str, ...]:
-    """Read one topic, several with commas between, or a JSON list of them."""
+def read_topics(text: str) -> tuple[str, ...]:
+    """Read one topic, several with commas between, or a JSON list of them.
+
+    Raises:
+        OptionError: it is none of these, or names one twice.
+    """
     names: Sequence[object]
     try:
         names = json.loads(text) if text.strip().startswith("[") else text.split(",")

@@ -84,7 +84,7 @@ class SliceReader:
                 batch = pending.result()
                 first = batch.first_offset
                 if first != at:
-                    self._check_gap(wanted, at, wanted.end if first is None else first)
+                    self._check_gap(wanted, at, first)
                 if first is None:
                     return
                 at, count = _last_offset(batch) + 1, self._next_count(batch)
@@ -111,19 +111,23 @@ class SliceReader:
             return self.options.poll_count
         return max(1, min(POLL_COUNT_MAX, POLL_BYTES * len(batch) // batch.nbytes))
 
-    def _check_gap(self, wanted: Slice, at: int, found: int) -> None:
-        """Tell a loss from a gap: a server that died may have left out offsets for good."""
+    def _check_gap(self, wanted: Slice, at: int, found: int | None) -> None:
+        """Tell a loss from a gap: a server that died may have left out offsets for good.
+
+        A gap has messages on both sides, and may be wider than the slice.
+        """
         from spark_jobs.topics import earliest_offset
 
         if not self.options.fail_on_data_loss:
             return
         place = TopicPartition(wanted.topic, wanted.partition)
         earliest = earliest_offset(self.options, place)
-        if found < wanted.end and earliest is not None and earliest <= at:
+        if found is not None and earliest is not None and earliest <= at:
             return
+        after = wanted.end if found is None else min(found, wanted.end)
         kept = "has no messages" if earliest is None else f"begins with offset {earliest}"
         raise DataLossError(
-            f"{place}: offsets {at} to {min(found, wanted.end) - 1} are gone, it now {kept}; "
+            f"{place}: offsets {at} to {after - 1} are gone, it now {kept}; "
             "retention was quicker, or somebody deleted them. Set failOnDataLoss to false to go on "
             "with what is left"
         )

@@ -21,7 +21,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from iggy_sdk import ConnectionFailedError, Consumer, InvalidOffset, RequestTimeoutError
+from iggy_sdk import (
+    ConnectionFailedError,
+    Consumer,
+    InvalidOffset,
+    NotFoundError,
+    RequestTimeoutError,
+)
 from spark_jobs.connections import close_all, connection
 from spark_jobs.errors import DataLossError
 from spark_jobs.offsets import EARLIEST_MARK, Offsets, read_offsets, share, write_offsets
@@ -199,8 +205,9 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
                 consumer=Consumer.single(self.options.consumer),
                 partition_id=place.partition,
             )
-        except (ConnectionFailedError, InvalidOffset, RequestTimeoutError) as error:
-            # The checkpoint is what counts; a later micro-batch stores a later offset anyway.
+        except (ConnectionFailedError, InvalidOffset, NotFoundError, RequestTimeoutError) as error:
+            # The checkpoint is what counts; a later micro-batch stores a later offset anyway. What
+            # it means that a partition is gone is decided where offsets are chosen.
             _LOGGER.warning("progress of %s is not stored: %s", place, error)
         else:
             self._stored[place] = offset

@@ -11,11 +11,9 @@ Owns accepting and the life of connections. What requests mean is the web's affa
 
 from __future__ import annotations
 
-import errno
 import logging
 import socket
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -23,10 +21,12 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
+from iggy_protocol.record import record
 from iggy_ref_server.config.schema import Limits
 from iggy_ref_server.config.schema_doors import Http
 from iggy_ref_server.data_plane.plane import Appends
 from iggy_ref_server.handlers.office import Office
+from iggy_ref_server.listeners.accepting import PAUSE_S, accept_next
 from iggy_ref_server.listeners.http_stream import HttpConnection, PacedStream
 from iggy_ref_server.storage.interface import Storage, StorageError
 from iggy_ref_server.web.app import make_app
@@ -47,13 +47,10 @@ PIECES_MAX: Final = 4
 HTTP2_STREAMS_MAX: Final = 32
 # How long requests under way have to finish when the door is closed.
 GRACE_S: Final = 2.0
-# Between two attempts at something that failed.
-PAUSE_S: Final = 0.1
 SWEEP_S: Final = 300.0
-OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class HttpDoor:
     """What the HTTP door is made of.
 
@@ -149,13 +146,7 @@ class _Hall:
     async def accept(self, listener: trio.socket.SocketType, nursery: trio.Nursery) -> None:
         """Accept until cancelled."""
         while True:
-            try:
-                accepted, address = await listener.accept()
-            except OSError as error:
-                if error.errno in OUT_OF_RESOURCES:
-                    LOGGER.error("cannot accept HTTP connections: %s", error.strerror)
-                    await trio.sleep(PAUSE_S)
-                continue
+            accepted, address = await accept_next(listener, "HTTP")
             if len(self._lives) >= self._limits.max_connections:
                 LOGGER.warning(
                     "refused %s: %d HTTP connections are enough", address, len(self._lives)

@@ -7,7 +7,6 @@ plane, TLS connections become streams with tasks of their own.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -22,6 +21,7 @@ from iggy_ref_server.config import Tcp
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.sockets import SocketRoom
 from iggy_ref_server.data_plane.streams import StreamRoom
+from iggy_ref_server.listeners.accepting import accept_next
 from iggy_ref_server.session import Session
 
 __all__ = ["TcpDoor"]
@@ -30,10 +30,7 @@ LOGGER = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
 HANDSHAKES_MAX = 64
-# When descriptors or memory run out, accepting more at once would only burn the core.
-PAUSE_S = 0.1
 LINGER = struct.Struct("ii")
-OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,14 +65,7 @@ class TcpDoor:
     async def serve(self, listener: trio.socket.SocketType) -> None:
         """Accept until cancelled."""
         while True:
-            try:
-                accepted, address = await listener.accept()
-            except OSError as error:
-                if error.errno in OUT_OF_RESOURCES:
-                    LOGGER.error("cannot accept connections: %s", error.strerror)
-                    await trio.sleep(PAUSE_S)
-                continue
-            self._admit(accepted, address)
+            self._admit(*await accept_next(listener, "TCP"))
 
     def _admit(self, accepted: trio.socket.SocketType, address: tuple[str, int]) -> None:
         if not self._has_room():

@@ -8,7 +8,6 @@ after its handshake is the data plane's affair, as at the TCP door.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import socket
 import ssl
@@ -21,6 +20,7 @@ import trio
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.config import Address, WebSocket
 from iggy_ref_server.data_plane.streams import StreamRoom
+from iggy_ref_server.listeners.accepting import accept_next
 from iggy_ref_server.listeners.websocket_socket import BareSocket
 from iggy_ref_server.listeners.websocket_stream import (
     HandshakeRefused,
@@ -34,9 +34,6 @@ __all__ = ["WebSocketDoor"]
 
 LOGGER = logging.getLogger(__name__)
 
-# When descriptors or memory run out, accepting more at once would only burn the core.
-PAUSE_S: Final = 0.1
-OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError, OSError)
 
 
@@ -68,13 +65,7 @@ class WebSocketDoor:
     async def serve(self, listener: trio.socket.SocketType) -> None:
         """Accept until cancelled."""
         while True:
-            try:
-                accepted, address = await listener.accept()
-            except OSError as error:
-                if error.errno in OUT_OF_RESOURCES:
-                    LOGGER.error("cannot accept WebSocket connections: %s", error.strerror)
-                    await trio.sleep(PAUSE_S)
-                continue
+            accepted, address = await accept_next(listener, "WebSocket")
             peer = str(Address(address[0], address[1]))
             if self.has_room():
                 with contextlib.suppress(OSError):

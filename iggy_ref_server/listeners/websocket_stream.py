@@ -155,13 +155,21 @@ class WebSocketStream(trio.abc.Stream):
         while self._is_sending:
             await self._turns.park()
         parts = self._framer.frame(data)
-        if self._reader.pong is not None and self._framer.is_between:
+        if self._owes_pong:
             parts.append(self._take_pong())
         await self._write(parts)
+        # A ping that came while this was written was left to us, and no other reply may follow.
+        while self._owes_pong and not self._is_sending:
+            await self._write([self._take_pong()])
+
+    @property
+    def _owes_pong(self) -> bool:
+        """Whether a ping waits for its answer, which can be written now."""
+        return self._reader.pong is not None and self._framer.is_between
 
     async def _send_pong(self) -> None:
         """Answer a ping, unless a frame is being written, which takes the answer along."""
-        if self._is_sending or not self._framer.is_between:
+        if self._is_sending or not self._owes_pong:
             return
         with trio.move_on_after(PONG_S) as patience:
             await self._write([self._take_pong()])

@@ -128,7 +128,9 @@ class _Node:
         # A literal segment is preferred, but a user may be called as the end of a path is.
         if child is not None and (found := child.find(segments, at + 1)) is not None:
             return found
-        if self.below is None or not segment:
+        # An empty parameter is refused as an identifier later; at the end of a path it is none.
+        is_missing = not segment and at == len(segments) - 1
+        if self.below is None or is_missing:
             return None
         found = self.below.find(segments, at + 1)
         if found is not None:

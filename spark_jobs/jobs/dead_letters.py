@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spark_jobs.errors import OptionError
+from spark_jobs.options import read_topics
 
 if TYPE_CHECKING:
     import argparse
@@ -60,7 +61,7 @@ class DeadLetters:
         """
         if given.dead_letter_topic is None and given.dead_letter_path is None:
             return None
-        if given.dead_letter_topic in given.topic.split(","):
+        if given.dead_letter_topic in read_topics(given.topic):
             raise OptionError(
                 f"--dead-letter-topic {given.dead_letter_topic} is the topic that is read; name "
                 "another, or the job would read its own dead letters"

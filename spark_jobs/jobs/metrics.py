@@ -104,7 +104,7 @@ def parts_of(rows: Iterable[Row]) -> list[Part]:
     """Take the rows out of Spark."""
     return [
         Part(
-            int(row["start_s"]),
+            int(row["start_ms"]),
             TopicPartition(row["topic"], row["partition"]),
             row["messages"],
             row["bytes"],
@@ -117,7 +117,7 @@ def parts_of(rows: Iterable[Row]) -> list[Part]:
 
 
 def _collect(counted: DataFrame) -> list[Part]:
-    return parts_of(counted.selectExpr("*", "unix_seconds(window.start) AS start_s").collect())
+    return parts_of(counted.selectExpr("*", "unix_millis(window.start) AS start_ms").collect())
 
 
 class _Report:

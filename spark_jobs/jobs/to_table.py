@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs.command import add_run_options, add_spark_options, make_parser, run_command
 from spark_jobs.jobs.dead_letters import DeadLetters, add_dead_letter_options
-from spark_jobs.jobs.json_rows import PREFIX, SOURCE_COLUMNS, RowShape, add_json_options
+from spark_jobs.jobs.json_rows import CORRUPT, PREFIX, SOURCE_COLUMNS, RowShape, add_json_options
 from spark_jobs.jobs.preview import FIRST_ROWS, preview_rows, preview_spans
 from spark_jobs.jobs.queries import run_queries, start_query
 from spark_jobs.jobs.terminal import say
@@ -184,32 +184,64 @@ def _writer(
         if not session.catalog.tableExists(given.table):
             creator = batch.limit(0).write.format(given.format)
             (creator.partitionBy(*folders) if folders else creator).saveAsTable(given.table)
-        session.sql(merge_statement(given.table, keys))
+        session.sql(merge_statement(given.table, batch.columns, keys))
 
     return rows.writeStream.foreachBatch(merge), None
 
 
 UPDATES: Final = "iggy_updates"
+AGE: Final = ("timestamp", "partition", "offset")
+"""What decides which of two messages is the newer one."""
 
 
 def newest_of(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Keep the newest row of each key, as a merge takes one only."""
     from pyspark.sql import functions as F
 
-    names = ("timestamp", "partition", "offset")
-    has_prefix = f"{PREFIX}offset" in rows.columns
-    age = F.struct(*(f"{PREFIX}{name}" if has_prefix else name for name in names))
-    newest = rows.groupBy(*keys).agg(F.max_by(F.struct(*rows.columns), age).alias("newest"))
+    groups = [
+        F.expr(text).alias(f"_iggy_key_{number}")
+        for number, text in enumerate(_identity(rows.columns, keys))
+    ]
+    age = F.expr(_place(rows.columns, AGE))
+    newest = rows.groupBy(*groups).agg(F.max_by(F.struct(*rows.columns), age).alias("newest"))
     return newest.select("newest.*")
 
 
-def merge_statement(table: str, keys: Sequence[str]) -> str:
-    """Write the statement that replaces rows with equal keys and adds the others."""
-    same = " AND ".join(f"target.`{key}` <=> source.`{key}`" for key in keys)
+def merge_statement(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
+    """Write the statement that replaces older rows with equal keys and adds new ones."""
     return (
-        f"MERGE INTO {table} AS target USING {UPDATES} AS source ON {same} "
-        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        f"MERGE INTO {table} AS target USING {UPDATES} AS source ON {is_same(columns, keys)} "
+        f"WHEN MATCHED AND {is_newer(columns)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
     )
+
+
+def is_same(columns: Sequence[str], keys: Sequence[str]) -> str:
+    """Write the test whether a row of the source has the key of one of the target."""
+    sides = (_identity(columns, keys, side=f"{name}.") for name in ("target", "source"))
+    return " AND ".join(f"{stored} <=> {come}" for stored, come in zip(*sides, strict=True))
+
+
+def is_newer(columns: Sequence[str]) -> str:
+    """Write the test whether a row of the source is not older than one of the target.
+
+    Partitions are read independently, so what comes later need not be newer.
+    """
+    return f"{_place(columns, AGE, 'source.')} >= {_place(columns, AGE, 'target.')}"
+
+
+def _identity(columns: Sequence[str], keys: Sequence[str], side: str = "") -> list[str]:
+    """Write what tells rows apart: their keys, and for what does not fit its place in the topic."""
+    identity = [f"{side}`{key}`" for key in keys]
+    if CORRUPT in columns:
+        place = _place(columns, ("topic", "partition", "offset"), side)
+        identity.append(f"CASE WHEN {side}`{CORRUPT}` IS NOT NULL THEN {place} END")
+    return identity
+
+
+def _place(columns: Sequence[str], names: Sequence[str], side: str = "") -> str:
+    """Write a struct of columns that say where or when a message was stored."""
+    prefix = PREFIX if f"{PREFIX}offset" in columns else ""
+    return f"struct({', '.join(f'{side}`{prefix}{name}`' for name in names)})"
 
 
 def preview(

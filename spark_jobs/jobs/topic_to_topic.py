@@ -26,7 +26,7 @@ from spark_jobs.jobs.queries import run_queries, start_query
 from spark_jobs.jobs.terminal import say
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options, server_of
 from spark_jobs.jobs.transforms import read_step
-from spark_jobs.options import write_options
+from spark_jobs.options import read_topics, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,7 +113,7 @@ def sink_options(given: argparse.Namespace) -> dict[str, str]:
         OptionError: the job would read what it writes.
     """
     stream = given.to_stream or given.stream
-    if stream == given.stream and given.to_topic in given.topic.split(","):
+    if stream == given.stream and given.to_topic in read_topics(given.topic):
         raise OptionError(f"topic {given.to_topic} would be copied to itself; choose another")
     options = {"server": server_of(given), "stream": stream, "topic": given.to_topic}
     if given.create_topic is not None:

@@ -70,6 +70,13 @@ def run_steps(steps: list[Transform], payload: bytes, facts: Facts) -> bytes | N
         MisfitError: it is no JSON object, or a step cannot deal with it.
     """
     try:
+        return _run_steps(steps, payload, facts)
+    except RecursionError:
+        raise MisfitError("the payload is nested too deeply") from None
+
+
+def _run_steps(steps: list[Transform], payload: bytes, facts: Facts) -> bytes | None:
+    try:
         document: Document | None = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MisfitError(f"the payload is not JSON: {error}") from None
@@ -111,7 +118,7 @@ def _read_value(text: str) -> Callable[[Document, Facts], Any]:
     word = text.strip()
     if word.startswith("$."):
         path = word[2:].split(".")
-        return lambda document, facts: _find(document, path)
+        return lambda document, facts: _copy(_find(document, path))
     if word.startswith("$"):
         name = word[1:]
         if name in _MADE:
@@ -121,7 +128,6 @@ def _read_value(text: str) -> Callable[[Document, Facts], Any]:
             raise OptionError(f"{word!r} is no value; there are $.FIELD, {known}")
         return lambda document, facts: facts[name]
     literal = _literal(text)
-    # Each document gets its own, so that a later step on one does not show in another.
     return lambda document, facts: _copy(literal)
 
 
@@ -133,6 +139,7 @@ def _literal(text: str) -> Any:
 
 
 def _copy(value: Any) -> Any:
+    """Make a value of its own for each place, so that a later step on one shows nowhere else."""
     if isinstance(value, dict | list):
         return msgspec.json.decode(msgspec.json.encode(value))
     return value

@@ -26,7 +26,7 @@ class Part:
     """What one partition got in one window.
 
     Attributes:
-        start_s: the beginning of the window, in seconds since 1970.
+        start_ms: the beginning of the window, in milliseconds since 1970.
         place: the partition.
         messages_count: messages that arrived.
         payload_bytes: bytes of their payloads.
@@ -35,7 +35,7 @@ class Part:
         last_offset: the last of them.
     """
 
-    start_s: int
+    start_ms: int
     place: TopicPartition
     messages_count: int
     payload_bytes: int
@@ -84,10 +84,9 @@ class WindowTable:
 
     def put(self, parts: Iterable[Part]) -> None:
         """Add parts, or replace those of the same window and partition."""
-        self._parts.update({(part.start_s, part.place): part for part in parts})
-        starts = sorted({start for start, _ in self._parts})
-        for key in [key for key in self._parts if key[0] in set(starts[: -self._windows_max])]:
-            del self._parts[key]
+        self._parts.update({(part.start_ms, part.place): part for part in parts})
+        kept = set(sorted({start for start, _ in self._parts})[-self._windows_max :])
+        self._parts = {key: part for key, part in self._parts.items() if key[0] in kept}
 
     def windows(self, stored: Mapping[TopicPartition, int | None] | None) -> list[Window]:
         """Sum up over partitions, oldest first.
@@ -102,17 +101,26 @@ class WindowTable:
 
 
 def _sum(
-    start_s: int, parts: list[Part], stored: Mapping[TopicPartition, int | None] | None
+    start_ms: int, parts: list[Part], stored: Mapping[TopicPartition, int | None] | None
 ) -> Window:
     messages = sum(part.messages_count for part in parts)
     delays = sum(part.delay_ms * part.messages_count for part in parts)
     return Window(
-        datetime.fromtimestamp(start_s, UTC).isoformat(sep=" ").removesuffix("+00:00"),
+        _written(start_ms),
         messages,
         sum(part.payload_bytes for part in parts),
         delays / messages if messages else 0.0,
         None if stored is None else sum(part.behind(stored.get(part.place)) for part in parts),
     )
+
+
+def _written(start_ms: int) -> str:
+    """Write the beginning of a window, with its milliseconds where it has some."""
+    start = datetime.fromtimestamp(start_ms // 1000, UTC).replace(
+        microsecond=start_ms % 1000 * 1000
+    )
+    timespec = "milliseconds" if start.microsecond else "seconds"
+    return start.replace(tzinfo=None).isoformat(sep=" ", timespec=timespec)
 
 
 def _cells(window: Window) -> list[object]:

@@ -32,7 +32,8 @@ from iggy_sdk.blocking import IggyClient  # noqa: E402  the path above comes fir
 from tests.bench.candidates import STREAM, BenchFailed  # noqa: E402  the same
 from tests.bench.machine import LOAD_CORE, SERVER_CORE  # noqa: E402  the same
 from tests.bench.quic_ceiling import measure_ceiling  # noqa: E402  the same
-from tests.transports.doors import SECURED, TRANSPORTS, Certificate, Doors  # noqa: E402  the same
+from tests.certificates import Certificate  # noqa: E402  the same
+from tests.transports.doors import SECURED, TRANSPORTS, Doors  # noqa: E402  the same
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

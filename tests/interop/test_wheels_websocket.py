@@ -8,6 +8,7 @@ import subprocess
 import pytest
 import trustme
 
+from tests.certificates import Certificate
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
 from tests.server.doors.ws_peer import door_of
 from tests.server.running import RunningServer
@@ -47,18 +48,9 @@ def test_client_when_it_comes_by_websocket_then_everything_is_as_on_the_original
 
 
 def test_client_when_the_websocket_is_encrypted_then_it_verifies_and_works(tmp_path):
-    authority = trustme.CA()
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    settings = {
-        "IGGY_WEBSOCKET_TLS_ENABLED": "true",
-        "IGGY_WEBSOCKET_TLS_CERT_FILE": str(tmp_path / "cert.pem"),
-        "IGGY_WEBSOCKET_TLS_KEY_FILE": str(tmp_path / "key.pem"),
-    }
-    with RunningServer(tmp_path, settings=settings) as server:
+    certificate = Certificate.make(trustme.CA(), tmp_path)
+    with RunningServer(tmp_path, settings=certificate.settings("WEBSOCKET_TLS")) as server:
         _, port = door_of(server)
-        options = f"tls=true&tls_domain=localhost&tls_ca_file={tmp_path / 'ca.pem'}"
+        options = f"tls=true&tls_domain=localhost&tls_ca_file={certificate.ca_file}"
 
         assert report(server, f"iggy+ws://iggy:iggy@localhost:{port}?{options}") == REPORT

@@ -53,19 +53,33 @@ def collect(spark, load, request):
         query.stop()
 
 
-def to_files(df, folder, **more):
-    """Run a query into Parquet files until all that is there was read."""
+def start_to_files(df, folder):
+    """Start a query into Parquet files that ends when all that is there was read."""
     writer = df.writeStream.format("parquet").options(
-        path=f"{folder}/out", checkpointLocation=f"{folder}/checkpoint", **more
+        path=f"{folder}/out", checkpointLocation=f"{folder}/checkpoint"
     )
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    return writer.trigger(availableNow=True).start()
+
+
+def batch_sizes(query):
     return [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+
+
+def to_files(df, folder):
+    """Run a query into Parquet files until all that is there was read."""
+    query = start_to_files(df, folder)
+    query.awaitTermination()
+    return batch_sizes(query)
 
 
 def places(spark, folder):
     rows = spark.read.parquet(f"{folder}/out").select("partition", "offset").collect()
     return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def committed(folder):
+    """List the batches that Spark is done with, without asking Spark, whose tasks may be stuck."""
+    return sorted(int(path.name) for path in (folder / "checkpoint/commits").glob("[0-9]*"))
 
 
 def expected(*counts):
@@ -145,6 +159,71 @@ def test_query_when_it_starts_with_latest_then_reads_what_comes_after(
     send(client, stream, 0, 2)
 
     assert rows() == [(0, 5), (0, 6)]
+
+
+POLLS_PER_TASK = 6
+ROWS_PER_POLL = 5
+
+
+def kill_within_a_batch(spark_server, start_query):
+    """Kill the server when tasks have read a part of what they have to, and return the query."""
+    held_back = spark_server.faults.delay(0.3, command="poll_messages")
+    query = start_query()
+    while held_back.hits < POLLS_PER_TASK:
+        assert not query.awaitTermination(0.02), "it ended before it was disturbed"
+    spark_server.kill()
+    assert held_back.hits < 2 * POLLS_PER_TASK, "everything had been asked for by then"
+    held_back.remove()
+    return query
+
+
+@pytest.fixture
+def half_read(spark, spark_server, client, stream, topic, load, tmp_path):
+    """Have a first batch in the sink, and a second one to come; yield what starts a query."""
+    topic(counts=(3, 4))
+
+    def start(**more):
+        given = {"startingOffsets": "earliest", "pollCount": ROWS_PER_POLL, **more}
+        return start_to_files(load(**given), tmp_path)
+
+    start().awaitTermination()
+    for partition in range(2):
+        send(client, stream, partition, POLLS_PER_TASK * ROWS_PER_POLL)
+    yield start
+    # Others need the server, even after a test that failed half way.
+    spark_server.faults.heal()
+    spark_server.start()
+
+
+def test_query_when_the_server_is_killed_within_a_batch_then_goes_on_and_repeats_nothing(
+    spark, spark_server, half_read, options, tmp_path
+):
+    tireless = f"{options['server']}?reconnection_max_interval=200ms"
+    query = kill_within_a_batch(spark_server, lambda: half_read(server=tireless))
+    before = committed(tmp_path)
+    spark_server.start()
+    query.awaitTermination()
+
+    assert (before, committed(tmp_path)) == ([0], [0, 1])
+    assert places(spark, tmp_path) == expected(33, 34)
+    assert batch_sizes(query) == [60]
+
+
+def test_query_when_it_dies_with_the_server_then_the_next_one_repeats_the_batch_without_a_trace(
+    spark, spark_server, half_read, options, tmp_path
+):
+    impatient = f"{options['server']}?request_timeout=1s"
+    query = kill_within_a_batch(spark_server, lambda: half_read(server=impatient))
+    with pytest.raises(StreamingQueryException, match=r"did not come back within|poll"):
+        query.awaitTermination()
+    before = places(spark, tmp_path)
+    spark_server.start()
+    again = half_read()
+    again.awaitTermination()
+
+    assert (before, committed(tmp_path)) == (expected(3, 4), [0, 1])
+    assert places(spark, tmp_path) == expected(33, 34)
+    assert batch_sizes(again) == [60]
 
 
 def copied(client, stream):

@@ -23,6 +23,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from iggy_sdk import Message, PollingStrategy, TopicNotFound
+from iggy_sdk.blocking import IggyClient
+from iggy_sdk.testing import RunningServer
 from spark_jobs import DataLossError, IggyDataSource, IggyPushdownDataSource, OptionError
 from spark_jobs.planning import Slice
 from spark_jobs.schema import read_schema
@@ -270,6 +272,45 @@ def test_read_when_retention_takes_a_whole_slice_then_nothing_beyond_it_is_read(
         list(make_reader(options).read(part))
 
     assert list(make_reader(options, failOnDataLoss="false").read(part)) == []
+
+
+@pytest.fixture
+def gap():
+    """Run a server that was killed between two messages, and yield options and the gap it left."""
+    with (
+        RunningServer(settings={"IGGY_SYSTEM_PARTITION_ACK": "memory"}) as server,
+        IggyClient(server.url) as client,
+    ):
+        client.create_stream("s")
+        client.create_topic("s", "t", 1)
+        client.send_messages("s", "t", [b"kept"] * 5, partition_id=0)
+        client.flush_unsaved_buffer("s", "t", 0, fsync=True)
+        client.send_messages("s", "t", [b"lost"], partition_id=0)
+        server.kill()
+        server.start()
+        client.send_messages("s", "t", [b"later"], partition_id=0)
+        batch = client.poll_messages(
+            "s", "t", consumer=_reader(), strategy=PollingStrategy.last(), count=1
+        )
+        yield {"server": server.url, "stream": "s", "topic": "t"}, range(5, batch[0].offset)
+
+
+def test_read_when_a_slice_lies_in_a_gap_then_that_is_no_loss(gap):
+    options, missing = gap
+    assert len(missing) > 10
+
+    tasks = [Slice("t", 0, 0, 5), Slice("t", 0, 5, 8), Slice("t", 0, 8, missing.stop + 1)]
+    reader = make_reader(options)
+
+    assert [_offsets(reader, one) for one in tasks] == [[*range(5)], [], [missing.stop]]
+    assert places(read_all(make_reader(options, minPartitions=4))) == [
+        *((0, at) for at in range(5)),
+        (0, missing.stop),
+    ]
+
+
+def _offsets(reader, part):
+    return [offset for rows in reader.read(part) for offset in rows["offset"].to_pylist()]
 
 
 def test_read_when_a_topic_was_purged_then_that_is_a_loss(client, topic, stream, options):

@@ -298,6 +298,26 @@ def test_progress_when_it_cannot_be_stored_then_the_query_goes_on(client, topic,
     assert stored(client, options, 0) == 4
 
 
+@pytest.mark.parametrize("gone", ["partition", "topic"])
+def test_progress_when_its_place_was_deleted_then_the_query_goes_on_without(
+    client, topic, options, caplog, gone
+):
+    topic(counts=(2, 1))
+    topic("other", (1,))
+    first = {"other": {"0": 1}, "t": {"0": 1, "1": 1}}
+    if gone == "partition":
+        client.delete_partitions(options["stream"], "t", 1)
+    else:
+        client.delete_topic(options["stream"], "other")
+    loose = make_reader(options, consumer="lake", failOnDataLoss="false")
+
+    second = loose.latestOffset(first, EVERYTHING)
+
+    assert second["t"]["0"] == 2
+    assert "is not stored" in caplog.text
+    assert stored(client, options, 0) == 0
+
+
 def test_reader_when_sent_to_a_task_then_reads_there(topic, options):
     topic(counts=(5,))
     reader = make_reader(options, startingOffsets="earliest", consumer="lake")

@@ -14,8 +14,9 @@ import pytest
 import trustme
 
 from iggy_sdk.client import IggyClient
+from tests.certificates import Certificate
 from tests.fix_backends import ENGINES
-from tests.transports.doors import SECURED, TRANSPORTS, Certificate, Doors
+from tests.transports.doors import SECURED, TRANSPORTS, Doors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tests.certificates import Certificate
 from tests.server.running import RunningServer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import trustme
 
 PLAIN = ("tcp", "ws", "quic", "http")
 SECURED = ("tls", "wss", "https")
@@ -32,32 +31,6 @@ _SCHEMES = {
     "https": ("iggy+https", "http"),
 }
 _SECTIONS = ("tcp", "websocket", "quic", "http")
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """The files of an authority and of what it has issued."""
-
-    ca_file: str
-    cert_file: str
-    key_file: str
-
-    @classmethod
-    def make(cls, authority: trustme.CA, folder: Path) -> Certificate:
-        """Issue a certificate for this machine."""
-        issued = authority.issue_cert("127.0.0.1", "localhost")
-        certificate = cls(*(str(folder / name) for name in ("ca.pem", "cert.pem", "key.pem")))
-        authority.cert_pem.write_to_path(certificate.ca_file)
-        issued.cert_chain_pems[0].write_to_path(certificate.cert_file)
-        issued.private_key_pem.write_to_path(certificate.key_file)
-        return certificate
-
-    def settings(self, section: str, *, is_switch: bool) -> dict[str, str]:
-        """Name the files to one door."""
-        told = {"SELF_SIGNED": "false", "CERT_FILE": self.cert_file, "KEY_FILE": self.key_file}
-        if is_switch:
-            told["ENABLED"] = "true"
-        return {f"IGGY_{section}_{name}": value for name, value in told.items()}
 
 
 @dataclass
@@ -77,7 +50,7 @@ class Doors:
             **certificate.settings("QUIC_CERTIFICATE", is_switch=False),
         }
         for section in ("TCP_TLS", "WEBSOCKET_TLS", "HTTP_TLS") if secured else ():
-            settings |= certificate.settings(section, is_switch=True)
+            settings |= certificate.settings(section)
         server = RunningServer(folder, shards=shards, settings=settings)
         server.start()
         config: Any = server.current_config()

@@ -62,6 +62,8 @@ from iggy_sdk.errors import (
     MessageTooLarge,
 )
 from iggy_sdk.options import Reconnect
+from tests.certificates import Certificate
+from tests.sdk.exchanges import make_topic
 from tests.sdk.net.socket_servers import socket_server
 from tests.server.running import RunningServer
 
@@ -78,12 +80,6 @@ def url_of(server: RunningServer, *, scheme: str = "iggy+http", query: str = "")
 
 def tcp_url_of(server: RunningServer) -> str:
     return "iggy://iggy:iggy@{}:{}".format(*server.address)
-
-
-async def make_topic(client: IggyClient, name: str, *, partitions: int = 1) -> None:
-    if await client.request(GetStream(name)) is None:
-        await client.request(CreateStream(name))
-        await client.request(CreateTopic(name, "orders", partitions_count=partitions))
 
 
 # The same over both
@@ -122,7 +118,7 @@ async def test_messages_when_polled_over_both_then_are_the_same_bytes(server):
 
 async def test_poll_when_there_is_nothing_then_both_say_so(server):
     async with IggyClient(url_of(server)) as http, IggyClient(tcp_url_of(server)) as tcp:
-        await make_topic(tcp, "empty", partitions=3)
+        await make_topic(tcp, "empty", partitions_count=3)
         poll = PollMessages(Consumer.single("x"), "empty", "orders", PollingStrategy.first(), 10, 2)
         one, other = await tcp.request(poll), await http.request(poll)
 
@@ -200,7 +196,7 @@ async def outcome(client: IggyClient, command: Any) -> object:
 async def test_refusals_when_asked_over_both_then_are_the_same_errors(server):
     different: dict[str, tuple[object, object]] = {}
     async with IggyClient(url_of(server)) as http, IggyClient(tcp_url_of(server)) as tcp:
-        await make_topic(tcp, "there", partitions=2)
+        await make_topic(tcp, "there", partitions_count=2)
         for command in NOWHERE:
             one, other = await outcome(tcp, command), await outcome(http, command)
             if one != other:
@@ -363,17 +359,9 @@ def authority() -> trustme.CA:
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA):
     """A server whose HTTP door speaks TLS, and the file of its authority."""
     folder = tmp_path_factory.mktemp("https")
-    issued = authority.issue_cert("127.0.0.1", "iggy.example")
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
-    settings = {
-        "IGGY_HTTP_TLS_ENABLED": "true",
-        "IGGY_HTTP_TLS_CERT_FILE": str(folder / "cert.pem"),
-        "IGGY_HTTP_TLS_KEY_FILE": str(folder / "key.pem"),
-    }
-    with RunningServer(folder, settings=settings) as server:
-        yield server, str(folder / "ca.pem")
+    certificate = Certificate.make(authority, folder, ("127.0.0.1", "iggy.example"))
+    with RunningServer(folder, settings=certificate.settings("HTTP_TLS")) as server:
+        yield server, certificate.ca_file
 
 
 async def test_https_when_the_authority_is_trusted_then_many_requests_go(secured):

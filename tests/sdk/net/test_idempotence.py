@@ -17,6 +17,7 @@ ONCE = {
     "CreateTopic",
     "CreateUser",
     "DeleteConsumerGroup",
+    "DeleteConsumerOffset",
     "DeletePartitions",
     "DeletePersonalAccessToken",
     "DeleteSegments",

@@ -9,40 +9,22 @@ import anyio
 import pytest
 import trustme
 
-from iggy_protocol import (
-    Consumer,
-    CreateStream,
-    CreateTopic,
-    GetMe,
-    GetStream,
-    Partitioning,
-    Ping,
-    PollingStrategy,
-    PollMessages,
-    SendMessages,
-    Transport,
-)
+from iggy_protocol import GetMe, GetStream, Ping, Transport
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConnectionFailedError
-from iggy_sdk.options import Reconnect, TlsOptions
+from iggy_sdk.options import TlsOptions
+from tests.certificates import Certificate
+from tests.sdk.exchanges import batch_of, check_echo, last_of, make_topic
 from tests.sdk.net.socket_servers import socket_server
 from tests.sdk.net.websocket_servers import accept, dial
 from tests.server.running import RunningServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
-REQUESTS = 300
-
 
 def url_of(server: RunningServer, *, scheme: str = "iggy+ws", query: str = "") -> str:
     config: Any = server.current_config()
     return f"{scheme}://iggy:iggy@{config['websocket']['address']}{query}"
-
-
-async def make_topic(client: IggyClient, name: str) -> None:
-    if await client.request(GetStream(name)) is None:
-        await client.request(CreateStream(name))
-        await client.request(CreateTopic(name, "orders", partitions_count=1))
 
 
 # Against the real server
@@ -55,42 +37,17 @@ async def test_client_when_it_asks_by_websocket_then_the_server_says_so(server):
     assert me.transport is Transport.WEBSOCKET
 
 
-async def test_client_when_it_pipelines_then_everybody_gets_his_own_answer(server):
-    async def ask(client: IggyClient, name: str) -> None:
-        stream = await client.request(GetStream(name))
-        assert stream is not None
-        assert stream.name == name
-
-    async with IggyClient(url_of(server)) as client:
-        names = [f"pipelined-{number}" for number in range(5)]
-        for name in names:
-            await make_topic(client, name)
-        async with anyio.create_task_group() as tasks:
-            for number in range(REQUESTS):
-                tasks.start_soon(ask, client, names[number % 5])
-
-
 @pytest.mark.parametrize("size_bytes", [1, 125, 126, 65_535, 65_536, 1_000_000])
 async def test_batch_when_of_any_size_then_comes_back_as_it_went(server, size_bytes):
-    payload = (bytes(range(251)) * (size_bytes // 251 + 1))[:size_bytes]
-    name = f"size-{size_bytes}"
     async with IggyClient(url_of(server)) as client:
-        await make_topic(client, name)
-        await client.request(SendMessages(name, "orders", Partitioning.partition(0), [payload]))
-        polled = await client.request(
-            PollMessages(Consumer.single(1), name, "orders", PollingStrategy.last(), 1, 0)
-        )
-
-    assert [bytes(message.payload) for message in polled.messages] == [payload]
+        await check_echo(client, size_bytes)
 
 
 async def test_batch_when_larger_than_a_frame_may_be_then_all_of_it_goes_and_comes(server):
-    batch = SendMessages("huge", "orders", Partitioning.partition(0), [bytes(1_000_000)] * 20)
-    poll = PollMessages(Consumer.single(1), "huge", "orders", PollingStrategy.last(), 20, 0)
     async with IggyClient(url_of(server)) as client:
         await make_topic(client, "huge")
-        await client.request(batch)
-        polled = await client.request(poll)
+        await client.request(batch_of("huge", bytes(1_000_000), 20))
+        polled = await client.request(last_of("huge", 20))
 
         assert len(polled.messages) == 20
         await client.request(Ping())
@@ -98,22 +55,13 @@ async def test_batch_when_larger_than_a_frame_may_be_then_all_of_it_goes_and_com
 
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.004, 0.016])
 async def test_request_when_cancelled_then_the_client_goes_on(server, seconds):
-    batch = SendMessages("cut", "orders", Partitioning.partition(0), [bytes(1_000_000)] * 8)
+    batch = batch_of("cut", bytes(1_000_000), 8)
     async with IggyClient(url_of(server)) as client:
         await make_topic(client, "cut")
         with anyio.move_on_after(seconds):
             await client.request(batch)
         await client.request(Ping())
         assert await client.request(GetStream("cut")) is not None
-
-
-async def test_client_when_the_server_restarts_then_comes_back(start_server):
-    server = await anyio.to_thread.run_sync(start_server)
-    server.settings["IGGY_WEBSOCKET_ADDRESS"] = server.current_config()["websocket"]["address"]
-    async with IggyClient(url_of(server), reconnect=Reconnect(delay=0.01)) as client:
-        await make_topic(client, "shop")
-        await anyio.to_thread.run_sync(server.restart)
-        assert await client.request(GetStream("shop")) is not None
 
 
 # TLS
@@ -128,22 +76,14 @@ def authority() -> trustme.CA:
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA):
     """A server whose WebSocket door speaks TLS, and the file of its authority."""
     folder = tmp_path_factory.mktemp("wss")
-    issued = authority.issue_cert("127.0.0.1", "iggy.example")
-    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    issued.cert_chain_pems[0].write_to_path(str(folder / "cert.pem"))
-    issued.private_key_pem.write_to_path(str(folder / "key.pem"))
-    settings = {
-        "IGGY_WEBSOCKET_TLS_ENABLED": "true",
-        "IGGY_WEBSOCKET_TLS_CERT_FILE": str(folder / "cert.pem"),
-        "IGGY_WEBSOCKET_TLS_KEY_FILE": str(folder / "key.pem"),
-    }
-    with RunningServer(folder, settings=settings) as server:
-        yield server, str(folder / "ca.pem")
+    certificate = Certificate.make(authority, folder, ("127.0.0.1", "iggy.example"))
+    with RunningServer(folder, settings=certificate.settings("WEBSOCKET_TLS")) as server:
+        yield server, certificate.ca_file
 
 
 async def test_wss_when_the_authority_is_trusted_then_large_and_small_requests_go(secured):
     server, ca_file = secured
-    batch = SendMessages("safe", "orders", Partitioning.partition(0), [bytes(300_000)] * 10)
+    batch = batch_of("safe", bytes(300_000), 10)
     url = url_of(server, scheme="iggy+wss", query=f"?tls_ca_file={ca_file}")
     async with IggyClient(url) as client:
         await make_topic(client, "safe")

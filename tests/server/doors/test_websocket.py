@@ -27,6 +27,7 @@ from iggy_protocol import (
     StatusCode,
     Transport,
 )
+from tests.certificates import Certificate
 from tests.server.doors.ws_peer import REQUEST, WsPeer, door_of, read_to_end, ws_frame
 from tests.server.features.scene import eventually, frame_of, make_topic, unique
 from tests.server.running import RunningServer, ServerFailed
@@ -399,16 +400,8 @@ def trust_of(authority: trustme.CA) -> ssl.SSLContext:
 def certified(tmp_path):
     """Settings of a server with a certificate, and the authority behind it."""
     authority = trustme.CA()
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    settings = {
-        "IGGY_WEBSOCKET_TLS_ENABLED": "true",
-        "IGGY_WEBSOCKET_TLS_CERT_FILE": str(tmp_path / "cert.pem"),
-        "IGGY_WEBSOCKET_TLS_KEY_FILE": str(tmp_path / "key.pem"),
-        "IGGY_LIMITS_WEBSOCKET_HANDSHAKE_TIMEOUT": "1 s",
-    }
-    return settings, authority
+    settings = Certificate.make(authority, tmp_path).settings("WEBSOCKET_TLS")
+    return {**settings, "IGGY_LIMITS_WEBSOCKET_HANDSHAKE_TIMEOUT": "1 s"}, authority
 
 
 @pytest.mark.parametrize("shards", [1, 2])

@@ -54,6 +54,26 @@ async def test_ping_when_it_comes_within_a_reply_then_is_answered_behind_it():
     assert await receive_exactly(client, len(LONG_FRAME) + 3) == LONG_FRAME + b"\x8a\x01?"
 
 
+async def test_ping_when_it_comes_while_a_reply_is_written_then_is_answered_without_another(
+    autojump_clock,
+):
+    client, server = trio.testing.lockstep_stream_pair()
+    stream = open_stream(server)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.receive_some)
+        nursery.start_soon(stream.send_all, LONG)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.send_all(ws_frame(b"?", Opcode.PING))
+        await trio.testing.wait_all_tasks_blocked()
+        read = await receive_exactly(client, len(LONG_FRAME))
+        with trio.fail_after(5):
+            pong = await receive_exactly(client, 3)
+        nursery.cancel_scope.cancel()
+
+    assert (read, pong) == (LONG_FRAME, b"\x8a\x01?")
+
+
 async def test_ping_when_its_answer_is_not_read_then_the_connection_breaks_in_time(autojump_clock):
     client, server = trio.testing.lockstep_stream_pair()
     stream = open_stream(server, rest=ws_frame(b"", Opcode.PING))

@@ -172,7 +172,9 @@ async def test_names_when_escaped_in_a_path_then_are_found(name, autojump_clock)
         ("/streams/%FF", 400),
         (f"/streams/{'a' * 256}", 400),
         ("/streams/", 404),
-        ("/streams//topics", 404),
+        ("/streams//topics", 400),
+        ("/streams//topics/", 404),
+        ("/streams/s1/topics//messages?count=1", 400),
         ("/clients/4294967296", 400),
         ("/clients/-1", 400),
     ],
@@ -186,6 +188,16 @@ async def test_ids_when_written_in_odd_ways_then_are_read_as_the_original_reads_
             await web.ask("POST", "/streams", {"name": f"s{number}"})
         await web.ask("DELETE", "/streams/s7") if path.endswith("+7") else None
         assert (await web.ask("GET", path)).status_code == status
+
+
+@pytest.mark.parametrize(("text", "status"), [("9" * 5000, 400), ("0" * 5000 + "7", 404)])
+async def test_number_in_a_path_when_of_thousands_of_digits_then_is_read_or_refused(
+    text, status, autojump_clock
+):
+    async with open_web() as web:
+        await web.log_in()
+
+        assert (await web.ask("GET", f"/clients/{text}")).status_code == status
 
 
 async def test_users_when_called_as_a_path_ends_then_are_found_below_it(autojump_clock):

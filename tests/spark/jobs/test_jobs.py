@@ -244,6 +244,21 @@ def test_metrics_when_counted_or_followed_then_table_and_plot_are_the_same(
             2,
             "read its own dead letters",
         ),
+        (
+            topic_to_topic,
+            ("--topic", "x, orders", "--to-topic", "orders", "--checkpoint", "x"),
+            2,
+            "would be copied to itself",
+        ),
+        (
+            to_parquet,
+            (
+                *("--topic", '["x", "orders"]', "--path", "x"),
+                *("--json-schema", "id INT", "--dead-letter-topic", "orders"),
+            ),
+            2,
+            "read its own dead letters",
+        ),
     ],
 )
 def test_job_when_the_command_line_is_wrong_then_the_answer_helps(

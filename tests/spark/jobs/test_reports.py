@@ -65,8 +65,9 @@ def test_table_when_aligned_then_numbers_stand_right_and_words_left():
     assert table.splitlines() == ["name           n", "a          1,000", "long name      -"]
 
 
-def part(start, number, *, first, last, size=10, delay=2.0):
-    return Part(start, TopicPartition("t", number), last - first + 1, size, delay, first, last)
+def part(start_s, number, *, first, last, size=10, delay=2.0):
+    start_ms = round(1000 * start_s)
+    return Part(start_ms, TopicPartition("t", number), last - first + 1, size, delay, first, last)
 
 
 def test_windows_when_partitions_are_summed_then_lag_is_what_the_consumer_has_not_read():
@@ -101,6 +102,17 @@ def test_windows_when_there_are_too_many_then_the_oldest_go():
         table.put([part(start, 0, first=0, last=1), part(start, 1, first=0, last=1)])
 
     assert [one.start[-5:] for one in table.windows(None)] == ["02:00", "03:00"]
+
+
+def test_windows_when_shorter_than_a_second_then_none_takes_the_place_of_another():
+    table = WindowTable(windows_max=10)
+    table.put([part(start, 0, first=0, last=0) for start in (60.0, 60.5, 61.0)])
+
+    assert [(one.start[-9:], one.messages) for one in table.windows(None)] == [
+        (" 00:01:00", 1),
+        ("01:00.500", 1),
+        (" 00:01:01", 1),
+    ]
 
 
 def test_windows_when_written_then_people_and_programs_can_read_them(tmp_path):

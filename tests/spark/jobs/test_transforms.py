@@ -130,3 +130,16 @@ def test_document_when_it_does_not_fit_a_step_then_the_reason_is_given(payload, 
 def test_step_when_it_cannot_be_read_then_the_answer_helps(step, answer):
     with pytest.raises(OptionError, match=answer):
         read_step(*step)
+
+
+def test_copy_when_its_source_is_changed_later_then_stays_as_it_was():
+    made = run({"a": {"x": 1}}, ("add", "b=$.a"), ("update", "a.x=2"), ("add", "a.self=$.a"))
+
+    assert made == {"a": {"x": 2, "self": {"x": 2}}, "b": {"x": 1}}
+
+
+def test_payload_when_nested_too_deeply_then_is_a_misfit_and_not_the_end_of_the_job():
+    payload = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+    with pytest.raises(MisfitError, match="nested"):
+        run_steps([read_step("delete", "b")], payload, FACTS)
