@@ -20,7 +20,7 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config import Address, RootCredentials, parse_address
 
 __all__ = ["PROTOCOL_VERSION", "Door", "Started", "root_password_line", "start_lines"]

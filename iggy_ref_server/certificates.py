@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config import write_private
 
 if TYPE_CHECKING:

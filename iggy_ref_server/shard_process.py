@@ -22,7 +22,7 @@ from pathlib import Path
 
 import trio
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
 from iggy_ref_server.host import Ports

@@ -19,8 +19,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from iggy_protocol import StatusCode
-from iggy_protocol.record import record
+from iggy_protocol import StatusCode, record
 from iggy_sdk.durations import parse_duration
 from iggy_sdk.errors import ConfigurationError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

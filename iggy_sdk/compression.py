@@ -12,7 +12,7 @@ import zlib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_sdk.errors import ConfigurationError, SerdeError
 
 if TYPE_CHECKING:

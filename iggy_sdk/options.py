@@ -11,8 +11,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
-from iggy_protocol import Identifier
-from iggy_protocol.record import record
+from iggy_protocol import Identifier, record
 from iggy_sdk.address import (
     DEFAULT_PORTS,
     Address,

@@ -246,7 +246,7 @@ class QuicSession:
         if waiter.outcome is None:
             self._traffic.abandoned_count += 1
         if self._is_closing:
-            self._wake(self._sleepers)
+            self._wake_all()
         self._call_next()
         self._hand_over()
 
@@ -359,8 +359,7 @@ class QuicSession:
     def _wake_if_doomed(self) -> None:
         if self._doom is not None:
             self._transport.unwatch()
-            self._wake(self._sleepers)
-            self._wake(self._queue)
+            self._wake_all()
             self._note_time(-math.inf)
 
     def _note_time(self, due_at: float) -> None:
@@ -382,8 +381,8 @@ class QuicSession:
                 self._host_until = min(self._host_until, self._transport.due_at(), *deadlines)
                 with anyio.CancelScope(deadline=max(self._host_until, now + TICK_SECONDS)):
                     await self._host_call.wait()
-                    # What was due when it rang may be done by now, and something else be due a
-                    # little later. Looking at that time once more costs less than to be rung for.
+                    # What was due then may be done by now, and something else due a little later;
+                    # to look at the same time once more costs less than to be called for that.
                     continue
                 self._host_until = math.inf
         finally:
@@ -417,8 +416,8 @@ class QuicSession:
             self._transport.core.acknowledge(self._clock())
             self._flush()
 
-    def _wake(self, place: dict[Wake, None]) -> None:
-        for call in place:
+    def _wake_all(self) -> None:
+        for call in chain(self._sleepers, self._queue):
             call.set()
 
     def _call_next(self) -> None:
@@ -482,8 +481,7 @@ class QuicSession:
             exchange.waiter.is_sent = core.has_left(stream_id)
             exchange.tell(verdict(error, is_sent=exchange.waiter.is_sent))
         self._transport.abort()
-        self._wake(self._sleepers)
-        self._wake(self._queue)
+        self._wake_all()
         if self._host_call is not None:
             self._host_call.set()
         if self.on_end is not None:
@@ -492,7 +490,7 @@ class QuicSession:
     async def aclose(self) -> None:
         """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
         self._is_closing = True
-        self._wake(self._queue)
+        self._wake_all()
         self._look()
         with anyio.move_on_after(self._options.close_timeout, shield=True):
             while self.failure is None and self._exchanges:

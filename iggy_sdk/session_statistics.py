@@ -5,8 +5,7 @@ Owns the numbers' names and meanings, and nothing that counts them.
 
 from __future__ import annotations
 
-from iggy_protocol import ConnectionStatistics
-from iggy_protocol.record import record
+from iggy_protocol import ConnectionStatistics, record
 
 __all__ = ["ClientStatistics", "SessionStatistics"]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 __all__ = [
     "AllCores",

@@ -29,7 +29,7 @@ from typing import (
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config.kinds import (
     Choice,
     Kind,

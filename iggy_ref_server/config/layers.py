@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config.keys import (
     Branch,
     Leaf,

@@ -11,7 +11,7 @@ from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config.acknowledgement import ack_conflict, with_effective_ack
 from iggy_ref_server.config.checks import broken_rules
 from iggy_ref_server.config.default_text import DEFAULT_TOML

@@ -17,7 +17,7 @@ import logging
 import re
 from typing import Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 __all__ = ["OFF", "TRACE", "LogFilter", "parse_log_filter"]
 

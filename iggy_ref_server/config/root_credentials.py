@@ -14,7 +14,7 @@ import string
 from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config.problems import ConfigError, Problem
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iggy_protocol import Buffer
-from iggy_protocol.record import record
+from iggy_protocol import Buffer, record
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:

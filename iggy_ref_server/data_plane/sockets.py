@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from iggy_protocol import Limits
-from iggy_protocol.record import record
+from iggy_protocol import Limits, record
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.storage.interface import StorageError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.shard.settings import cipher_of, metadata_settings

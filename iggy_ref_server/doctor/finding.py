@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import TypeAlias
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.doctor.quarantine import Quarantine
 
 __all__ = ["Finding", "Gravity", "Mend"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.doctor.index_file import IndexComparison
 from iggy_ref_server.doctor.log_file import Run, find_runs
 from iggy_ref_server.segments.names import SegmentFiles, index_path, log_path

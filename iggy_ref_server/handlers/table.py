@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

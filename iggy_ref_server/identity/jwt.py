@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jwt
 import msgspec
 
-from iggy_protocol import StatusCode
-from iggy_protocol.record import record
+from iggy_protocol import StatusCode, record
 from iggy_ref_server.config import NEVER_US, ConfigError, Problem
 from iggy_ref_server.faults import ServerFault
 

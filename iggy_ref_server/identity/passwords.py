@@ -19,8 +19,7 @@ import argon2
 import trio
 from argon2.exceptions import Argon2Error, InvalidHashError, VerifyMismatchError
 
-from iggy_protocol import StatusCode
-from iggy_protocol.record import record
+from iggy_protocol import StatusCode, record
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:

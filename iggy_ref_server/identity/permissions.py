@@ -13,8 +13,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from iggy_protocol import CommandCode
-from iggy_protocol.record import record
+from iggy_protocol import CommandCode, record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

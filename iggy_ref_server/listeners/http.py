@@ -21,7 +21,7 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config.schema import Limits
 from iggy_ref_server.config.schema_doors import Http
 from iggy_ref_server.data_plane.plane import Appends

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 
-from iggy_protocol import Limits
-from iggy_protocol.record import record
+from iggy_protocol import Limits, record
 
 if TYPE_CHECKING:
     from iggy_ref_server.certificates import CertificateFiles

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 if TYPE_CHECKING:
     from iggy_protocol import Identifier

@@ -18,8 +18,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from iggy_protocol import DecryptionFailed, PayloadCipher, checksum
-from iggy_protocol.record import record
+from iggy_protocol import DecryptionFailed, PayloadCipher, checksum, record
 from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataLocked
 
 __all__ = [

@@ -5,8 +5,7 @@ Owns the defaults and limits of metadata. Knows nothing of where settings come f
 
 from __future__ import annotations
 
-from iggy_protocol import NEVER_EXPIRES, UNLIMITED
-from iggy_protocol.record import record
+from iggy_protocol import NEVER_EXPIRES, UNLIMITED, record
 from iggy_ref_server.metadata.records import ROOT_USER_ID
 
 __all__ = [

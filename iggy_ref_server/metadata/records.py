@@ -11,8 +11,14 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from iggy_protocol import CompressionAlgorithm, Identifier, Permissions, StatusCode, UserStatus
-from iggy_protocol.record import record
+from iggy_protocol import (
+    CompressionAlgorithm,
+    Identifier,
+    Permissions,
+    StatusCode,
+    UserStatus,
+    record,
+)
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.catalog import Catalog
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.metadata.damage import MetadataDamaged
 from iggy_ref_server.metadata.frame import HEAD_SIZE, MARKER, Frame, read_frame
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import ClassVar
 
-from iggy_protocol import Identifier, StatusCode
-from iggy_protocol.record import record
+from iggy_protocol import Identifier, StatusCode, record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.catalog import Catalog
 from iggy_ref_server.metadata.records import (

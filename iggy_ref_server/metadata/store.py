@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
 from iggy_ref_server.metadata.frame import Seal, encode_frame

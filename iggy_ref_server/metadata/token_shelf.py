@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.metadata.records import TokenRecord
 
 __all__ = ["TokenShelf"]

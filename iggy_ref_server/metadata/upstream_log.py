@@ -14,8 +14,7 @@ import logging
 import struct
 from typing import TYPE_CHECKING
 
-from iggy_protocol import DecryptionFailed, checksum
-from iggy_protocol.record import record
+from iggy_protocol import DecryptionFailed, checksum, record
 from iggy_ref_server.metadata.damage import MetadataError, MetadataLocked
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from iggy_protocol import (
     TopicDetails,
     User,
     UserDetails,
+    record,
 )
-from iggy_protocol.record import record
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.records import (

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from iggy_protocol import Buffer, PollingStrategy
-from iggy_protocol.record import record
+from iggy_protocol import Buffer, PollingStrategy, record
 from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.storage.interface import FileSlice
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from iggy_protocol import PayloadCipher
-from iggy_protocol.record import record
+from iggy_protocol import PayloadCipher, record
 
 __all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.certificates import CertificateFiles
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig

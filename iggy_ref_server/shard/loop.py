@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from iggy_protocol import StatusCode
-from iggy_protocol.record import record
+from iggy_protocol import StatusCode, record
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import RootCredentials, ServerConfig

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

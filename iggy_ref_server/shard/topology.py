@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.config import (
     AllCores,
     CoreCount,

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_ref_server.storage.interface import Entry
 from iggy_ref_server.storage.memory_content import Content
 from iggy_ref_server.storage.paths import parent

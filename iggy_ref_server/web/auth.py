@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import StatusCode, Transport
-from iggy_protocol.record import record
+from iggy_protocol import StatusCode, Transport, record
 from iggy_protocol.rest import PUBLIC_PATHS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwt import Claims

@@ -70,8 +70,8 @@ from iggy_protocol import (
     UpdateTopic,
     UpdateUser,
     UserStatus,
+    record,
 )
-from iggy_protocol.record import record
 from iggy_protocol.rest import encode_header_entries, read_permissions
 
 if TYPE_CHECKING:

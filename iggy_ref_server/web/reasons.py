@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import CommandCode, StatusCode, status
-from iggy_protocol.record import record
+from iggy_protocol import CommandCode, StatusCode, record, status
 from iggy_ref_server.handlers.messages import offset_key
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.identity.tokens import hash_token

@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_sdk.compat.choices import ProducerSharding
 from iggy_sdk.options import Credentials, PasswordLogin, Reconnect, TlsOptions, TokenLogin
 from iggy_sdk.producer import BackgroundMode, Backpressure, DirectMode

@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ConfigurationError
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from iggy_protocol import PollingKind, PollingStrategy
-from iggy_protocol.record import record
+from iggy_protocol import PollingKind, PollingStrategy, record
 
 __all__ = ["NOTHING", "Cursors", "Seen", "Verdict"]
 

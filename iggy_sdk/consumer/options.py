@@ -12,8 +12,7 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
-from iggy_protocol import PollingStrategy
-from iggy_protocol.record import record
+from iggy_protocol import PollingStrategy, record
 from iggy_sdk.consumer.auto_commit import AutoCommit
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor

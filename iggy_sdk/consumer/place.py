@@ -14,8 +14,8 @@ from iggy_protocol import (
     PollingStrategy,
     PollMessages,
     StoreConsumerOffset,
+    record,
 )
-from iggy_protocol.record import record
 
 __all__ = ["Place"]
 

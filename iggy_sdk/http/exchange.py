@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from iggy_protocol import Limits
-from iggy_protocol.record import record
+from iggy_protocol import Limits, record
 
 if TYPE_CHECKING:
     from iggy_sdk.transport import Transport

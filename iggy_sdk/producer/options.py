@@ -13,8 +13,7 @@ from dataclasses import field, fields, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias, TypeVar
 
-from iggy_protocol import Limits, Partitioning
-from iggy_protocol.record import record
+from iggy_protocol import Limits, Partitioning, record
 from iggy_sdk.compression import Compression
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor

@@ -9,8 +9,7 @@ from collections import Counter
 from enum import Enum
 from typing import Any
 
-from iggy_protocol import Command, CommandCode
-from iggy_protocol.record import record
+from iggy_protocol import Command, CommandCode, record
 
 __all__ = ["Action", "CommandName", "Fault", "RuleBook", "Verdict", "command_code"]
 

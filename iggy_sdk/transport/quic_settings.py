@@ -13,7 +13,7 @@ import ipaddress
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol.record import record
+from iggy_protocol import record
 from iggy_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -232,6 +232,7 @@ from iggy_protocol.primitives import (
     SERVER_DEFAULT,
     UNLIMITED,
 )
+from iggy_protocol.records import record
 from iggy_protocol.registry import (
     COMMANDS,
     Command,
@@ -419,6 +420,7 @@ __all__ = [
     "inspect_send",
     "pack_namespace",
     "partition_for_key",
+    "record",
     "shard_for_namespace",
     "stamp",
     "status",

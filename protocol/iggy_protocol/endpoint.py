@@ -13,7 +13,7 @@ from iggy_protocol.errors import FrameTooLarge, LocalProtocolError, RemoteProtoc
 from iggy_protocol.events import NEED_DATA, ConnectionClosed
 from iggy_protocol.framing import size_of
 from iggy_protocol.receive_buffer import ReceiveBuffer
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from typing import Literal

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from iggy_protocol import registry
 from iggy_protocol.errors import RemoteProtocolError
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import Command
 
 __all__ = [

@@ -10,7 +10,7 @@ from dataclasses import fields
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = ["DEFAULT_LIMITS", "Limits"]
 

@@ -17,7 +17,7 @@ from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
 from iggy_protocol.fields import Record, ToTheEnd
 from iggy_protocol.layout import Buffer, Layout
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from enum import Enum, IntEnum, unique
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

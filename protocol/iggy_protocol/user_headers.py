@@ -27,7 +27,7 @@ from iggy_protocol.errors import (
     TruncatedField,
     UnknownDiscriminant,
 )
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = [
     "HEADER_PAIR",

@@ -6,7 +6,7 @@ from iggy_protocol.codes import CommandCode
 from iggy_protocol.fields import Counted, Record
 from iggy_protocol.model.cluster import ClusterMetadata, ClusterNode, NodeRole, NodeStatus
 from iggy_protocol.primitives import TEXT, U16, discriminant
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import Command, command, one
 
 __all__ = ["GetClusterMetadata"]

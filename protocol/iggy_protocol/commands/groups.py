@@ -11,7 +11,7 @@ from iggy_protocol.model.consumer_group import (
 )
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.primitives import IDENTIFIER, NAME, U32, counted
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [

@@ -49,7 +49,7 @@ from iggy_protocol.primitives import (
     U32,
     U64,
 )
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command
 
 __all__ = [

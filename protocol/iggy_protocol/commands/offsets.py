@@ -7,7 +7,7 @@ from iggy_protocol.fields import Record
 from iggy_protocol.model.consumer_group import ConsumerOffset
 from iggy_protocol.model.identifier import Consumer, Identifier
 from iggy_protocol.primitives import CONSUMER, IDENTIFIER, OPTIONAL_PARTITION, U32, U64
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, maybe
 
 __all__ = ["DeleteConsumerOffset", "GetConsumerOffset", "StoreConsumerOffset"]

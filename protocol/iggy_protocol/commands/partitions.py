@@ -5,7 +5,7 @@ from __future__ import annotations
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.primitives import IDENTIFIER, U32
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command
 
 __all__ = ["CreatePartitions", "DeletePartitions"]

@@ -8,7 +8,7 @@ from iggy_protocol.fields import Record, ToTheEnd
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.model.stream import Stream, StreamDetails
 from iggy_protocol.primitives import IDENTIFIER, NAME, U32, U64, counted
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [

@@ -31,7 +31,7 @@ from iggy_protocol.primitives import (
     discriminant,
     optional_number,
 )
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from iggy_protocol.model.user import (
     RawPersonalAccessToken,
 )
 from iggy_protocol.primitives import NAME, NEVER_EXPIRES, U64, optional_number
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, one
 
 __all__ = [

@@ -20,7 +20,7 @@ from iggy_protocol.primitives import (
     counted,
     discriminant,
 )
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 __all__ = [

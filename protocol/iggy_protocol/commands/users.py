@@ -20,7 +20,7 @@ from iggy_protocol.model.permissions import (
 )
 from iggy_protocol.model.user import Identity, User, UserDetails, UserStatus
 from iggy_protocol.primitives import BOOL, IDENTIFIER, NAME, PASSWORD, TEXT, U32, U64, discriminant
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from iggy_protocol.framing.classic import CLASSIC
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

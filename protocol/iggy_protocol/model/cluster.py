@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = ["ClusterMetadata", "ClusterNode", "NodeRole", "NodeStatus"]
 

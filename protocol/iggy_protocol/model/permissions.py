@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = ["GlobalPermissions", "Permissions", "StreamPermissions", "TopicPermissions"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iggy_protocol.batch import MessageBatch
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = ["PolledMessages"]
 

@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import IntEnum
 
 from iggy_protocol.model.permissions import Permissions
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 __all__ = [
     "Identity",

@@ -16,7 +16,7 @@ from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.errors import RuleViolation
 from iggy_protocol.model.identifier import Consumer, ConsumerKind
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.registry import encode_request
 from iggy_protocol.rest import bodies
 from iggy_protocol.rest.codec import encode_json

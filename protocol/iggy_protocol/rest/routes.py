@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from iggy_protocol.codes import CommandCode, StatusCode
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 from iggy_protocol.rest import bodies, shapes
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from iggy_protocol.record import record
+from iggy_protocol.records import record
 
 
 @record
