@@ -214,5 +214,5 @@ class DataPlane:
                 link.settle()
                 if link.outbox or link.is_ending:
                     link.wire.wake(link)
-                if link.is_ready and (link.is_paused or link.clog is not None):
+                if (link.is_paused or link.clog is not None) and link.is_ready:
                     self.serve(link)

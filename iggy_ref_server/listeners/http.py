@@ -208,7 +208,7 @@ class _Hall:
             with trio.fail_after(self._limits.handshake_timeout_us / MICROSECONDS):
                 await stream.do_handshake()
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            LOGGER.info("no TLS with an HTTP client: %s", error)
+            LOGGER.info("no TLS with an HTTP client: %s", error.__cause__ or error)
             return None
         finally:
             self._handshakes -= 1

@@ -118,7 +118,7 @@ class TcpDoor:
             with trio.fail_after(HANDSHAKE_S):
                 await stream.do_handshake()
         except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            LOGGER.info("no TLS with %s: %s", session.address, error)
+            LOGGER.info("no TLS with %s: %s", session.address, error.__cause__ or error)
             await trio.aclose_forcefully(stream)
             return
         finally:

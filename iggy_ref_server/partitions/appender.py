@@ -13,7 +13,6 @@ Owns the cursor. Writes no files.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from iggy_protocol import StatusCode, index_entries, stamp
@@ -22,6 +21,7 @@ from iggy_ref_server.partitions.at_rest import seal_messages
 from iggy_ref_server.partitions.commit import DONE
 from iggy_ref_server.partitions.deduplication import Deduplicator
 from iggy_ref_server.partitions.journal import Journal
+from iggy_ref_server.partitions.random_ids import RandomIds
 from iggy_ref_server.partitions.settings import AckLevel
 from iggy_ref_server.segments.segment import POSITION_MAX, Segment
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.settings import PartitionSettings
 
 __all__ = ["JOURNAL_BYTES_MAX", "Appender"]
-
-ID_BYTES = 16
 
 # More than this is not acknowledged from memory: a producer that is faster than the disk waits.
 JOURNAL_BYTES_MAX = 64 << 20
@@ -69,6 +67,7 @@ class Appender:
         if settings.deduplication is not None:
             self.deduplicator = Deduplicator(settings.deduplication)
         self._clock = clock
+        self._random_ids = RandomIds()
         self._settings = settings
         self._chain = chain
         self._reservation = reservation
@@ -122,7 +121,7 @@ class Appender:
             messages,
             base_offset=self.next_offset,
             timestamp_us=timestamp_us,
-            random=os.urandom(ID_BYTES * shape.missing_ids),
+            random=self._random_ids.take(shape.missing_ids),
         )
         entries = index_entries(
             messages,
