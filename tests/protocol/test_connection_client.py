@@ -289,3 +289,31 @@ def test_client_when_the_last_reply_was_small_then_reads_no_more_than_a_chunk():
     client.send(Ping())
 
     assert len(client.get_buffer()) == CHUNK_BYTES
+
+
+def test_rest_when_everything_is_answered_then_another_conversation_may_begin():
+    client = ClientConnection()
+    seen = [client.is_at_rest]
+    client.send(Ping())
+    seen.append(client.is_at_rest)
+    client.receive_data(PONG)
+    client.next_event()
+    seen.append(client.is_at_rest)
+
+    assert seen == [True, False, True]
+
+
+def test_rest_when_bytes_are_left_over_then_there_is_none():
+    client = ClientConnection()
+    client.send(Ping())
+    client.receive_data(PONG + b"\0")
+    client.next_event()
+
+    assert not client.is_at_rest
+
+
+def test_rest_when_the_server_has_closed_then_there_is_none():
+    client = ClientConnection()
+    client.receive_eof()
+
+    assert not client.is_at_rest

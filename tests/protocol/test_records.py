@@ -77,6 +77,16 @@ class Lenient:
 
 
 @record
+class Built:
+    """Has a constructor of its own."""
+
+    size: int
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "size", len(text))
+
+
+@record
 class Nothing:
     """Has no fields."""
 
@@ -211,3 +221,8 @@ def test_record_when_it_has_methods_of_its_own_then_they_stay():
 def test_record_when_it_has_only_an_eq_of_its_own_then_is_hashed_by_its_fields():
     assert hash(Lenient("a")) == hash(Lenient("a"))
     assert hash(Lenient("a")) != hash(Lenient("b"))
+
+
+def test_record_when_it_has_a_constructor_of_its_own_then_that_stays():
+    assert Built("abc").size == 3
+    assert Built("abc") == Built("xyz")
