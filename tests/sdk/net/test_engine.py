@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import anyio
 import pytest
+from anyio.lowlevel import current_token
 
-from iggy_sdk.engine import clock_of_engine, wake_of_engine
+from iggy_sdk.engine import clock_of_engine, soon_of_engine, wake_of_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -66,3 +67,28 @@ async def test_clock_when_asked_then_tells_the_time_of_the_engine():
     now = clock_of_engine()()
 
     assert earlier <= now <= anyio.current_time()
+
+
+async def test_function_when_called_soon_then_those_woken_before_have_gone_on():
+    soon = soon_of_engine()
+    if soon is None:
+        assert not hasattr(current_token().native_token, "call_soon")
+        return
+    wake, seen, is_over = wake_of_engine()(), list[str](), anyio.Event()
+
+    async def sleep() -> None:
+        await wake.wait()
+        seen.append("woken")
+
+    def end() -> None:
+        seen.append("called")
+        is_over.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sleep)
+        await anyio.wait_all_tasks_blocked()
+        wake.set()
+        soon(end)
+        await is_over.wait()
+
+    assert seen == ["woken", "called"]
