@@ -160,6 +160,11 @@ class SocketRoom:
             self._is_rung = True
             os.eventfd_write(self._bell, 1)
 
+    def catch_up(self) -> None:
+        """Look at the links that were woken at once, instead of when the bell is heard."""
+        if self._woken and not self._in_round and not self._epoll.closed:
+            self._round()
+
     async def run(self) -> None:
         """Serve until cancelled, then close everything."""
         try:
@@ -169,6 +174,7 @@ class SocketRoom:
         finally:
             for seat in list(self._seats.values()):
                 self._drop(seat)
+            self._is_rung = True  # nobody is there to hear it any more
             self._epoll.close()
             os.close(self._bell)
 

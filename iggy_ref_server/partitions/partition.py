@@ -6,7 +6,8 @@ write:
 
     group = partition.stage(body, shape)           # once for each batch that is there
     if not partition.commit_now():                 # once for all of them
-        await partition.commit()                   # in a task of its own
+        if not partition.commit_soon(ended):       # a sync calls back
+            await partition.commit()               # in a task of its own
     group.add_done_callback(acknowledge)
 
 Owns the composition of its room: staging in ``appender``, files in ``writer``, polls in ``reader``,
@@ -43,7 +44,7 @@ from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Callable, Container, Iterator
 
     from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
@@ -273,9 +274,20 @@ class Partition:
         """
         return self._writer.commit_now()
 
+    def commit_soon(self, ended: Callable[[], None]) -> bool:
+        """Begin to write and sync what is staged, if that can be begun without waiting.
+
+        Args:
+            ended: called when groups are done, well or not; more may be staged by then.
+
+        Returns:
+            Whether it was begun. False when ``commit`` must be awaited.
+        """
+        return self._writer.commit_soon(ended)
+
     @property
     def is_committing(self) -> bool:
-        """Whether a task is in ``commit`` already, so that no other is needed."""
+        """Whether somebody is writing already and will look for more, so that no task is needed."""
         return self._writer.is_committing
 
     async def commit(self) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from iggy_protocol import PayloadCipher
+    from iggy_ref_server.baton import Baton
     from iggy_ref_server.partitions.chain import SegmentChain
     from iggy_ref_server.partitions.health import Health
     from iggy_ref_server.partitions.journal import Journal
@@ -70,7 +71,7 @@ class Reader:
         chain: SegmentChain,
         journal: Journal,
         health: Health,
-        writing: trio.Lock,
+        writing: Baton,
     ) -> None:
         self._files = files
         self._cipher = settings.encryptor

@@ -16,17 +16,21 @@ Owns the order of writes and what follows from a failed one.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from iggy_protocol import StatusCode
+from iggy_ref_server.baton import Baton
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.settings import AckLevel, IndexCache
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iggy_ref_server.partitions.appender import Appender
     from iggy_ref_server.partitions.chain import SegmentChain
     from iggy_ref_server.partitions.health import Health
@@ -64,7 +68,7 @@ class Writer:
 
     Attributes:
         lock: held by whoever changes the files.
-        is_committing: whether a task is at work on the queue.
+        is_committing: whether somebody is at work on the queue.
         fault: why acknowledged messages could not be written; None when they were, or are not due.
     """
 
@@ -78,7 +82,7 @@ class Writer:
         reservation: Reservation,
         health: Health,
     ) -> None:
-        self.lock = trio.Lock()
+        self.lock = Baton()
         self.is_committing = False
         self.fault: ServerFault | None = None
         self._storage = storage
@@ -121,16 +125,10 @@ class Writer:
 
     def _write_now(self, write: PendingWrite) -> bool:
         """Bring one write to its end without waiting; tell whether it is out of the way."""
-        log = write.segment.log
-        if (
-            self._syncs
-            or log is None
-            or write.next_segment is not None
-            or not write.segment.is_created
-            or self._torn is not None
-            or self.lock.locked()
-        ):
+        if self._syncs or not self._is_simple(write):
             return False
+        log = write.segment.log
+        assert log is not None
         try:
             if not log.write_now(write.buffers, write.position):
                 return False
@@ -141,6 +139,58 @@ class Writer:
         self._save_index_now(write.segment)
         self._finish(write)
         return True
+
+    def commit_soon(self, ended: Callable[[], None]) -> bool:
+        """Begin to write and sync what is due, if that can be begun without waiting.
+
+        Args:
+            ended: called when that has come to its end, well or not; more may be due by then.
+
+        Returns:
+            Whether it was begun. False means that ``commit`` shall be awaited.
+        """
+        write = self._due()
+        if write is None or not self._syncs or not self._is_simple(write):
+            return False
+        if not self._begin_sync(write, ended):
+            return False
+        self.lock.take_now()
+        write.is_closed = self.is_committing = True
+        return True
+
+    def _begin_sync(self, write: PendingWrite, ended: Callable[[], None]) -> bool:
+        log = write.segment.log
+        assert log is not None
+        try:
+            done = partial(self._end_sync, write, ended)
+            return log.write_soon(write.buffers, write.position, done)
+        except StorageError as error:
+            self._fail(write, error)
+            return False
+
+    def _end_sync(
+        self, write: PendingWrite, ended: Callable[[], None], error: StorageError | None
+    ) -> None:
+        if error is None:
+            self._publish(write)
+            self._finish(write)
+        else:
+            self._fail(write, error)
+        self.is_committing = False
+        self.lock.give_back()
+        ended()
+        # The clients are told and the disk is at work again: now there is time for it.
+        self._save_index_now(write.segment)
+
+    def _is_simple(self, write: PendingWrite) -> bool:
+        """Tell whether a write is an append to an open segment, and nothing else is in its way."""
+        return (
+            write.next_segment is None
+            and write.segment.is_created
+            and write.segment.log is not None
+            and self._torn is None
+            and not self.lock.is_held
+        )
 
     async def commit(self) -> None:
         """Write everything that is due; returns at once when another task is doing so."""

@@ -9,6 +9,7 @@ Owns the remembered routes and the list of partitions that wait for their commit
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import (
@@ -58,6 +59,7 @@ class SendAppends:
         metadata: returns what exists now.
         turns: the round-robin of balanced sends.
         nursery: for commits that have to wait.
+        committed: called after a commit that nobody has waited for.
     """
 
     def __init__(
@@ -65,9 +67,11 @@ class SendAppends:
         metadata: Callable[[], Metadata],
         turns: Turns,
         nursery: trio.Nursery,
+        committed: Callable[[], None],
     ) -> None:
         self._metadata = metadata
         self._nursery = nursery
+        self._committed = committed
         self._router: Router | None = None
         self._routes: dict[tuple[int, bytes], _Route] = {}
         self._routes_version = -1
@@ -132,5 +136,15 @@ class SendAppends:
             return
         touched, self._touched = self._touched, {}
         for partition in touched:
-            if not partition.commit_now() and not partition.is_committing:
-                self._nursery.start_soon(partition.commit)
+            self._commit(partition)
+
+    def _commit(self, partition: Partition) -> None:
+        if partition.commit_now() or partition.is_committing:
+            return
+        if not partition.commit_soon(partial(self._go_on, partition)):
+            self._nursery.start_soon(partition.commit)
+
+    def _go_on(self, partition: Partition) -> None:
+        """Keep the disk busy first, and then tell the clients."""
+        self._commit(partition)
+        self._committed()

@@ -45,14 +45,26 @@ class Gate:
         Raises:
             StorageError: the gate is shut.
         """
-        self.check(action, path)
-        self._inside_count += 1
+        self.enter(action, path)
         try:
             yield
         finally:
-            self._inside_count -= 1
-            if not self._inside_count and not self.is_open:
-                self._emptied.set()
+            self.leave()
+
+    def enter(self, action: str, path: str) -> None:
+        """Begin an operation that ends with ``leave``, in whatever task.
+
+        Raises:
+            StorageError: the gate is shut.
+        """
+        self.check(action, path)
+        self._inside_count += 1
+
+    def leave(self) -> None:
+        """End an operation."""
+        self._inside_count -= 1
+        if not self._inside_count and not self.is_open:
+            self._emptied.set()
 
     def shut(self) -> None:
         """Let nobody in any more, without waiting for those inside."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-import trio
-
+from iggy_ref_server.baton import Baton
 from iggy_ref_server.storage.os_errors import storage_error
 from iggy_ref_server.storage.residence import NOWAIT, is_resident
 from iggy_ref_server.storage.vectors import total_size, write_all
@@ -36,11 +35,11 @@ class InlineFile:
         pressure: says when to write inline; shared by all files of one disk.
 
     Attributes:
-        turn: held by whoever changes the file in a way that may wait.
+        turn: held by what changes the file in a way that may wait.
     """
 
     def __init__(self, path: str, descriptor: Descriptor, gate: Gate, pressure: Pressure) -> None:
-        self.turn = trio.Lock()
+        self.turn = Baton()
         self._path = path
         self._owner = descriptor
         self._gate = gate
@@ -63,7 +62,7 @@ class InlineFile:
     def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
         """Write all buffers one after another at once, if that is wise."""
         self._gate.check("write", self._path)
-        if self.turn.locked() or not self._pressure.allows(total_size(buffers)):
+        if self.turn.is_held or not self._pressure.allows(total_size(buffers)):
             return False
         began_s = self._pressure.begin()
         try:

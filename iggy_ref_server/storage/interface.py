@@ -4,6 +4,7 @@ All paths are relative to the data directory and written with ``/``. An engine n
 it is told to do to one file: a write that was started earlier reaches the file earlier.
 
     *_now     tries at once, never waits for a disk; says so when it would have to
+    *_soon    begins at once, and calls back when it is done; says so when it cannot begin
     async     may wait, and can be cancelled: a write or sync that the kernel holds is finished
               first, so that the caller's buffers are free when the call returns or raises
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
 
@@ -84,6 +85,28 @@ class File(Protocol):
 
         Raises:
             StorageError: the write or the sync failed; ``action`` says which.
+        """
+
+    def write_soon(
+        self,
+        buffers: Sequence[Buffer],
+        position: int,
+        done: Callable[[StorageError | None], None],
+    ) -> bool:
+        """Begin to write all buffers one after another and to sync the data, if that is wise.
+
+        Args:
+            buffers: in use until the end.
+            position: where the first one goes.
+            done: called once at the end, with None or with the error that ``write`` would raise;
+                never before this returns. It must not raise.
+
+        Returns:
+            Whether it was begun. False means that nothing was done, and ``write`` shall be
+            awaited.
+
+        Raises:
+            StorageError: the write failed at once; what part of it was written is unknown.
         """
 
     def read_now(self, size: int, position: int) -> bytes | None:

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from iggy_ref_server.baton import Baton
 from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.memory_content import Content
 from iggy_ref_server.storage.memory_disk import MemoryDisk
@@ -49,7 +50,7 @@ class MemoryStorage:
         self._disk = MemoryDisk(self.plan, tree or MemoryTree())
         self._tree = self._disk.tree
         self._turns = Turns()
-        self._file_turns: WeakKeyDictionary[Content, trio.Lock] = WeakKeyDictionary()
+        self._file_turns: WeakKeyDictionary[Content, Baton] = WeakKeyDictionary()
 
     @property
     def engine(self) -> str:
@@ -86,7 +87,7 @@ class MemoryStorage:
             return content
 
         content = await self._disk.visit("open", checked("open", path), find)
-        turn = self._file_turns.setdefault(content, trio.Lock())
+        turn = self._file_turns.setdefault(content, Baton())
         return MemoryFile(self._disk, path, content, turn)
 
     async def read_file(self, path: str, *, size_max: int = 1 << 30) -> bytes | None:

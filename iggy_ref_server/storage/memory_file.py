@@ -5,12 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import trio
 
-    import trio
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
+    from iggy_ref_server.baton import Baton
     from iggy_ref_server.storage.memory_content import Content
     from iggy_ref_server.storage.memory_disk import MemoryDisk
 
@@ -27,7 +30,7 @@ class MemoryFile:
         turn: all changes pass it in the order of their calls, from whichever open file.
     """
 
-    def __init__(self, disk: MemoryDisk, path: str, content: Content, turn: trio.Lock) -> None:
+    def __init__(self, disk: MemoryDisk, path: str, content: Content, turn: Baton) -> None:
         self._disk = disk
         self._path = path
         self._content = content
@@ -50,7 +53,7 @@ class MemoryFile:
     def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
         """Write all buffers one after another at once, unless the plan refuses."""
         self._disk.gate.check("write", self._path)
-        if self._turn.locked() or self._disk.plan.is_refused(self._path):
+        if self._turn.is_held or self._disk.plan.is_refused(self._path):
             return False
         self._disk.write_at_once(self._path, self._content, b"".join(buffers), position)
         return True
@@ -63,6 +66,29 @@ class MemoryFile:
                 await self._disk.write(self._path, self._content, data, position)
                 if sync:
                     await self._disk.sync(self._path, self._content)
+
+    def write_soon(
+        self,
+        buffers: Sequence[Buffer],
+        position: int,
+        done: Callable[[StorageError | None], None],
+    ) -> bool:
+        """Write all buffers at once and begin to sync the data, unless the plan refuses."""
+        if not self.write_now(buffers, position):
+            return False
+        self._disk.gate.enter("sync", self._path)
+        trio.lowlevel.spawn_system_task(self._sync_soon, done)
+        return True
+
+    async def _sync_soon(self, done: Callable[[StorageError | None], None]) -> None:
+        failure = None
+        try:
+            await self._disk.sync(self._path, self._content)
+        except StorageError as error:
+            failure = error
+        finally:
+            self._disk.gate.leave()
+        done(failure)
 
     def read_now(self, size: int, position: int) -> bytes | None:
         """Read, unless the plan says that the bytes are on the disk only."""

@@ -149,6 +149,18 @@ class RingDriver(trio.abc.Instrument):
         written, synced = await self._perform(Operation(2, prepare), keep)
         return written, synced
 
+    @property
+    def has_room(self) -> bool:
+        """Whether an operation can begin now."""
+        return not self._waiting and self._finds_room(1)
+
+    def begin_sync(self, descriptor: int, done: Callable[[int], None]) -> None:
+        """Begin to sync the data, for which there must be room; ``done`` is told the result."""
+        self._operations_count += 1
+        self.ring.fsync(done, descriptor, True)
+        # Not with the others before the loop waits: the disk can be at work meanwhile.
+        self.ring.submit()
+
     async def sync(self, descriptor: int) -> int:
         """Sync the data; cannot be cancelled."""
 
@@ -201,17 +213,17 @@ class RingDriver(trio.abc.Instrument):
         self, operation: Operation, abort: Callable[[RaiseCancel], Abort]
     ) -> list[int]:
         self._operations_count += operation.entries_count
-        if not self._waiting and self._has_room(operation):
+        if not self._waiting and self._finds_room(operation.entries_count):
             operation.prepare(operation)
         else:
             self._waiting.append(operation)
         results: list[int] = await trio.lowlevel.wait_task_rescheduled(abort)
         return results
 
-    def _has_room(self, operation: Operation) -> bool:
-        if self.ring.room < operation.entries_count:
+    def _finds_room(self, entries_count: int) -> bool:
+        if self.ring.room < entries_count:
             self.ring.submit()
-        return self.ring.room >= operation.entries_count
+        return self.ring.room >= entries_count
 
     async def _reap_forever(self) -> None:
         try:
@@ -231,7 +243,7 @@ class RingDriver(trio.abc.Instrument):
             complete(result)
 
     def _prepare_waiting(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0]):
+        while self._waiting and self._finds_room(self._waiting[0].entries_count):
             operation = self._waiting.popleft()
             try:
                 operation.prepare(operation)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.descriptors import Descriptor
-    from iggy_ref_server.storage.interface import File
+    from iggy_ref_server.storage.interface import File, StorageError
 
 __all__ = ["ThreadStorage"]
 
@@ -79,6 +79,16 @@ class ThreadFile(InlineFile):
             async with self.turn:
                 run = partial(self._directory.run_blocking, "write", self.path, work)
                 self._check_sync(await self._syncs.lead(run))
+
+    def write_soon(
+        self,
+        buffers: Sequence[Buffer],
+        position: int,
+        done: Callable[[StorageError | None], None],
+    ) -> bool:
+        """Leave it to ``write``: a thread has to be awaited anyway."""
+        self._gate.check("write", self.path)
+        return False
 
     async def read(self, size: int, position: int) -> bytes:
         """Read ``size`` bytes, or as many as there are before the file's end."""

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-import trio
+from iggy_ref_server.baton import Baton
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,13 +20,13 @@ class Turns:
     __slots__ = ("_locks",)
 
     def __init__(self) -> None:
-        self._locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, Baton] = WeakValueDictionary()
 
     @asynccontextmanager
     async def taken(self, *names: str) -> AsyncIterator[None]:
         """Wait until nobody who came earlier is busy with any of the names."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
-                lock = self._locks.setdefault(name, trio.Lock())
+                lock = self._locks.setdefault(name, Baton())
                 await stack.enter_async_context(lock)
             yield

@@ -20,15 +20,15 @@ from iggy_ref_server.storage.inline_file import InlineFile
 from iggy_ref_server.storage.os_errors import storage_error
 from iggy_ref_server.storage.pressure import Pressure
 from iggy_ref_server.storage.ring_driver import ENTRIES, RingDriver
-from iggy_ref_server.storage.shared_sync import SharedSync, take
+from iggy_ref_server.storage.shared_sync import SharedSync
 from iggy_ref_server.storage.vectors import BUFFERS_MAX, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.descriptors import Descriptor
-    from iggy_ref_server.storage.interface import File
+    from iggy_ref_server.storage.interface import File, StorageError
 
 __all__ = ["UringStorage"]
 
@@ -103,13 +103,39 @@ class UringFile(InlineFile):
     async def write(self, buffers: Sequence[Buffer], position: int, *, sync: bool = False) -> None:
         """Write all buffers one after another, and then sync the data if asked."""
         with self._gate.passing("write", self.path):
-            await take(self.turn)
+            await self.turn.take()
             try:
                 work = partial(self._write_all, buffers, position, sync=sync)
                 synced = await (self._syncs.lead(work) if sync else work())
             finally:
-                self.turn.release()
+                self.turn.give_back()
         self._check_sync(synced)
+
+    def write_soon(
+        self,
+        buffers: Sequence[Buffer],
+        position: int,
+        done: Callable[[StorageError | None], None],
+    ) -> bool:
+        """Write all buffers at once and begin to sync the data, if that is wise."""
+        self._gate.check("write", self.path)
+        if not self._driver.has_room or not self._syncs.begin_now():
+            return False
+        is_written = False
+        try:
+            is_written = self.write_now(buffers, position)
+        finally:
+            if not is_written:
+                self._syncs.end(None)
+        if is_written:
+            self._gate.enter("sync", self.path)
+            self._driver.begin_sync(self.descriptor, partial(self._end_sync, done))
+        return is_written
+
+    def _end_sync(self, done: Callable[[StorageError | None], None], result: int) -> None:
+        self._syncs.end(result)
+        self._gate.leave()
+        done(storage_error("sync", self.path, -result) if result else None)
 
     async def read(self, size: int, position: int) -> bytes:
         """Read ``size`` bytes, or as many as there are before the file's end."""
@@ -125,8 +151,8 @@ class UringFile(InlineFile):
         """Bring the data, and the size, to the disk."""
         with self._gate.passing("sync", self.path):
             # What was to be changed before is changed then; what comes later need not wait.
-            await take(self.turn)
-            self.turn.release()
+            await self.turn.take()
+            self.turn.give_back()
             self._check_sync(await self._syncs.join(partial(self._driver.sync, self.descriptor)))
 
     async def truncate(self, size: int) -> None:

@@ -73,6 +73,11 @@ def stage(partition: Partition, messages: Sequence[Buffer | NewMessage]) -> Comm
 
 async def commit(partition: Partition) -> None:
     """Bring everything staged to its end, the way the data plane does."""
+    ended = trio.Event()
+    if partition.commit_now():
+        return
+    if partition.commit_soon(ended.set):
+        await ended.wait()
     if not partition.commit_now():
         await partition.commit()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 import trio.testing
@@ -366,3 +368,107 @@ async def test_cut_when_it_can_never_be_done_then_commit_still_returns():
     plan.heal()
     await partition.commit()
     assert partition.commit_now()
+
+
+async def test_commit_soon_when_the_disk_works_then_later_batches_share_the_next_sync(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    syncs = plan.delay("sync", seconds=1, path="*.log")
+    ends = []
+
+    def ended():
+        ends.append(trio.current_time())
+        if not partition.commit_now():
+            assert partition.commit_soon(ended)
+
+    began_s = trio.current_time()
+    groups = [stage(partition, [b"a"])]
+    assert not partition.commit_now()
+    assert partition.commit_soon(ended)
+    groups += [stage(partition, [b"b"]), stage(partition, [b"c"])]
+    assert not partition.commit_soon(ended), "one at a time"
+    assert await payloads(partition) == []
+    await groups[0].wait()
+    assert [group.is_done for group in groups] == [True, False, False]
+    await groups[2].wait()
+
+    assert [end - began_s for end in ends] == pytest.approx([1, 2], abs=0.01)
+    assert syncs.matched_count == 2
+    assert not partition.is_committing
+    assert await payloads(partition) == [b"a", b"b", b"c"]
+
+
+async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is_read_only():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    await send(partition, b"a")
+    plan.fail("sync", path="*.log")
+    ended = trio.Event()
+    group = stage(partition, [b"b"])
+
+    assert partition.commit_soon(ended.set)
+    await ended.wait()
+
+    assert group.fault is not None
+    assert group.fault.status == CANNOT_SYNC_FILE
+    assert partition.health is PartitionHealth.READ_ONLY
+    assert await payloads(partition) == [b"a"]
+
+
+async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up():
+    plan = FaultPlan(seed=2)
+    storage = MemoryStorage(plan)
+    partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
+    await send(partition, b"a")
+    plan.fail("write", path="*.log", times=1)
+    group = stage(partition, [b"b"])
+
+    assert not partition.commit_soon(print)
+    assert group.fault is not None
+    assert group.fault.status == CANNOT_WRITE_TO_FILE
+    assert not partition.commit_now(), "what is left of it has to be cut"
+    await partition.commit()
+
+    assert (await file_sizes(storage))["0.log"] == 65
+    await send(partition, b"c")
+    assert await payloads(partition) == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.WRITTEN])
+async def test_commit_soon_when_nothing_is_to_be_synced_then_does_nothing(ack):
+    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    stage(partition, [b"a"])
+
+    assert not partition.commit_soon(print)
+
+
+async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(autojump_clock):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
+    plan.delay("sync", seconds=1, path="*.log")
+    first = stage(partition, [b"a"])
+
+    async with trio.open_nursery() as nursery:
+        assert partition.commit_soon(lambda: None)
+        nursery.start_soon(partial(partition.flush, fsync=False))
+        await trio.sleep(0.5)
+        second = stage(partition, [b"b"])
+        assert not first.is_done
+
+    assert (first.is_done, second.is_done) == (True, True)
+    assert (await file_sizes(storage))["0.index"] == 32
+
+
+async def test_close_when_a_sync_was_begun_then_waits_for_it(autojump_clock):
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    plan.delay("sync", seconds=1, path="*.log")
+    group = stage(partition, [b"a"])
+    assert partition.commit_soon(lambda: None)
+
+    await partition.aclose()
+
+    assert (group.is_done, group.fault) == (True, None)

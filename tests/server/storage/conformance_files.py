@@ -59,6 +59,37 @@ class FileConformance:
 
         await assert_content(file, b"".join(b"%d" % index * 10 for index in range(5)))
 
+    async def test_write_soon_when_begun_then_all_is_written_and_done_is_called_later(self, file):
+        tell, outcomes = trio.open_memory_channel[StorageError | None](1)
+        buffer = bytearray(b"defg")
+
+        if not file.write_soon([b"abc", buffer], 0, tell.send_nowait):  # it may always refuse
+            await assert_content(file, b"")
+            return
+        assert not tell.statistics().current_buffer_used, "never before it returns"
+
+        assert await outcomes.receive() is None
+        buffer.append(0)
+        await assert_content(file, b"abcdefg")
+
+    async def test_write_soon_when_others_write_and_sync_then_all_is_in_order(self, file):
+        tell, outcomes = trio.open_memory_channel[StorageError | None](8)
+        begun_count = 0
+        async with trio.open_nursery() as nursery:
+            for index in range(8):
+                begun_count += file.write_soon([b"%d" % index * 9], index * 9, tell.send_nowait)
+                nursery.start_soon(file.sync)
+                await file.write([b"%d" % index * 9], index * 9, sync=bool(index % 2))
+
+        assert [await outcomes.receive() for _ in range(begun_count)] == [None] * begun_count
+        await assert_content(file, b"".join(b"%d" % index * 9 for index in range(8)))
+
+    async def test_write_soon_when_the_storage_is_closed_then_is_refused(self, storage, file):
+        await storage.aclose()
+
+        with pytest.raises(StorageError, match="the storage is closed"):
+            file.write_soon([b"abc"], 0, print)
+
     async def test_write_when_bytes_are_there_then_only_its_range_is_replaced(self, file):
         await file.write([b"0123456789"], 0)
 

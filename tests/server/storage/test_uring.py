@@ -430,3 +430,71 @@ async def test_read_when_cancelled_in_line_then_is_taken_out(tmp_path):
         assert (waiting_count, storage.driver.statistics().waiting_count) == (1, 0)
         storage.driver.ring.heal()
     await storage.aclose()
+
+
+async def test_write_soon_when_the_sync_fails_then_done_is_told_and_later_ones_work(ring, file):
+    tell, outcomes = trio.open_memory_channel[StorageError | None](1)
+    ring.inject("fsync", 1, -errno.EIO)
+
+    assert file.write_soon([b"abc"], 0, tell.send_nowait)
+    failed = await outcomes.receive()
+    assert file.write_soon([b"def"], 0, tell.send_nowait)
+    later = await outcomes.receive()
+
+    assert failed is not None
+    assert (failed.action, failed.path, failed.errno) == ("sync", "file", errno.EIO)
+    assert later is None
+
+
+async def test_write_soon_when_the_write_fails_then_raises_and_others_can_sync(file, tmp_path):
+    outcomes: list[StorageError | None] = []
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
+    try:
+        with pytest.raises(StorageError) as caught:
+            file.write_soon([b"too long"], 0, outcomes.append)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (caught.value.action, caught.value.errno) == ("write", errno.EFBIG)
+    await file.sync()
+    assert outcomes == []
+
+
+async def test_write_soon_when_a_sync_runs_or_the_ring_is_full_then_does_nothing(tmp_path):
+    storage = make_storage(tmp_path, entries=2)
+    file = await storage.open("file", create=True)
+    other = await storage.open("other", create=True)
+    outcomes: list[StorageError | None] = []
+    storage.driver.ring.hold("fsync", 0)
+
+    assert file.write_soon([b"abc"], 0, outcomes.append)
+    assert not file.write_soon([b"xyz"], 0, outcomes.append), "one sync of a file at a time"
+    others_count = 0
+    while other.write_soon([b"o"], 0, outcomes.append):
+        others_count += 1
+        other = await storage.open(f"other-{others_count}", create=True)
+
+    assert other.size() == 0
+    assert storage.driver.statistics().in_flight_count == 1 + others_count
+    storage.driver.ring.heal()
+    await storage.aclose()
+    assert outcomes == [None] * (1 + others_count), "closing waits for them"
+
+
+async def test_sync_when_a_write_was_begun_before_then_waits_for_a_sync_of_its_own(ring, file):
+    order = []
+    ring.hold("fsync", 1)
+    assert file.write_soon([b"abc"], 0, lambda error: order.append("begun"))
+
+    async def sync():
+        await file.sync()
+        order.append("asked for")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sync)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert order == []
+        ring.release()
+
+    assert order == ["begun", "asked for"]
