@@ -312,13 +312,13 @@ class QuicSession:
     def _look(self) -> None:
         """Take in what has come, unless somebody else does."""
         if self.failure is None and not self._is_pumped:
-            self._take_in()
+            self._take_in(self._transport.step)
             self._settle()
 
-    def _take_in(self) -> None:
-        """Take in what has come and do what is due. No task need run this, so it ends nothing."""
+    def _take_in(self, take: Callable[[], list[QuicEvent]]) -> None:
+        """Take in what has come. No task need run this, so it ends nothing."""
         try:
-            happened = self._transport.step()
+            happened = take()
         except OSError as error:
             self._doom = self._lost(error)
             return
@@ -342,18 +342,22 @@ class QuicSession:
 
     def _on_datagrams(self) -> None:
         """Take in what has come. No task runs this, so nothing in here may ask the engine."""
+        assert self._soon is not None
         told_count = self._traffic.frames_in
-        self._take_in()
-        if self._traffic.frames_in > told_count and len(self._exchanges) > 1 and self._soon:
-            # Those who were told go on first, and what they ask for is sent together.
-            self._is_gathering = True
-            self._soon(self._end_gathering)
-        self._note_time(self._transport.due_at())
+        self._take_in(self._transport.hear)
         self._wake_if_doomed()
+        if self._traffic.frames_in > told_count and len(self._exchanges) > 1:
+            # What those ask for next who were told is sent together.
+            self._is_gathering = True
+        # They go on before this.
+        self._soon(self._see_to_the_rest)
 
-    def _end_gathering(self) -> None:
-        self._is_gathering = False
-        self._send()
+    def _see_to_the_rest(self) -> None:
+        if self._is_gathering:
+            self._is_gathering = False
+            self._send()
+        elif self.failure is None:
+            self._note_time(self._transport.due_at())
         self._wake_if_doomed()
 
     def _wake_if_doomed(self) -> None:
@@ -373,7 +377,7 @@ class QuicSession:
         self._is_pumped = self._is_pushed = True
         try:
             while self.failure is None:
-                self._take_in()
+                self._take_in(self._transport.step)
                 self._settle()
                 self._release_kept(now := self._clock())
                 self._host_call = anyio.Event()

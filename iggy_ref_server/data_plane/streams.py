@@ -27,6 +27,8 @@ __all__ = ["StreamRoom"]
 
 RECEIVE_BYTES = 65_536
 LOAD_BYTES_MAX = 1 << 20
+# What costs more to be awaited than to be read at once.
+SMALL_BYTES_MAX = 1 << 16
 BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -171,6 +173,7 @@ async def _linger(stream: trio.abc.Stream) -> None:
 
 async def _send_head(stream: trio.abc.Stream, link: Link) -> None:
     outbox = link.outbox
+    outbox.load_small(SMALL_BYTES_MAX)
     piece = outbox.head_slice()
     if piece is None:
         buffers = outbox.head_buffers()

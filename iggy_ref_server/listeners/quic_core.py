@@ -9,6 +9,7 @@ not, and sends datagrams of one size to everybody. What is different here:
     datagrams     1200 bytes until the handshake is done, then as many as both ends and the way
                   between them take
     replies       carry the acknowledgement of their requests
+    packets       none is begun when nothing is left to write
 
 Owns what is changed in the library, which is why its minor version is pinned. Knows no sockets,
 no clock and no requests.
@@ -23,6 +24,7 @@ from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE
 from aioquic.quic.congestion.base import K_INITIAL_WINDOW
 from aioquic.quic.connection import Limit, QuicConnection, QuicConnectionState
 from aioquic.quic.packet import QuicFrameType, pull_quic_transport_parameters
+from aioquic.quic.recovery import QuicPacketPacer
 from aioquic.tls import Epoch
 
 if TYPE_CHECKING:
@@ -67,6 +69,31 @@ class _Window(Limit):
             self._edge = self.used + self._size_bytes
 
 
+class _Pacer(QuicPacketPacer):
+    """Tells the library when to stop, which would build an empty packet to find out.
+
+    That is a quarter of the time that it takes to send a small datagram.
+    """
+
+    def __init__(self, core: ServerCore, datagram_bytes: int) -> None:
+        super().__init__(max_datagram_size=datagram_bytes)
+        self._core = core
+        self.has_sent = self.has_stopped = False
+
+    def next_send_time(self, now: float) -> float | None:  # type: ignore[override]
+        """Say when the next packet may leave; None is now."""
+        held_until: float | None = super().next_send_time(now)
+        if held_until is None and self.has_sent and self._core.has_written_all():
+            self.has_stopped = True
+            return now
+        return held_until
+
+    def update_after_send(self, now: float) -> None:
+        """Note that a packet was written."""
+        super().update_after_send(now)
+        self.has_sent = True
+
+
 class ServerCore(QuicConnection):
     """One connection, from its first datagram on.
 
@@ -96,6 +123,7 @@ class ServerCore(QuicConnection):
         self.held_back: set[int] = set()
         self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
         self._unacknowledged_count = 0
+        self._pacer = self._loss._pacer = _Pacer(self, self._max_datagram_size)
         self._window = _Window(configuration.max_data)
         self._local_max_data = self._window
         self._local_max_streams_bidi.value = streams_max
@@ -128,10 +156,9 @@ class ServerCore(QuicConnection):
         if size == self._max_datagram_size:
             return
         self._max_datagram_size = size
-        loss: Any = self._loss
-        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
-        window = K_INITIAL_WINDOW * size
-        loss._cc.congestion_window = max(loss._cc.congestion_window, window)
+        control: Any = self._loss._cc
+        self._pacer._max_datagram_size = control._max_datagram_size = size
+        control.congestion_window = max(control.congestion_window, K_INITIAL_WINDOW * size)
 
     def note_heard(self, count: int, now: float, *, has_written: bool) -> None:
         """Have datagrams acknowledged together with a reply, or when there are several."""
@@ -142,6 +169,32 @@ class ServerCore(QuicConnection):
         space = self._spaces.get(Epoch.ONE_RTT)
         if space is not None and space.ack_at is not None and space.ack_at > now:
             space.ack_at = now
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        """Return what is to be sent, and where to."""
+        pacer = self._pacer
+        pacer.has_sent = pacer.has_stopped = False
+        datagrams: list[tuple[bytes, Any]] = super().datagrams_to_send(now)
+        if pacer.has_stopped:
+            self._pacing_at = None
+        return datagrams
+
+    def has_written_all(self) -> bool:
+        """Tell whether nothing is left for another packet behind one that was written just now."""
+        if not self._handshake_confirmed:
+            return False
+        allowed = self._local_max_streams_bidi
+        if allowed.sent - allowed.used < allowed.value - allowed.sent:
+            return False
+        tickets = self._crypto_streams[Epoch.ONE_RTT]
+        for stream in (tickets, *self._streams_queue):
+            sender = stream.sender
+            if not sender.buffer_is_empty:
+                if len(sender._pending) or sender._pending_eof or sender.reset_pending:
+                    return False
+                # The library learns of it when it looks for the next frame in vain.
+                sender.buffer_is_empty = True
+        return True
 
     def undelivered_bytes(self, stream_id: int) -> int:
         """Count what was written to a stream and has not been acknowledged."""

@@ -142,7 +142,7 @@ class Line:
             # The owner has not begun, or is awake already.
             return
         try:
-            self._step(trio.current_time())
+            self._step(trio.current_time(), is_timely=False)
         except Exception as error:
             self._failure = error
         if (
@@ -205,11 +205,11 @@ class Line:
             times.append(self._asked_at + limits.idle_s)
         return min(times)
 
-    def _step(self, now: float) -> None:
-        """Do everything that can be done now."""
+    def _step(self, now: float, *, is_timely: bool = True) -> None:
+        """Do everything that can be done now; what is due can be left to the owner."""
         core = self._core
         datagrams, self._inbox = self._inbox, []
-        self._hear(datagrams, now)
+        self._hear(datagrams, now, is_timely=is_timely)
         if self.is_ended:
             return
         self._is_stepping = True
@@ -231,7 +231,7 @@ class Line:
             # Where the server closes, nobody is left to tell the client once more.
             self.is_ended = self._is_leaving
 
-    def _hear(self, datagrams: list[Datagram], now: float) -> None:
+    def _hear(self, datagrams: list[Datagram], now: float, *, is_timely: bool) -> None:
         """Take in what has come and what is due."""
         core = self._core
         for data, address in datagrams:
@@ -240,8 +240,7 @@ class Line:
             # What looked like the first packet of a client was none, so nothing is kept for it.
             self.is_ended = True
             return
-        due_at = core.get_timer()
-        if due_at is not None and due_at <= now:
+        if is_timely and (due_at := core.get_timer()) is not None and due_at <= now:
             core.handle_timer(now)
         while (event := core.next_event()) is not None:
             self._note(event, now)

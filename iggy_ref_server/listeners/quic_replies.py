@@ -77,12 +77,9 @@ class Replies:
             self._finished.append(exchange)
         elif exchange not in self._long:
             outbox = exchange.link.outbox
-            size = outbox.size_bytes
-            if size > SHORT_BYTES_MAX or outbox.head_slice() is not None:
-                self._long[exchange] = None
-                return False
+            outbox.load_small(SHORT_BYTES_MAX)
             buffers = outbox.head_buffers()
-            if sum(map(len, buffers)) < size:
+            if outbox.size_bytes > SHORT_BYTES_MAX or sum(map(len, buffers)) < outbox.size_bytes:
                 self._long[exchange] = None
                 return False
             self._core.send_stream_data(exchange.stream_id, b"".join(buffers), end_stream=True)

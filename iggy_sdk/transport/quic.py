@@ -1,6 +1,7 @@
 """A QUIC connection over UDP, certificates verified unless the options say otherwise.
 
     transport.step()       take what has come, do what is due, send what is to be sent
+    transport.hear()       the same without what is due, which somebody else looks after
     await transport.wait() wait for datagrams, or until something is due
     transport.watch(step)  have a function called when datagrams come, where the engine can do that
 
@@ -94,8 +95,22 @@ class QuicTransport:
         Raises:
             OSError: nobody is there any more.
         """
-        core, now = self.core, self._clock()
+        now = self._clock()
         count = self._receive(now)
+        is_due = self._do_what_is_due(now)
+        return self._tell(now, count, is_due=is_due)
+
+    def hear(self) -> list[QuicEvent]:
+        """Take what has come, and send what is to be sent.
+
+        Raises:
+            OSError: nobody is there any more.
+        """
+        now = self._clock()
+        return self._tell(now, self._receive(now), is_due=False)
+
+    def _do_what_is_due(self, now: float) -> bool:
+        core = self.core
         is_due = (due_at := core.get_timer()) is not None and due_at <= now
         if is_due:
             core.handle_timer(now)
@@ -104,7 +119,10 @@ class QuicTransport:
             self._active_at = now
             self._pings_count += 1
             core.send_ping(self._pings_count)
-        happened: list[QuicEvent] = []
+        return is_due
+
+    def _tell(self, now: float, count: int, *, is_due: bool) -> list[QuicEvent]:
+        core, happened = self.core, []
         while (event := core.next_event()) is not None:
             happened.append(event)
         if count:

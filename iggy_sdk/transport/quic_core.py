@@ -1,7 +1,8 @@
 """The client's end of a QUIC connection: that of ``aioquic``, and what it keeps to itself.
 
 It learns how large datagrams may be that the server takes, which the library reads and forgets; it
-says why a connection ends as soon as that is decided, and whether a request has left.
+says why a connection ends as soon as that is decided, and whether a request has left; and it begins
+no packet when nothing is left to write.
 
 Owns what is added to the library, which is why its minor version is pinned. It must not know
 sockets, clocks or requests.
@@ -18,6 +19,7 @@ from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfigura
 from aioquic.quic.congestion.base import K_INITIAL_WINDOW
 from aioquic.quic.connection import QuicConnection, QuicConnectionState
 from aioquic.quic.packet import pull_quic_transport_parameters
+from aioquic.quic.recovery import QuicPacketPacer
 from aioquic.tls import Epoch
 
 from iggy_sdk.errors import ConfigurationError
@@ -43,6 +45,31 @@ ROUND_TRIP_SECONDS: Final = 0.1
 GIVEN_UP: Final = 0
 
 
+class _Pacer(QuicPacketPacer):
+    """Tells the library when to stop, which would build an empty packet to find out.
+
+    That is a quarter of the time that it takes to send a small datagram.
+    """
+
+    def __init__(self, core: ClientCore, datagram_bytes: int) -> None:
+        super().__init__(max_datagram_size=datagram_bytes)
+        self._core = core
+        self.has_sent = self.has_stopped = False
+
+    def next_send_time(self, now: float) -> float | None:  # type: ignore[override]
+        """Say when the next packet may leave; None is now."""
+        held_until: float | None = super().next_send_time(now)
+        if held_until is None and self.has_sent and self._core.has_written_all():
+            self.has_stopped = True
+            return now
+        return held_until
+
+    def update_after_send(self, now: float) -> None:
+        """Note that a packet was written."""
+        super().update_after_send(now)
+        self.has_sent = True
+
+
 class ClientCore(QuicConnection):
     """One connection, from the first datagram on."""
 
@@ -51,6 +78,7 @@ class ClientCore(QuicConnection):
         super().__init__(configuration=configuration)
         self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
         self._unacknowledged_count = 0
+        self._pacer = self._loss._pacer = _Pacer(self, self._max_datagram_size)
         # The server opens no streams of its own.
         for limit in (self._local_max_streams_bidi, self._local_max_streams_uni):
             limit.value = limit.sent = 0
@@ -71,10 +99,32 @@ class ClientCore(QuicConnection):
         self._ack_delay = ACKNOWLEDGE_AFTER_SECONDS
         size = max(SMALLEST_MAX_DATAGRAM_SIZE, min(datagram_bytes, self._peer_datagram_bytes_max))
         self._max_datagram_size = size
-        loss: Any = self._loss
-        loss._pacer._max_datagram_size = loss._cc._max_datagram_size = size
-        window = K_INITIAL_WINDOW * size
-        loss._cc.congestion_window = max(loss._cc.congestion_window, window)
+        control: Any = self._loss._cc
+        self._pacer._max_datagram_size = control._max_datagram_size = size
+        control.congestion_window = max(control.congestion_window, K_INITIAL_WINDOW * size)
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
+        """Return what is to be sent, and where to."""
+        pacer = self._pacer
+        pacer.has_sent = pacer.has_stopped = False
+        datagrams: list[tuple[bytes, Any]] = super().datagrams_to_send(now)
+        if pacer.has_stopped:
+            self._pacing_at = None
+        return datagrams
+
+    def has_written_all(self) -> bool:
+        """Tell whether nothing is left for another packet behind one that was written just now."""
+        if not self._handshake_confirmed:
+            return False
+        tickets = self._crypto_streams[Epoch.ONE_RTT]
+        for stream in (tickets, *self._streams_queue):
+            sender = stream.sender
+            if not sender.buffer_is_empty:
+                if len(sender._pending) or sender._pending_eof or sender.reset_pending:
+                    return False
+                # The library learns of it when it looks for the next frame in vain.
+                sender.buffer_is_empty = True
+        return True
 
     def acknowledge(self, now: float) -> None:
         """Have what has come acknowledged by the next datagram."""

@@ -146,6 +146,7 @@ def command(
     *fields: Field,
     reply: Codec,
     request: Codec | None = None,
+    codec: Callable[[Layout[Any]], Codec] = RecordCodec,
 ) -> Callable[[type[R]], type[R]]:
     """Enter a command into the table.
 
@@ -154,6 +155,7 @@ def command(
         fields: the layout of the request, named as the fields of the dataclass.
         reply: the codec of the answer.
         request: a codec that takes the place of ``fields``.
+        codec: makes the request's codec from the layout of its fields.
     """
 
     def register(type_: type[R]) -> type[R]:
@@ -162,7 +164,7 @@ def command(
         assert issubclass(type_, Command)
         layout: Layout[Any] = Layout(type_.__name__, Record(type_, *fields), surplus_allowed=True)
         type_.CODE = code
-        _specs[code] = CommandSpec(code, type_, request or RecordCodec(layout), reply)
+        _specs[code] = CommandSpec(code, type_, request or codec(layout), reply)
         return type_
 
     return register

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iggy_protocol.codes import CommandCode
+from iggy_protocol.commands.messages import PollMessages, encode_polled
 from iggy_protocol.commands.streams import CreateStream
 from iggy_protocol.commands.system import GetSnapshot, Ping
 from iggy_protocol.errors import (
@@ -22,6 +23,7 @@ from iggy_protocol.errors import (
     UnknownDiscriminant,
 )
 from iggy_protocol.fields import Record, TailOrNothing, ToTheEnd
+from iggy_protocol.model.identifier import Consumer, ConsumerKind, PollingKind, PollingStrategy
 from iggy_protocol.model.stats import Snapshot, SnapshotType
 from iggy_protocol.model.user import RawPersonalAccessToken
 from iggy_protocol.registry import (
@@ -234,3 +236,75 @@ def test_secrets_when_printed_then_hidden():
         "LoginWithPersonalAccessToken.token",
     }
     assert "secret" not in repr(RawPersonalAccessToken("secret"))
+
+
+POLL_SPEC = next(spec for spec in LAID_OUT if spec.code is CommandCode.POLL_MESSAGES)
+
+
+def outcome_of(decode, payload):
+    """Return what comes of decoding, or everything that an error says."""
+    try:
+        return decode(payload)
+    except RemoteProtocolError as error:
+        return type(error), str(error), error.status, error.field, error.offset, error.have
+
+
+@some_examples
+@given(data=st.data())
+def test_poll_when_read_by_what_is_remembered_then_like_the_layout_says_or_as_wrong(data):
+    codec = POLL_SPEC.request
+    assert isinstance(codec, RecordCodec)
+    value = data.draw(values_of(codec.layout.construct))
+    wire = bytearray(joined(encode_request(value)))
+    assert wire == codec.layout.encode(value)
+    if data.draw(st.booleans()):
+        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
+    wire += data.draw(st.binary(max_size=20))
+    payload = bytes(wire[: data.draw(st.integers(0, len(wire)))])
+
+    for _ in range(2):
+        assert outcome_of(codec.decode, payload) == outcome_of(codec.layout.decode, payload)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"count": -1},
+        {"count": 2**32},
+        {"count": "many"},
+        {"strategy": PollingStrategy.offset(2**64)},
+        {"strategy": PollingStrategy(typing.cast("PollingKind", 9))},
+        {"strategy": None},
+        {"consumer": None},
+        {"consumer": Consumer(typing.cast("ConsumerKind", 9), 1)},
+        {"partition_id": 2**32},
+        {"stream": ""},
+        {"topic": []},
+    ],
+    ids=str,
+)
+def test_poll_when_a_field_does_not_fit_then_refused_as_by_its_layout(wrong):
+    codec = POLL_SPEC.request
+    assert isinstance(codec, RecordCodec)
+    fields: dict[str, typing.Any] = {
+        "consumer": Consumer.single(1),
+        "stream": "s",
+        "topic": 1,
+        "strategy": PollingStrategy.next(),
+        "count": 1,
+        "partition_id": 0,
+    }
+    encode_request(PollMessages(**fields))
+    command = PollMessages(**(fields | wrong))
+
+    with pytest.raises(LocalProtocolError) as caught:
+        encode_request(command)
+
+    with pytest.raises(LocalProtocolError) as expected:
+        codec.layout.encode(command)
+    assert str(caught.value) == str(expected.value)
+
+
+def test_polled_when_a_number_does_not_fit_then_refused_by_name():
+    with pytest.raises(LocalProtocolError, match="messages_count"):
+        encode_polled(0, 0, -1, [])

@@ -154,7 +154,7 @@ def command_lines(spec: CommandSpec) -> list[str]:
 def records_of(module: ModuleType) -> list[Record]:
     """List the records that a family declares, each once, in the order of the source."""
     found: list[Record] = []
-    for value in vars(module).values():
+    for value in (value for name, value in vars(module).items() if not name.startswith("_")):
         block = value.construct if hasattr(value, "construct") else value
         record = record_of(block) if isinstance(block, Construct) else None
         if record is not None and record not in found and declared_in(module, record):

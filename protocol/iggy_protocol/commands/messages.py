@@ -6,11 +6,14 @@ through a layout; the messages themselves stay bytes, walked and checked by ``ba
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
+
+from construct import Struct
 
 from iggy_protocol import batch
 from iggy_protocol.batch import MessageBatch
@@ -31,9 +34,11 @@ from iggy_protocol.layout import Buffer, Layout
 from iggy_protocol.message_layout import INDEX_ENTRY
 from iggy_protocol.model.identifier import (
     Consumer,
+    ConsumerKind,
     Identifier,
     Partitioning,
     PartitioningKind,
+    PollingKind,
     PollingStrategy,
 )
 from iggy_protocol.model.message import NewMessage
@@ -46,11 +51,12 @@ from iggy_protocol.primitives import (
     OPTIONAL_PARTITION,
     PARTITIONING,
     POLLING_STRATEGY,
+    U8,
     U32,
     U64,
 )
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, command
+from iggy_protocol.registry import EMPTY, Command, RecordCodec, command
 
 __all__ = [
     "FlushUnsavedBuffer",
@@ -88,6 +94,34 @@ PREFIXES_MAX = 1_024
 """Heads of requests that are remembered. Writing one costs a single send more than its message."""
 
 
+class PollTarget(NamedTuple):
+    """What is asked, and for whom; a consumer says the same with every poll."""
+
+    consumer: Consumer
+    stream: Identifier
+    topic: Identifier
+    partition_id: int | None
+
+
+POLL_TARGET_FIELDS = (
+    "consumer" / CONSUMER,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    "partition_id" / OPTIONAL_PARTITION,
+)
+POLL_RANGE_FIELDS = (
+    "strategy" / POLLING_STRATEGY,
+    "count" / U32,
+    "auto_commit" / BOOL,
+)
+_POLL_TARGET: Layout[PollTarget] = Layout("PollMessages", Record(PollTarget, *POLL_TARGET_FIELDS))
+# The fields of the range without what they mean: all are of fixed size.
+_POLL_RANGE, _ = derive_struct(
+    Struct("kind" / U8, "value" / U64, "count" / U32, "auto_commit" / U8)
+)
+_POLLING_KINDS = {int(kind): kind for kind in PollingKind}
+
+
 class PolledHead(NamedTuple):
     """The head of a poll reply."""
 
@@ -96,16 +130,10 @@ class PolledHead(NamedTuple):
     messages_count: int
 
 
-POLLED_HEAD: Layout[PolledHead] = Layout(
-    "PolledMessages",
-    Record(
-        PolledHead,
-        "partition_id" / U32,
-        "current_offset" / U64,
-        "messages_count" / U32,
-    ),
-)
-POLLED_HEAD_SIZE = 16
+POLLED_HEAD_FIELDS = ("partition_id" / U32, "current_offset" / U64, "messages_count" / U32)
+POLLED_HEAD: Layout[PolledHead] = Layout("PolledMessages", Record(PolledHead, *POLLED_HEAD_FIELDS))
+_POLLED_HEAD, _ = derive_struct(Struct(*POLLED_HEAD_FIELDS))
+POLLED_HEAD_SIZE = _POLLED_HEAD.size
 
 
 _INDEX_ENTRY, _ = derive_struct(INDEX_ENTRY)
@@ -195,13 +223,73 @@ class SendMessagesCodec:
         return [HeadroomBuffer(encoded, REQUEST_HEADROOM)]
 
 
+@lru_cache(maxsize=PREFIXES_MAX)
+def _read_poll_target(target: bytes) -> PollTarget:
+    return _POLL_TARGET.decode(target)
+
+
+@lru_cache(maxsize=PREFIXES_MAX)
+def _write_poll_target(
+    consumer_kind: ConsumerKind,
+    consumer_id: Identifier,
+    stream: Identifier,
+    topic: Identifier,
+    partition_id: int | None,
+) -> bytes:
+    consumer = Consumer(consumer_kind, consumer_id)
+    return _POLL_TARGET.encode(PollTarget(consumer, stream, topic, partition_id))
+
+
+class PollMessagesCodec(RecordCodec):
+    """The target, which is remembered, and the range behind it.
+
+    Whatever is out of the ordinary takes the way through the layout of the whole, which names it.
+    """
+
+    def decode(self, payload: Buffer) -> PollMessages:
+        """Read where to poll, and how much."""
+        data = bytes(payload)
+        size = _POLL_RANGE.size
+        try:
+            target = _read_poll_target(data[:-size])
+            kind, value, count, auto_commit = _POLL_RANGE.unpack(data[-size:])
+            strategy = PollingStrategy(_POLLING_KINDS[kind], value)
+        except (RemoteProtocolError, struct.error, KeyError):
+            whole: PollMessages = self.layout.decode(data)
+            return whole
+        consumer, stream, topic, partition_id = target
+        return PollMessages(
+            consumer, stream, topic, strategy, count, partition_id, auto_commit != 0
+        )
+
+    def encode(self, value: PollMessages) -> list[Buffer]:
+        """Write where to poll, and how much."""
+        consumer, strategy = value.consumer, value.strategy
+        try:
+            target = _write_poll_target(
+                consumer.kind, consumer.id, value.stream, value.topic, value.partition_id
+            )
+            start = _POLL_RANGE.pack(
+                _POLLING_KINDS[strategy.kind],
+                strategy.value,
+                value.count,
+                1 if value.auto_commit else 0,
+            )
+        except (LocalProtocolError, struct.error, KeyError, TypeError, AttributeError):
+            return [self.layout.encode(value)]
+        return [target + start]
+
+
 class PolledMessagesCodec:
     """16 bytes of head, then messages to the end; there is no index table."""
 
     def decode(self, payload: Buffer) -> PolledMessages:
         """Read the head; the messages stay where they are."""
         body = memoryview(payload)
-        head = POLLED_HEAD.decode(body[:POLLED_HEAD_SIZE])
+        try:
+            head = PolledHead(*_POLLED_HEAD.unpack_from(body))
+        except struct.error:
+            head = POLLED_HEAD.decode(body)  # says what is missing
         try:
             messages = MessageBatch(body[POLLED_HEAD_SIZE:])
         except TruncatedField as error:
@@ -214,25 +302,31 @@ class PolledMessagesCodec:
         if not isinstance(value, PolledMessages):
             raise LocalProtocolError(f"the reply to a poll is PolledMessages, not {value!r}")
         head = PolledHead(value.partition_id, value.current_offset, value.messages_count)
-        return [POLLED_HEAD.encode(head), value.messages.buffer]
+        return [_write_polled_head(head), value.messages.buffer]
 
 
 def encode_polled(
     partition_id: int, current_offset: int, messages_count: int, buffers: Sequence[Buffer]
 ) -> list[Buffer]:
     """Write a poll reply whose messages lie in several buffers, without joining them."""
-    return [POLLED_HEAD.encode(PolledHead(partition_id, current_offset, messages_count)), *buffers]
+    return [
+        _write_polled_head(PolledHead(partition_id, current_offset, messages_count)),
+        *buffers,
+    ]
+
+
+def _write_polled_head(head: PolledHead) -> bytes:
+    try:
+        return _POLLED_HEAD.pack(*head)
+    except struct.error:
+        return POLLED_HEAD.encode(head)  # says what is wrong
 
 
 @command(
     CommandCode.POLL_MESSAGES,
-    "consumer" / CONSUMER,
-    "stream" / IDENTIFIER,
-    "topic" / IDENTIFIER,
-    "partition_id" / OPTIONAL_PARTITION,
-    "strategy" / POLLING_STRATEGY,
-    "count" / U32,
-    "auto_commit" / BOOL,
+    *POLL_TARGET_FIELDS,
+    *POLL_RANGE_FIELDS,
+    codec=PollMessagesCodec,
     reply=PolledMessagesCodec(),
 )
 @record
