@@ -242,7 +242,9 @@ def _delete_segments(asked: Asked) -> DeleteSegments:
 # Messages, offsets, groups
 
 
-def _message(body: MessageBody) -> NewMessage:
+def _message(body: MessageBody) -> bytes | NewMessage:
+    if not body.id and not body.user_headers:
+        return body.payload
     headers = body.user_headers or b""
     block = headers if isinstance(headers, bytes) else encode_header_entries(headers)
     return NewMessage(body.payload, body.message_id, block)

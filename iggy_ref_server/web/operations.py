@@ -32,7 +32,7 @@ from iggy_ref_server.web.errors import (
     not_found_response,
 )
 from iggy_ref_server.web.logins import log_in, log_out, refresh
-from iggy_ref_server.web.polled import encode_polled_json
+from iggy_ref_server.web.polled import respond_polled
 from iggy_ref_server.web.replies import shape_reply
 from iggy_ref_server.web.requests import read_json, read_query, read_values
 from iggy_ref_server.web.room import LARGE_ANSWER_BYTES
@@ -174,7 +174,7 @@ async def _create_topic(room: WebRoom, call: Call) -> Response:
 
 async def _poll(room: WebRoom, call: Call) -> Response:
     reply = await room.desk.perform(call.caller.session, call.asked)
-    return json_response(await encode_polled_json(reply))
+    return await respond_polled(reply)
 
 
 async def _snapshot(room: WebRoom, call: Call) -> Response:

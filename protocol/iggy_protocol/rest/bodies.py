@@ -249,7 +249,8 @@ class MessageBody(Struct, frozen=True, omit_defaults=True):
     user_headers: UserHeadersField | None = None
 
     def __post_init__(self) -> None:
-        parse_message_id(self.id)
+        if self.id != 0:
+            parse_message_id(self.id)
 
     @property
     def message_id(self) -> int:
