@@ -22,9 +22,7 @@ import anyio
 from aioquic.quic.events import StreamDataReceived, StreamReset
 from anyio.lowlevel import checkpoint
 
-from iggy_protocol import (
-    Limits,
-)
+from iggy_protocol import Limits
 from iggy_sdk.engine import clock_of_engine, soon_of_engine, wake_of_engine
 from iggy_sdk.errors import (
     ClientClosedError,
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 __all__ = ["QuicSession"]
 
 R = TypeVar("R")
-
 
 KEPT_SECONDS_MIN = 1.0
 """The shortest timeout that ``run`` may keep; shorter ones are worth a timer of their own."""
@@ -346,10 +343,8 @@ class QuicSession:
         told_count = self._traffic.frames_in
         self._take_in(self._transport.hear)
         self._wake_if_doomed()
-        if self._traffic.frames_in > told_count and len(self._exchanges) > 1:
-            # What those ask for next who were told is sent together.
-            self._is_gathering = True
-        # They go on before this.
+        # Those who were told go on before the rest, and what they ask for next is sent together.
+        self._is_gathering |= self._traffic.frames_in > told_count and len(self._exchanges) > 1
         self._soon(self._see_to_the_rest)
 
     def _see_to_the_rest(self) -> None:
