@@ -12,6 +12,7 @@ Owns the outermost layer. Knows no routes.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Threshold"]
 
+# A proxy may ask with the whole address, RFC 9112 section 3.2.2.
+ORIGIN: Final = re.compile(rb"^https?://[^/]*", re.IGNORECASE)
 DISCARDED_BYTES_MAX: Final = 1 << 23
 DISCARDING_S: Final = 2.0
 
@@ -67,7 +70,7 @@ class Threshold:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope["path"] = scope["raw_path"].decode("latin-1")
+        scope["path"] = ORIGIN.sub(b"", scope["raw_path"]).decode("latin-1") or "/"
         body = _Body(receive)
 
         async def send_last(message: Message) -> None:

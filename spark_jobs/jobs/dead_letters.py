@@ -7,7 +7,7 @@ its own and neither loses or repeats anything when the job is killed between two
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError
 from spark_jobs.options import read_topics
@@ -15,10 +15,15 @@ from spark_jobs.options import read_topics
 if TYPE_CHECKING:
     import argparse
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["DeadLetters", "add_dead_letter_options"]
+__all__ = ["DeadLetters", "add_dead_letter_options", "fitting"]
+
+HEADER_BYTES_MAX: Final = 255
+CUT: Final = "..."
+# No character of UTF-8 has more.
+CHARACTER_BYTES_MAX: Final = 4
 
 
 def add_dead_letter_options(parser: argparse.ArgumentParser, *, otherwise: str) -> None:
@@ -82,9 +87,20 @@ class DeadLetters:
             return writer.option("path", self.path)
         assert self.topic is not None
         places = ("stream", "topic", "partition", "offset")
-        headers = [F.lit("error"), F.col("error")]
+        headers = [F.lit("error"), fitting(F.col("error"))]
         for name in places:
             headers += [F.lit(f"source_{name}"), F.col(name).cast("string")]
         letters = bad.select("payload", "origin_timestamp", F.create_map(*headers).alias("headers"))
         place = {"server": self.server, "stream": self.stream, "topic": self.topic}
         return letters.writeStream.format("iggy").options(**place, createTopic="1")
+
+
+def fitting(text: Column) -> Column:
+    """Shorten a text that is too long for a header; most reasons fit as they are."""
+    from pyspark.sql import functions as F
+
+    room = HEADER_BYTES_MAX - len(CUT)
+    longest, safest = (F.substring(text, 1, n) for n in (room, room // CHARACTER_BYTES_MAX))
+    shortened = F.when(F.octet_length(longest) <= room, longest).otherwise(safest)
+    whole = F.octet_length(text) <= HEADER_BYTES_MAX
+    return F.when(whole, text).otherwise(F.concat(shortened, F.lit(CUT)))

@@ -70,6 +70,14 @@ async def test_request_when_it_comes_byte_by_byte_then_is_answered():
         assert b"access_token" in await read_answer(stream)
 
 
+@pytest.mark.parametrize("origin", [b"http://there:1", b"HTTPS://there", b"http://"])
+async def test_target_when_it_is_a_whole_address_then_its_path_counts(origin):
+    async with open_site() as site:
+        assert b"pong" in await site.say(PING.replace(b"/ping", origin + b"/ping"))
+        assert b"Iggy API" in await site.say(PING.replace(b"/ping", origin))
+        assert b"pong" not in await site.say(PING.replace(b"/ping", b"/" + origin + b"/ping"))
+
+
 async def test_body_when_chunked_then_is_read():
     async with open_site() as site:
         chunks = b"".join(b"%x\r\n%b\r\n" % (1, bytes([byte])) for byte in LOGIN)

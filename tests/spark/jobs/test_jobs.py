@@ -9,6 +9,7 @@ import pytest
 
 from iggy_sdk import Consumer, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
+from spark_jobs.jobs.dead_letters import fitting
 from tests.spark.jobs.conftest import BAD
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, cups INT"
@@ -55,6 +56,31 @@ def test_to_parquet_when_some_messages_do_not_fit_then_they_are_dead_letters(
         "it does not fit the schema",
     }
     assert {letter.headers["source_offset"] for letter in letters} == {"20", "21"}
+
+
+def test_reason_when_too_long_for_a_header_then_is_shortened(spark):
+    texts = [
+        "short",
+        "x" * 255,
+        "x" * 256,
+        "\u00e9" * 127,
+        "\u00e9" * 128,
+        "\U0001f642" * 300,
+        None,
+    ]
+    rows = spark.createDataFrame([(text,) for text in texts], "error string")
+
+    fitted = [row[0] for row in rows.select(fitting(rows["error"])).collect()]
+
+    assert fitted == [
+        "short",
+        "x" * 255,
+        "x" * 252 + "...",
+        "\u00e9" * 127,
+        "\u00e9" * 63 + "...",
+        "\U0001f642" * 63 + "...",
+        None,
+    ]
 
 
 def test_to_parquet_when_a_signal_comes_then_exits_with_0_and_goes_on_next_time(
