@@ -3,7 +3,7 @@
     async with open_peer(plug, server_address) as peer:
         assert await peer.ask(frame_of(Ping())) == bytes(8)
 
-The QUIC of it is that of ``aioquic``, unchanged.
+The QUIC of it is that of ``aioquic``, unchanged unless a test asks for another core.
 """
 
 from __future__ import annotations
@@ -44,11 +44,18 @@ class QuicPeer:
         end: why the connection ended, if it did.
     """
 
-    def __init__(self, datagrams: DatagramSocket, server: Any, **settings: Any) -> None:
+    def __init__(
+        self,
+        datagrams: DatagramSocket,
+        server: Any,
+        *,
+        core: type[QuicConnection] = QuicConnection,
+        **settings: Any,
+    ) -> None:
         configuration = QuicConfiguration(
             is_client=True, server_name="localhost", verify_mode=ssl.CERT_NONE, **settings
         )
-        self.core = QuicConnection(configuration=configuration)
+        self.core = core(configuration=configuration)
         self.datagrams = datagrams
         self.server = server
         self.replies: dict[int, tuple[bytes, bool]] = {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from aioquic.quic.connection import QuicConnection
 
 from iggy_protocol import (
     Consumer,
@@ -19,6 +20,7 @@ from iggy_protocol import (
     SendMessages,
     decode_reply,
 )
+from iggy_sdk.transport.quic_core import ClientCore
 from tests.server.features.scene import frame_of
 from tests.server.quic.peer import Closed, QuicPeer
 from tests.server.quic.pond import SERVER, open_pond
@@ -78,15 +80,37 @@ WEATHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("core", [QuicConnection, ClientCore], ids=["library", "client"])
 async def test_messages_when_the_network_is_bad_then_all_are_stored_once(
-    tmp_path, autojump_clock, weather, seed
+    tmp_path, autojump_clock, weather, seed, core
 ):
-    async with open_pond(tmp_path, seed=seed, **WEATHERS[weather]) as pond, pond.peer() as peer:
+    async with (
+        open_pond(tmp_path, seed=seed, **WEATHERS[weather]) as pond,
+        pond.peer(core=core) as peer,
+    ):
         await make_topic(peer)
         streams = [peer.send(send_of(number)) for number in range(COUNT)]
         assert [await peer.reply(stream_id) for stream_id in streams] == [PONG] * COUNT
 
         assert sorted(await stored(peer)) == sorted(map(message, range(COUNT)))
+
+
+@pytest.mark.parametrize("core", [QuicConnection, ClientCore], ids=["library", "client"])
+async def test_small_requests_when_one_follows_another_then_each_way_takes_one_datagram(
+    tmp_path, autojump_clock, core
+):
+    sent: list[Any] = []
+    async with open_pond(tmp_path) as pond, pond.peer(core=core) as peer:
+        await peer.log_in()
+        await trio.sleep(1)
+        pond.network.watch = lambda data, source, target: sent.append(target)
+
+        for _ in range(50):
+            assert await peer.ask(PING) == PONG
+
+        to_server = sum(target == SERVER for target in sent)
+        assert 50 <= len(sent) - to_server <= 55
+        assert 50 <= to_server <= 105, "the library acknowledges by itself"
 
 
 async def test_datagrams_when_replayed_later_then_change_nothing(tmp_path, autojump_clock):
