@@ -39,9 +39,6 @@ LOGGER = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 FAILED = 1
-# Of the C library: how much free memory it keeps, and from which size on it keeps none.
-M_TRIM_THRESHOLD, KEPT_BYTES = -1, 32 << 20
-M_MMAP_THRESHOLD, LARGE_BYTES = -3, 4 << 20
 
 
 @record
@@ -85,7 +82,6 @@ class ShardJob:
 def run_shard_process(job: ShardJob, pipes: Pipes, parent: int) -> int:
     """Be a shard until told otherwise; returns the exit code of the process."""
     _die_with(parent)
-    _keep_freed_memory()
     if job.core is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {job.core})
@@ -125,18 +121,6 @@ def _die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(FAILED)
-
-
-def _keep_freed_memory() -> None:
-    """Have the memory of a large request or reply used again for the next one.
-
-    Left to itself the C library gives it back each time. The kernel then has to clear new pages,
-    which takes longer than to fill them.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-        library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 async def _run(job: ShardJob, pipes: Pipes) -> int:

@@ -125,6 +125,8 @@ class DataPlane:
                     self._send(link, event.payload)
                 else:
                     self._ask(link, event)
+                if link.connection.has_said_all:
+                    return
             elif isinstance(event, RequestRefused):
                 link.answers.owe().answer = Answer(event.error.status)
             elif isinstance(event, ConnectionClosed):

@@ -22,6 +22,7 @@ import trio
 from iggy_protocol import Limits, record
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.data_plane.patience import Patience
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
 # How often a socket with a large frame is asked in one round; what comes while the last piece is
 # copied costs no wake then. Enough for a batch of a megabyte, and little for those who wait.
 READS_MAX = 8
+# How often the room goes round before everything else on the loop has its turn.
+ROUNDS_MAX = 4
 # Bytes of a next request that move with a connection; one packet between shards holds them.
 MOVED_BYTES_MAX = 1 << 16
 
@@ -127,6 +130,8 @@ class SocketRoom:
         self._by_link: dict[Link, _Seat] = {}
         self._woken: set[Link] = set()
         self._in_round = False
+        self._has_answered = False
+        self._patience = Patience(lambda: bool(self._epoll.poll(0, 1)))
         self._lingering_count = 0
         self._leavers = trio.lowlevel.ParkingLot()
         self._epoll = select.epoll()
@@ -170,7 +175,11 @@ class SocketRoom:
         try:
             while True:
                 await trio.lowlevel.wait_readable(self._epoll.fileno())
-                self._round()
+                for _ in range(ROUNDS_MAX):
+                    self._has_answered = False
+                    self._round()
+                    if not self._has_answered or not self._patience.pays():
+                        break
         finally:
             for seat in list(self._seats.values()):
                 self._drop(seat)
@@ -302,7 +311,7 @@ class SocketRoom:
             while outbox:
                 piece = outbox.head_slice()
                 if piece is None:
-                    size = seat.socket.sendmsg(outbox.head_buffers())
+                    size = _send_buffers(seat.socket, outbox.head_buffers())
                 elif piece.file.descriptor is None or not piece.file.is_cached(
                     piece.size, piece.position
                 ):
@@ -313,6 +322,7 @@ class SocketRoom:
                     size = _send_file(seat.socket, piece)
                 outbox.sent(size)
             seat.stalled_since = None
+            self._has_answered = True
         except BlockingIOError:
             if seat.stalled_since is None or outbox.size_bytes < unsent_bytes:
                 seat.stalled_since = trio.current_time()
@@ -405,6 +415,10 @@ async def _discard(connected: socket.socket) -> bool:
     """Throw away what comes next; False when nothing will."""
     await trio.lowlevel.wait_readable(connected)
     return bool(connected.recv(DISCARD_BYTES))
+
+
+def _send_buffers(connected: socket.socket, buffers: list[memoryview]) -> int:
+    return connected.send(buffers[0]) if len(buffers) == 1 else connected.sendmsg(buffers)
 
 
 def _send_file(connected: socket.socket, piece: FileSlice) -> int:

@@ -242,6 +242,11 @@ class ServerConnection(Endpoint[int]):
         """Whether every request is answered and nothing is being skipped."""
         return not (self._outstanding or self._discarding_bytes or self._error or self._is_ended)
 
+    @property
+    def has_said_all(self) -> bool:
+        """Whether ``next_event`` would only say NEED_DATA, because nothing came behind the last."""
+        return not (self._buffer.start != self._buffer.end or self._is_ended or self._error)
+
     def unread(self) -> bytes:
         """Return a copy of the bytes that no request was made of yet.
 

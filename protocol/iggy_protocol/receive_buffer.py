@@ -242,6 +242,7 @@ class ReceiveBuffer:
         self.start = start + size
         assert self.start <= self.end, "take more than was ensured"
         if self.start == self.end:
+            self._wanted = 0
             self._next_front()
         return payload
 

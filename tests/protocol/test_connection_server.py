@@ -362,3 +362,25 @@ def test_server_when_it_owes_something_then_it_cannot_be_handed_over():
     assert not server.is_at_rest
     with pytest.raises(LocalProtocolError, match="owes"):
         server.unread()
+
+
+@pytest.mark.parametrize("feed", FEEDERS.values(), ids=FEEDERS)
+def test_server_when_all_that_came_is_taken_then_says_so_and_wants_nothing(feed):
+    server = ServerConnection()
+    said = [server.has_said_all]
+
+    feed(server, PING + PING[:5])
+    said.append(server.has_said_all)
+    assert isinstance(server.next_event(), RequestReceived)
+    said.append(server.has_said_all)
+    assert server.next_event() is NEED_DATA
+    assert server.missing_bytes
+    feed(server, PING[5:])
+    assert isinstance(server.next_event(), RequestReceived)
+    said.append(server.has_said_all)
+    assert server.missing_bytes == 0
+    assert server.next_event() is NEED_DATA
+    server.receive_eof()
+    said.append(server.has_said_all)
+
+    assert said == [True, False, False, True, False]

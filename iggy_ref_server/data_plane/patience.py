@@ -1,0 +1,57 @@
+"""Whether to look once more before going to sleep.
+
+A client that waits for each answer asks again within microseconds. To fall asleep and be woken for
+that costs a core more than the request itself. So after an answer the room looks around for a
+moment; but only as long as that pays, and where nothing comes it hardly ever tries again.
+
+Owns the decision. What there is to see, and how to look, is told by its user.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Patience"]
+
+# What a client on the same machine needs to read an answer and ask again, being woken for that.
+# Nobody else on the loop waits longer than this; measured, it costs no more than to fall asleep.
+MOMENT_S = 100e-6
+# After so many misses in a row it is tried once in a thousand times.
+MISSES_MAX = 10
+
+
+class Patience:
+    """Looks around for a moment, as long as that pays.
+
+    Args:
+        look: tells whether there is something to do; must not wait.
+        clock: tells the time in seconds.
+    """
+
+    __slots__ = ("_clock", "_look", "_misses_count", "_skips_count")
+
+    def __init__(
+        self, look: Callable[[], bool], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._look = look
+        self._clock = clock
+        self._misses_count = 0
+        self._skips_count = 0
+
+    def pays(self) -> bool:
+        """Look around, and tell whether there is something to do."""
+        if self._skips_count:
+            self._skips_count -= 1
+            return False
+        until = self._clock() + MOMENT_S
+        while self._clock() < until:
+            if self._look():
+                self._misses_count = 0
+                return True
+        self._misses_count = min(self._misses_count + 1, MISSES_MAX)
+        self._skips_count = (1 << self._misses_count) - 1
+        return False

@@ -1,0 +1,71 @@
+"""Looking around for a moment, as long as that pays."""
+
+from __future__ import annotations
+
+import pytest
+
+from iggy_ref_server.data_plane.patience import MISSES_MAX, MOMENT_S, Patience
+
+
+class Street:
+    """Something to look at, with a clock that moves when somebody looks."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.looks_count = 0
+        self.comes_at = float("inf")
+
+    def look(self) -> bool:
+        """See whether somebody comes."""
+        self.now += MOMENT_S / 10
+        self.looks_count += 1
+        return self.now >= self.comes_at
+
+    def clock(self) -> float:
+        """Tell the time."""
+        return self.now
+
+
+@pytest.fixture
+def street():
+    """Make an empty street."""
+    return Street()
+
+
+@pytest.fixture
+def patience(street):
+    """Make somebody who looks at it."""
+    return Patience(street.look, street.clock)
+
+
+def test_patience_when_somebody_comes_in_time_then_it_pays_every_time(street, patience):
+    for _ in range(100):
+        street.comes_at = street.now + MOMENT_S / 2
+        assert patience.pays()
+
+
+def test_patience_when_nobody_comes_then_looks_for_a_moment_only(street, patience):
+    assert not patience.pays()
+
+    assert street.now == pytest.approx(MOMENT_S, rel=0.2)
+
+
+def test_patience_when_nobody_ever_comes_then_hardly_looks(street, patience):
+    times = 100_000
+
+    assert not any(patience.pays() for _ in range(times))
+
+    moments = street.looks_count / 10
+    assert moments < MISSES_MAX + times / 1000 + 5
+
+
+def test_patience_when_somebody_comes_after_all_then_is_there_again(street, patience):
+    for _ in range(5_000):
+        patience.pays()
+    street.comes_at = 0.0
+
+    paid = [patience.pays() for _ in range(2_000)]
+
+    first = paid.index(True)
+    assert first < 1 << MISSES_MAX
+    assert all(paid[first:])
