@@ -13,14 +13,14 @@ Owns the verbs and the errors. Knows nothing of segments, messages or metadata.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
 
-__all__ = ["DiskFull", "Entry", "File", "FileSlice", "Storage", "StorageError"]
+__all__ = ["DiskFull", "Done", "Entry", "File", "FileSlice", "Storage", "StorageError"]
 
 
 class StorageError(Exception):
@@ -37,6 +37,10 @@ class StorageError(Exception):
         self.action = action
         self.path = path
         self.errno = errno
+
+
+Done: TypeAlias = "Callable[[StorageError | None], None]"
+"""Is told the end of what was begun: None, or what went wrong."""
 
 
 class DiskFull(StorageError):
@@ -87,12 +91,7 @@ class File(Protocol):
             StorageError: the write or the sync failed; ``action`` says which.
         """
 
-    def write_soon(
-        self,
-        buffers: Sequence[Buffer],
-        position: int,
-        done: Callable[[StorageError | None], None],
-    ) -> bool:
+    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
         """Begin to write all buffers one after another and to sync the data, if that is wise.
 
         Args:

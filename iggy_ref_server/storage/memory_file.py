@@ -10,10 +10,11 @@ import trio
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from iggy_protocol import Buffer
     from iggy_ref_server.baton import Baton
+    from iggy_ref_server.storage.interface import Done
     from iggy_ref_server.storage.memory_content import Content
     from iggy_ref_server.storage.memory_disk import MemoryDisk
 
@@ -67,12 +68,7 @@ class MemoryFile:
                 if sync:
                     await self._disk.sync(self._path, self._content)
 
-    def write_soon(
-        self,
-        buffers: Sequence[Buffer],
-        position: int,
-        done: Callable[[StorageError | None], None],
-    ) -> bool:
+    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
         """Write all buffers at once and begin to sync the data, unless the plan refuses."""
         if not self.write_now(buffers, position):
             return False
@@ -80,7 +76,7 @@ class MemoryFile:
         trio.lowlevel.spawn_system_task(self._sync_soon, done)
         return True
 
-    async def _sync_soon(self, done: Callable[[StorageError | None], None]) -> None:
+    async def _sync_soon(self, done: Done) -> None:
         failure = None
         try:
             await self._disk.sync(self._path, self._content)

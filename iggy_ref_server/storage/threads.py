@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.descriptors import Descriptor
-    from iggy_ref_server.storage.interface import File, StorageError
+    from iggy_ref_server.storage.interface import Done, File
 
 __all__ = ["ThreadStorage"]
 
@@ -80,12 +80,7 @@ class ThreadFile(InlineFile):
                 run = partial(self._directory.run_blocking, "write", self.path, work)
                 self._check_sync(await self._syncs.lead(run))
 
-    def write_soon(
-        self,
-        buffers: Sequence[Buffer],
-        position: int,
-        done: Callable[[StorageError | None], None],
-    ) -> bool:
+    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
         """Leave it to ``write``: a thread has to be awaited anyway."""
         self._gate.check("write", self.path)
         return False

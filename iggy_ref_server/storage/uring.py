@@ -24,11 +24,11 @@ from iggy_ref_server.storage.shared_sync import SharedSync
 from iggy_ref_server.storage.vectors import BUFFERS_MAX, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.descriptors import Descriptor
-    from iggy_ref_server.storage.interface import File, StorageError
+    from iggy_ref_server.storage.interface import Done, File
 
 __all__ = ["UringStorage"]
 
@@ -111,12 +111,7 @@ class UringFile(InlineFile):
                 self.turn.give_back()
         self._check_sync(synced)
 
-    def write_soon(
-        self,
-        buffers: Sequence[Buffer],
-        position: int,
-        done: Callable[[StorageError | None], None],
-    ) -> bool:
+    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
         """Write all buffers at once and begin to sync the data, if that is wise."""
         self._gate.check("write", self.path)
         if not self._driver.has_room or not self._syncs.begin_now():
@@ -132,7 +127,7 @@ class UringFile(InlineFile):
             self._driver.begin_sync(self.descriptor, partial(self._end_sync, done))
         return is_written
 
-    def _end_sync(self, done: Callable[[StorageError | None], None], result: int) -> None:
+    def _end_sync(self, done: Done, result: int) -> None:
         self._syncs.end(result)
         self._gate.leave()
         done(storage_error("sync", self.path, -result) if result else None)

@@ -94,17 +94,26 @@ def _write(polled: PolledMessages) -> Iterator[bytes]:
     )
     # It ends with an empty list of messages, which the pieces fill.
     before = encode_json(shape).removesuffix(b"]}")
-    per_piece = min(
-        MESSAGES_PER_PIECE, BYTES_PER_PIECE * len(polled.messages) // polled.messages.nbytes + 1
-    )
     messages = _shapes(polled.messages)
-    while piece := list(islice(messages, per_piece)):
+    while piece := _piece(messages):
         yield before + encode_json(piece)[1:-1]
         before = b","
     yield b"]}"
 
 
-def _shapes(messages: MessageBatch) -> Iterator[object]:
+def _piece(messages: Iterator[Any]) -> list[Any]:
+    """Take as many messages as are a moment's work, however their sizes differ."""
+    piece: list[Any] = []
+    size_bytes = 0
+    for message in islice(messages, MESSAGES_PER_PIECE):
+        piece.append(message)
+        size_bytes += len(message.payload)
+        if size_bytes >= BYTES_PER_PIECE:
+            break
+    return piece
+
+
+def _shapes(messages: MessageBatch) -> Iterator[Any]:
     columns = messages.columns()
     payloads, blocks = memoryview(columns.payloads or b""), memoryview(columns.user_headers or b"")
     ids = memoryview(columns.ids)

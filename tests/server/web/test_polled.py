@@ -121,3 +121,13 @@ async def test_answer_when_large_then_leaves_in_pieces_of_a_moment(count, size, 
     assert b"content-length" not in headers
     assert headers[b"content-type"] == b"application/json"
     assert len([piece for piece in pieces if len(piece) > 2]) == pieces_count
+
+
+async def test_answer_when_the_large_messages_stand_together_then_no_piece_holds_them_all():
+    messages = [b"small"] * 500 + [bytes(300_000)] * 20
+    parts = (*encode_polled(0, 519, 520, []), stored(messages))
+
+    _, pieces = await ask(RawReply(parts))
+
+    assert b"".join(pieces) == expected(b"".join(map(bytes, parts)))
+    assert max(map(len, pieces)) < 1_000_000
