@@ -6,14 +6,15 @@ process that has to start first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
 from spark_jobs.options import Use, check_names, read_options, write_options
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Iterator, MutableMapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -24,7 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["IggyDataSource", "IggyPushdownDataSource", "register"]
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+
+SET_BY_STREAMS: Final = (
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_PYTHON_RUNTIME",
+)
+"""What Spark 4.3 puts into the environment of a source each time one of its streams starts."""
 
 
 class IggyDataSource(DataSource):
@@ -101,5 +110,27 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
     """
     if pushdown:
         spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(IggyPushdownDataSource if pushdown else IggyDataSource)
+    with _complete_environment(spark):
+        spark.dataSource.register(IggyPushdownDataSource if pushdown else IggyDataSource)
     return spark
+
+
+@contextmanager
+def _complete_environment(spark: SparkSession) -> Iterator[None]:
+    """Have what is registered in here begin with all variables that Spark will put there.
+
+    The environment of a source is one Java map for all its streams, and each stream puts the same
+    names into it from a thread of its own, without a lock. Two that start at the same moment can
+    leave a map that counts more entries than it has; every task is sent with it and cannot be read
+    (``OptionalDataException``). Where the names are there already, only values change.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:  # Spark Connect makes these maps on its server
+        yield
+        return
+    before = context.environment
+    context.environment = {**dict.fromkeys(SET_BY_STREAMS, ""), **before}
+    try:
+        yield
+    finally:
+        context.environment = before

@@ -73,7 +73,7 @@ def start_session(environment: pytest.MonkeyPatch, folder: Path) -> SparkSession
     environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     environment.setenv("PYSPARK_PYTHON", sys.executable)
     environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2, 4]").appName("tests")
+    builder = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in {**SESSION_SETTINGS, "spark.sql.warehouse.dir": str(folder)}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

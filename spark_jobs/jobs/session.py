@@ -27,10 +27,6 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.ui.showConsoleProgress": "false",
 }
-TASK_ATTEMPTS: Final = 4
-"""As on a cluster. By itself Spark gives up at the first failure where it runs on one machine, and
-when two queries of a session start at the same moment a task may reach its worker garbled."""
-
 LAUNCHED: Final = "PYSPARK_GATEWAY_PORT"
 """The variable by which spark-submit tells a program that Java runs already."""
 
@@ -69,7 +65,7 @@ def configuration(wanted: SessionSettings) -> dict[str, str]:
     if wanted.packages:
         chosen["spark.jars.packages"] = ",".join(wanted.packages)
     if wanted.workers is not None:
-        chosen["spark.master"] = f"local[{wanted.workers}, {TASK_ATTEMPTS}]"
+        chosen["spark.master"] = f"local[{wanted.workers}]"
     elif wanted.master is not None:
         chosen["spark.master"] = wanted.master
     return {**chosen, **wanted.settings}

@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from iggy_sdk import Consumer
+from spark_jobs import register
 from tests.spark.killed_query import start_copy
 from tests.spark.test_reading import delete_oldest, make_sealed_segments
 
@@ -88,6 +89,21 @@ def expected(*counts):
 
 def send(client, stream, partition, count):
     client.send_messages(stream, "t", [b"x"] * count, partition_id=partition)
+
+
+def test_query_when_it_starts_then_spark_adds_nothing_to_what_all_streams_of_a_source_share(
+    spark, topic, options, tmp_path
+):
+    topic(counts=(1,))
+    session = register(spark.newSession())
+    sources = session._jsparkSession.sessionState().dataSourceManager()
+    environment = sources.lookupDataSource("iggy").dataSourceCls().envVars()
+    before = dict(environment)
+
+    to_files(session.readStream.format("iggy").options(**options).load(), tmp_path)
+
+    assert set(environment) == set(before)
+    assert dict(environment) != before, "the stream put its values into another map"
 
 
 def test_query_when_run_again_then_goes_on_where_it_ended(

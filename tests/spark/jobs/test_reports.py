@@ -210,7 +210,7 @@ def test_error_of_the_sdk_when_told_then_says_what_to_do():
 def test_session_when_cores_are_chosen_then_spark_runs_here():
     chosen = configuration(SessionSettings("x", workers=3, settings={"spark.a": "b"}))
 
-    assert (chosen["spark.master"], chosen["spark.a"]) == ("local[3, 4]", "b")
+    assert (chosen["spark.master"], chosen["spark.a"]) == ("local[3]", "b")
     assert chosen["spark.sql.session.timeZone"] == "UTC"
 
 
