@@ -180,11 +180,12 @@ class ServerCore(QuicConnection):
         return datagrams
 
     def has_written_all(self) -> bool:
-        """Tell whether nothing is left for another packet behind one that was written just now."""
+        """Tell whether nothing is left for another packet behind one that was written just now.
+
+        Leave for new streams may be left: it goes with the next packet, which follows the
+        acknowledgement of this one at the latest.
+        """
         if not self._handshake_confirmed:
-            return False
-        allowed = self._local_max_streams_bidi
-        if allowed.sent - allowed.used < allowed.value - allowed.sent:
             return False
         tickets = self._crypto_streams[Epoch.ONE_RTT]
         for stream in (tickets, *self._streams_queue):
