@@ -68,12 +68,18 @@ class Link:
     )
 
     def __init__(
-        self, session: Session, wire: Wire, limits: Limits, *, outbox_bytes_max: int
+        self,
+        session: Session,
+        wire: Wire,
+        limits: Limits,
+        *,
+        outbox_bytes_max: int,
+        outbox: Outbox | None = None,
     ) -> None:
         self.connection = ServerConnection(limits=limits)
         self.session = session
         self.wire = wire
-        self.outbox = Outbox()
+        self.outbox = Outbox() if outbox is None else outbox
         self.answers = AnswerQueue(self.connection, self.outbox)
         self.clog: Pending | None = None
         self.is_busy = False
@@ -117,6 +123,11 @@ class Link:
         elif self.farewell and not self.is_busy and not self.answers:
             self.outbox.extend(self.connection.push_error(self.farewell))
             self.farewell = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing will follow what is on its way."""
+        return self.is_ending and not (self.is_busy or self.answers or self.farewell)
 
     @property
     def is_finished(self) -> bool:

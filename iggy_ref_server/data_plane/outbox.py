@@ -70,7 +70,7 @@ class Outbox:
     def load_small(self, size_max: int) -> None:
         """Read the first pieces of files, up to a size, that can be read without waiting.
 
-        For wires that cannot hand a file to the kernel: a small answer leaves in one go then.
+        A small answer leaves in one go then, and with fewer calls than by ``sendfile``.
         """
         items, size = self._items, 0
         for number, item in enumerate(items):

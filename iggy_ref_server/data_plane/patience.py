@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Patience"]
 
-# What a client on the same machine needs to read an answer and ask again, being woken for that.
-# Nobody else on the loop waits longer than this; measured, it costs no more than to fall asleep.
-MOMENT_S = 100e-6
+# What a client on the same machine needs to read an answer and ask again, being woken for that,
+# even if both are slow. Nobody else on the loop waits longer than this; measured, it costs about as
+# much processor time as to fall asleep and be woken.
+MOMENT_S = 200e-6
 # After so many misses in a row it is tried once in a thousand times.
 MISSES_MAX = 10
 

@@ -5,6 +5,8 @@ any socket of the shard is ready; it receives from each, lets the data plane ser
 sends what is owed. Sockets are read once per round, so that nobody is served twice while another
 waits; what is left makes the epoll ready again.
 
+Connections are plain, or wrapped in an envelope as those of WebSocket are; one wake serves both.
+
 Owns descriptors and readiness. What bytes mean is the data plane's affair.
 """
 
@@ -19,15 +21,23 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from iggy_protocol import Limits, record
-from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
+from iggy_ref_server.data_plane.lingering import linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.patience import Patience
+from iggy_ref_server.data_plane.seat import (
+    Seat,
+    SocketLimits,
+    discard,
+    fill,
+    send_buffers,
+    send_file,
+)
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iggy_ref_server.data_plane.envelope import Envelope
     from iggy_ref_server.data_plane.plane import DataPlane
     from iggy_ref_server.session import Session
     from iggy_ref_server.storage.interface import FileSlice
@@ -37,13 +47,13 @@ __all__ = ["Mover", "SocketLimits", "SocketRoom"]
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 GONE = select.EPOLLERR | select.EPOLLHUP
 EVENTS_PER_ROUND = 256
-# A large answer goes out in pieces, so that the others are served in between.
-SENDFILE_BYTES_MAX = 1 << 20
 # A wake costs about as much as receiving 64 KiB; more than the high mark would idle the core.
 LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
 # How often a socket with a large frame is asked in one round; what comes while the last piece is
 # copied costs no wake then. Enough for a batch of a megabyte, and little for those who wait.
 READS_MAX = 8
+# What is read for less than it costs to send it by itself.
+LOADED_BYTES_MAX = 1 << 14
 # How often the room goes round before everything else on the loop has its turn.
 ROUNDS_MAX = 4
 # Bytes of a next request that move with a connection; one packet between shards holds them.
@@ -59,57 +69,19 @@ class Mover(Protocol):
         """Have another shard go on with a connection; False when it must stay."""
 
 
-@record(kw_only=True)
-class SocketLimits:
-    """The bounds of every connection of the room.
-
-    Attributes:
-        connection: the bounds of the protocol.
-        outbox_bytes_max: unsent answers of one client, beyond which it is not read any more.
-        stalled_s: how long a client may leave its answers unread.
-        idle_s: how long a client may say nothing; 0 is for ever.
-    """
-
-    connection: Limits
-    outbox_bytes_max: int
-    stalled_s: float
-    idle_s: float
-
-
-class _Seat:
-    """A socket and what is known of its readiness."""
-
-    __slots__ = (
-        "interest",
-        "is_deserted",
-        "is_loading",
-        "last_heard",
-        "link",
-        "low_mark",
-        "socket",
-        "stalled_since",
-    )
-
-    def __init__(self, connected: socket.socket, link: Link, now: float) -> None:
-        self.socket = connected
-        self.link = link
-        self.interest = READ
-        self.is_deserted = False
-        self.is_loading = False
-        self.low_mark = 1
-        self.last_heard = now
-        self.stalled_since: float | None = None
-
-
 class SocketRoom:
-    """All plain TCP connections of a shard.
+    """All connections of a shard that are sockets without TLS.
 
     Args:
         plane: serves the requests.
-        limits: the bounds of each connection.
+        limits: the bounds of each plain connection; an envelope brings its own.
         nursery: for reads of file pages that are not in memory.
         gone: told the session of each connection that has ended.
-        mover: hands connections over to other shards, if they may move.
+        mover: hands plain connections over to other shards, if they may move.
+
+    Attributes:
+        plain_count: the connections without an envelope, down to those that are being closed.
+        enveloped_count: the others.
     """
 
     def __init__(
@@ -126,13 +98,14 @@ class SocketRoom:
         self._gone = gone
         self._mover = mover
         self._farewell = 0
-        self._seats: dict[int, _Seat] = {}
-        self._by_link: dict[Link, _Seat] = {}
+        self._seats: dict[int, Seat] = {}
+        self._by_link: dict[Link, Seat] = {}
         self._woken: set[Link] = set()
         self._in_round = False
         self._has_answered = False
         self._patience = Patience(lambda: bool(self._epoll.poll(0, 1)))
-        self._lingering_count = 0
+        self.plain_count = 0
+        self.enveloped_count = 0
         self._leavers = trio.lowlevel.ParkingLot()
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -140,19 +113,38 @@ class SocketRoom:
         self._epoll.register(self._bell, READ)
 
     def __len__(self) -> int:
-        return len(self._seats) + self._lingering_count
+        return self.plain_count + self.enveloped_count
 
-    def admit(self, connected: socket.socket, session: Session, unread: bytes = b"") -> Link:
-        """Take over a connected socket, and what somebody else has received from it."""
+    def admit(
+        self,
+        connected: socket.socket,
+        session: Session,
+        unread: bytes = b"",
+        envelope: Envelope | None = None,
+    ) -> Link:
+        """Take over a connected socket.
+
+        Args:
+            connected: the socket.
+            session: the client.
+            unread: what somebody else has received from it.
+            envelope: what its bytes are wrapped in, those that were received included.
+        """
         connected.setblocking(False)
-        bytes_max = self._limits.outbox_bytes_max
-        link = Link(session, self, self._limits.connection, outbox_bytes_max=bytes_max)
-        seat = _Seat(connected, link, trio.current_time())
+        limits, outbox = self._limits, None
+        if envelope is None:
+            self.plain_count += 1
+        else:
+            self.enveloped_count += 1
+            limits, outbox = envelope.limits, envelope.outbox
+        bytes_max = limits.outbox_bytes_max
+        link = Link(session, self, limits.connection, outbox_bytes_max=bytes_max, outbox=outbox)
+        seat = Seat(connected, link, limits, envelope, READ)
         self._seats[connected.fileno()] = seat
         self._by_link[link] = seat
         self._epoll.register(connected.fileno(), READ)
         if unread:
-            link.connection.receive_data(unread)
+            self._take(seat, unread)
             self.wake(link)
         if self._farewell:
             link.part_with(self._farewell)
@@ -212,20 +204,23 @@ class SocketRoom:
 
     # One socket
 
-    def _ready(self, seat: _Seat, mask: int) -> None:
+    def _ready(self, seat: Seat, mask: int) -> None:
         link = seat.link
         if mask & GONE:
             self._drop(seat)
             return
         if mask & READ:
             if link.is_ready and not link.is_paused:
-                self._receive(seat)
+                if seat.envelope is None:
+                    self._receive(seat)
+                else:
+                    self._unwrap(seat, seat.envelope)
             else:
                 self._watch(seat, seat.interest & ~READ)
         if mask & WRITE:
             self._woken.add(link)
 
-    def _receive(self, seat: _Seat) -> None:
+    def _receive(self, seat: Seat) -> None:
         link, missing_bytes = seat.link, 0
         for _ in range(READS_MAX):
             size = self._read(seat)
@@ -239,7 +234,7 @@ class SocketRoom:
                 break
         self._wait_for(seat, missing_bytes)
 
-    def _read(self, seat: _Seat) -> int | None:
+    def _read(self, seat: Seat) -> int | None:
         """Take what has come; None when nothing has, or the connection is gone."""
         connection = seat.link.connection
         try:
@@ -256,16 +251,54 @@ class SocketRoom:
             self._watch(seat, seat.interest & ~READ)
         return size
 
-    def _wait_for(self, seat: _Seat, missing_bytes: int) -> None:
+    def _unwrap(self, seat: Seat, envelope: Envelope) -> None:
+        """Take what has come in an envelope."""
+        link = seat.link
+        if link in self._woken:
+            # What came before is looked at first, so that never more is unread than was received.
+            self._plane.serve(link)
+        for _ in range(READS_MAX):
+            if not link.is_ready or link.is_paused:
+                break
+            try:
+                data = seat.socket.recv(envelope.receive_bytes)
+            except BlockingIOError:
+                break
+            except OSError:
+                self._drop(seat)
+                return
+            seat.last_heard = trio.current_time()
+            seat.is_deserted = not data
+            self._take(seat, data)
+            self._plane.serve(link)
+            if envelope.missing_bytes < LOW_MARK_MIN:
+                break
+        self._wait_for(seat, envelope.missing_bytes)
+
+    def _take(self, seat: Seat, data: bytes) -> None:
+        """Pass on what was received, or the end."""
+        connection, envelope = seat.link.connection, seat.envelope
+        if envelope is None:
+            connection.receive_data(data)
+            return
+        content = envelope.unwrap(data)
+        if content:
+            fill(connection, content)
+        if envelope.is_ended or seat.is_deserted:
+            connection.receive_eof()
+
+    def _wait_for(self, seat: Seat, missing_bytes: int) -> None:
         """Be woken once for much of a large frame, not for every packet of it."""
         low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
         if low_mark != seat.low_mark and seat.link in self._by_link:
             seat.low_mark = low_mark
             seat.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_mark)
 
-    def _tend(self, seat: _Seat) -> None:
+    def _tend(self, seat: Seat) -> None:
         """Send what can be sent, and see what to wait for next."""
         link = seat.link
+        if seat.envelope is not None and link.is_done and not seat.is_deserted:
+            seat.envelope.seal()
         if link.outbox and not seat.is_loading and not self._send(seat):
             return
         if link.is_finished:
@@ -280,10 +313,10 @@ class SocketRoom:
             seat.interest &= ~READ
         self._watch(seat, wants | (seat.interest & READ))
 
-    def _moves(self, seat: _Seat) -> bool:
+    def _moves(self, seat: Seat) -> bool:
         """Hand a connection over if nothing is owed; until then have it begin nothing new."""
         link, session = seat.link, seat.link.session
-        if self._mover is None or not link.is_hearing:
+        if self._mover is None or seat.envelope is not None or not link.is_hearing:
             return False
         link.is_moving = link.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
         if not link.is_moving or link.owes:
@@ -299,19 +332,20 @@ class SocketRoom:
             link.is_moving = False
             return False
         self._forget(seat)
-        seat.socket.close()
-        self._leavers.unpark_all()
+        self._close(seat)
         return True
 
-    def _send(self, seat: _Seat) -> bool:
+    def _send(self, seat: Seat) -> bool:
         """Write until the socket is full; False when the connection is gone."""
         link, outbox = seat.link, seat.link.outbox
         unsent_bytes = outbox.size_bytes
         try:
+            if unsent_bytes <= LOADED_BYTES_MAX:
+                outbox.load_small(LOADED_BYTES_MAX)
             while outbox:
                 piece = outbox.head_slice()
                 if piece is None:
-                    size = _send_buffers(seat.socket, outbox.head_buffers())
+                    size = send_buffers(seat.socket, outbox.head_buffers())
                 elif piece.file.descriptor is None or not piece.file.is_cached(
                     piece.size, piece.position
                 ):
@@ -319,21 +353,21 @@ class SocketRoom:
                     self._nursery.start_soon(self._load, seat, piece)
                     return True
                 else:
-                    size = _send_file(seat.socket, piece)
+                    size = send_file(seat.socket, piece)
                 outbox.sent(size)
             seat.stalled_since = None
             self._has_answered = True
         except BlockingIOError:
             if seat.stalled_since is None or outbox.size_bytes < unsent_bytes:
                 seat.stalled_since = trio.current_time()
-        except OSError:
+        except (OSError, StorageError):
             self._drop(seat)
             return False
         if unsent_bytes >= link.outbox_bytes_max and link.is_ready:
             self._woken.add(link)
         return True
 
-    async def _load(self, seat: _Seat, piece: FileSlice) -> None:
+    async def _load(self, seat: Seat, piece: FileSlice) -> None:
         """Read what is not in memory, while the others are served."""
         try:
             content = await piece.file.read(piece.size, piece.position)
@@ -344,58 +378,65 @@ class SocketRoom:
         seat.is_loading = False
         self.wake(seat.link)
 
-    def _watch(self, seat: _Seat, interest: int) -> None:
+    def _watch(self, seat: Seat, interest: int) -> None:
         if interest != seat.interest and seat.link in self._by_link:
             seat.interest = interest
             self._epoll.modify(seat.socket.fileno(), interest)
 
-    def _drop(self, seat: _Seat, *, lingers: bool = False) -> None:
+    def _drop(self, seat: Seat, *, lingers: bool = False) -> None:
         if seat.link not in self._by_link:
             return
         self._forget(seat)
         if lingers:
-            self._lingering_count += 1
-            self._nursery.start_soon(self._linger, seat.socket)
+            self._nursery.start_soon(self._linger, seat)
         else:
-            seat.socket.close()
+            self._close(seat)
         seat.link.is_hearing = False
         seat.link.outbox.clear()
-        self._leavers.unpark_all()
         if seat.link.is_busy:
             seat.link.when_idle = lambda: self._gone(seat.link.session)
         else:
             self._gone(seat.link.session)
 
-    def _forget(self, seat: _Seat) -> None:
+    def _forget(self, seat: Seat) -> None:
         """Have nothing more to do with a socket."""
         descriptor = seat.socket.fileno()
         del self._by_link[seat.link]
         del self._seats[descriptor]
         self._epoll.unregister(descriptor)
 
-    async def _linger(self, connected: socket.socket) -> None:
+    def _close(self, seat: Seat) -> None:
+        seat.socket.close()
+        if seat.envelope is None:
+            self.plain_count -= 1
+        else:
+            self.enveloped_count -= 1
+        self._leavers.unpark_all()
+
+    async def _linger(self, seat: Seat) -> None:
         """Let the client read its last answers before the socket is closed."""
+        connected = seat.socket
         try:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_WR)
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-                await linger(partial(_discard, connected))
+                await linger(partial(discard, connected))
         finally:
-            connected.close()
-            self._lingering_count -= 1
-            self._leavers.unpark_all()
+            self._close(seat)
 
     # Manners
 
     def hang_up_on_the_silent(self) -> None:
         """Close what has said nothing, or read nothing, for too long; call this now and then."""
-        now, limits = trio.current_time(), self._limits
+        now = trio.current_time()
         for seat in list(self._seats.values()):
-            stalled = seat.stalled_since
-            is_stalled = stalled is not None and now - stalled > limits.stalled_s
-            is_idle = limits.idle_s and now - seat.last_heard > limits.idle_s
-            if is_stalled or (is_idle and not seat.link.is_busy):
+            if seat.has_stalled(now):
                 self._drop(seat)
+            elif seat.is_idle(now):
+                if seat.envelope is None:
+                    self._drop(seat)
+                else:
+                    seat.link.end()
 
     async def drain(self, farewell: int) -> None:
         """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
@@ -409,23 +450,3 @@ class SocketRoom:
         """Close what is left, whatever it is owed."""
         for seat in list(self._seats.values()):
             self._drop(seat)
-
-
-async def _discard(connected: socket.socket) -> bool:
-    """Throw away what comes next; False when nothing will."""
-    await trio.lowlevel.wait_readable(connected)
-    return bool(connected.recv(DISCARD_BYTES))
-
-
-def _send_buffers(connected: socket.socket, buffers: list[memoryview]) -> int:
-    return connected.send(buffers[0]) if len(buffers) == 1 else connected.sendmsg(buffers)
-
-
-def _send_file(connected: socket.socket, piece: FileSlice) -> int:
-    descriptor = piece.file.descriptor
-    assert descriptor is not None
-    size = min(piece.size, SENDFILE_BYTES_MAX)
-    sent = os.sendfile(connected.fileno(), descriptor, piece.position, size)
-    if sent == 0:
-        raise OSError("the segment is shorter than its index says")
-    return sent

@@ -1,4 +1,4 @@
-"""Connections that are trio streams: TLS, and streams in memory.
+"""Connections that are trio streams: TLS below TCP or WebSocket, and streams in memory.
 
 They are served by the same data plane as plain sockets, with a reader and a writer task each.
 

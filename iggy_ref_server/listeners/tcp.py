@@ -69,7 +69,7 @@ class TcpDoor:
 
     def _admit(self, accepted: trio.socket.SocketType, address: tuple[str, int]) -> None:
         if not self._has_room():
-            LOGGER.warning("refused %s: %d connections are enough", address, len(self.room))
+            LOGGER.warning("refused %s: %d connections are enough", address, self.room.plain_count)
             accepted.close()
             return
         peer = _write_address(address)
@@ -86,7 +86,7 @@ class TcpDoor:
             accepted.close()
 
     def _has_room(self) -> bool:
-        connections = len(self.room) + len(self.streams)
+        connections = self.room.plain_count + len(self.streams)
         if connections >= self.connections_max:
             return False
         return connections < self.strangers_max or self.count_strangers() < self.strangers_max

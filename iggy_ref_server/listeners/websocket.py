@@ -2,7 +2,9 @@
 
 Owns accepting and handshakes. A handshake takes a few packets, so many that stay unfinished are
 somebody's who means harm: the oldest of them is given up for a newcomer. What a connection says
-after its handshake is the data plane's affair, as at the TCP door.
+after its handshake is the data plane's affair, as at the TCP door: a plain socket goes to the
+socket room in an envelope that knows frames, a TLS connection becomes a stream with tasks of its
+own.
 """
 
 from __future__ import annotations
@@ -13,22 +15,28 @@ import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.config import Address, WebSocket
+from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.data_plane.sockets import SocketLimits, SocketRoom
 from iggy_ref_server.data_plane.streams import StreamRoom
 from iggy_ref_server.listeners.accepting import accept_next
+from iggy_ref_server.listeners.websocket_envelope import WebSocketEnvelope
 from iggy_ref_server.listeners.websocket_socket import BareSocket
 from iggy_ref_server.listeners.websocket_stream import (
     HandshakeRefused,
     WebSocketStream,
-    open_websocket,
     say_nothing_more,
+    shake_hands,
 )
 from iggy_ref_server.session import Session
+
+if TYPE_CHECKING:
+    from iggy_ref_server.listeners.websocket_frames import FrameReader
 
 __all__ = ["WebSocketDoor"]
 
@@ -44,21 +52,29 @@ class WebSocketDoor:
     Attributes:
         config: the section ``[websocket]``.
         tls: the certificate, or None for plain connections.
-        streams: serves connections behind their handshake.
+        room: serves plain connections behind their handshake.
+        streams: serves TLS connections.
+        limits: the bounds of each plain connection.
+        receive_bytes: how much to receive at once from a plain connection.
         nursery: for connections, which outlive the accepting.
         handshakes_max: how many may be under way.
         handshake_s: how long one of them may take.
         has_room: whether the shard takes another connection.
-        gone: told of each session that has ended.
+        connected: told of each new link of a plain connection.
+        gone: told of each session of a TLS connection that has ended.
     """
 
     config: WebSocket
     tls: ssl.SSLContext | None
+    room: SocketRoom
     streams: StreamRoom
+    limits: SocketLimits
+    receive_bytes: int
     nursery: trio.Nursery
     handshakes_max: int
     handshake_s: float
     has_room: Callable[[], bool]
+    connected: Callable[[Link], None]
     gone: Callable[[Session], None]
     _handshakes: dict[trio.CancelScope, None] = field(default_factory=dict)
 
@@ -80,9 +96,7 @@ class WebSocketDoor:
         family, kind = accepted.family, accepted.type
         plain = BareSocket(socket.socket(family, kind, fileno=accepted.detach()))
         try:
-            stream = await self._shake_hands(plain, peer)
-            if stream is not None:
-                await self._converse(stream, peer)
+            await self._introduce(plain, peer)
         except* LOST as group:
             LOGGER.info("lost %s: %s", peer, group.exceptions[0])
         except* Exception:
@@ -90,15 +104,34 @@ class WebSocketDoor:
         finally:
             await trio.aclose_forcefully(plain)
 
-    async def _shake_hands(self, plain: BareSocket, peer: str) -> WebSocketStream | None:
-        """Open a WebSocket in good time; None and a closed connection where that fails."""
+    async def _introduce(self, plain: BareSocket, peer: str) -> None:
+        """Lead a client to the room that serves it, once it speaks WebSocket."""
+        opened = await self._open(plain, peer)
+        if opened is None:
+            return
+        session = Session(client_id(peer), peer, Transport.WEBSOCKET)
+        transport, reader, rest = opened
+        if transport is plain:
+            envelope = WebSocketEnvelope(reader, self.limits, receive_bytes=self.receive_bytes)
+            self.connected(self.room.admit(plain.detach(), session, rest, envelope))
+            return
+        try:
+            await self.streams.serve(WebSocketStream(transport, reader, rest), session)
+        finally:
+            self.gone(session)
+
+    async def _open(
+        self, plain: BareSocket, peer: str
+    ) -> tuple[trio.abc.Stream, FrameReader, bytes] | None:
+        """Shake hands in good time; None where that fails."""
         if len(self._handshakes) >= self.handshakes_max:
             next(iter(self._handshakes)).cancel()
         reason: object = "it took too long, or too many others came"
         with trio.move_on_after(self.handshake_s) as patience:
             self._handshakes[patience] = None
             try:
-                return await open_websocket(await self._encrypt(plain), self.config)
+                transport = await self._encrypt(plain)
+                return transport, *await shake_hands(transport, self.config)
             except (HandshakeRefused, *LOST) as error:
                 reason = error
             finally:
@@ -114,13 +147,6 @@ class WebSocketDoor:
         stream = trio.SSLStream(plain, self.tls, server_side=True, https_compatible=True)
         await stream.do_handshake()
         return stream
-
-    async def _converse(self, stream: WebSocketStream, peer: str) -> None:
-        session = Session(client_id(peer), peer, Transport.WEBSOCKET)
-        try:
-            await self.streams.serve(stream, session)
-        finally:
-            self.gone(session)
 
 
 def _set_options(accepted: trio.socket.SocketType, *, is_local: bool) -> None:

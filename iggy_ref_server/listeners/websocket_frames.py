@@ -195,6 +195,7 @@ class ReplyFramer:
 
     def __init__(self) -> None:
         self._begun = b""
+        self._opcode = Opcode.BINARY
         self._frame_left = 0
         self._reply_left = 0
 
@@ -215,20 +216,40 @@ class ReplyFramer:
                 if len(view) < REPLY_HEAD.size:
                     self._begun = bytes(view)
                     break
+                self._opcode = Opcode.BINARY
                 self._reply_left = REPLY_HEAD.size + REPLY_HEAD.unpack_from(view)[1]
-                written.append(self._begin_frame(Opcode.BINARY))
-            elif not self._frame_left:
-                written.append(self._begin_frame(Opcode.CONT))
-            piece = view[: self._frame_left]
-            view = view[len(piece) :]
-            self._frame_left -= len(piece)
-            self._reply_left -= len(piece)
-            written.append(piece)
+            head, size = self._go_on(len(view))
+            if head:
+                written.append(head)
+            written.append(view[:size])
+            view = view[size:]
         return written
 
-    def _begin_frame(self, opcode: int) -> bytes:
+    def skip(self, size: int) -> list[tuple[bytes, int]]:
+        """Go on within a reply by bytes that are not at hand.
+
+        Returns:
+            What to write before each run of them, if anything, and how long the run is.
+        """
+        assert size <= self._reply_left, "the head of a reply must be at hand"
+        runs = list[tuple[bytes, int]]()
+        while size:
+            runs.append(self._go_on(size))
+            size -= runs[-1][1]
+        return runs
+
+    def _go_on(self, size: int) -> tuple[bytes, int]:
+        """Go on up to the end of a frame; return its head, if it begins here, and how far it is."""
+        head = b"" if self._frame_left else self._begin_frame()
+        size = min(size, self._frame_left)
+        self._frame_left -= size
+        self._reply_left -= size
+        return head, size
+
+    def _begin_frame(self) -> bytes:
         size = self._frame_left = min(self._reply_left, FRAME_BYTES_MAX)
-        first = opcode | (FIN if size == self._reply_left else 0)
+        first = self._opcode | (FIN if size == self._reply_left else 0)
+        self._opcode = Opcode.CONT
         if size <= SHORT_MAX:
             return bytes([first, size])
         if size < 1 << 16:

@@ -1,12 +1,14 @@
-"""A WebSocket connection as a stream of bytes, after the handshake that makes it one.
+"""The handshake of a WebSocket connection, and an encrypted one as a stream of bytes after it.
 
-    open_websocket(transport, …)     reads the request, answers it, returns the stream
+    shake_hands(transport, …)        reads the request, answers it, returns what takes the frames
+    WebSocketStream(transport, …)    the stream
     stream.receive_some()            bytes of binary messages; pings are answered on the way
     stream.send_all(replies)         one binary message for each reply
     stream.aclose()                  a close frame, some patience, and the end
 
 Owns the order of what is written: an answer to a ping waits for the end of a frame, the close frame
-for all that is owed. Serves no requests.
+for all that is owed. Serves no requests. Connections without TLS need no stream: the socket room
+serves them with an envelope.
 """
 
 from __future__ import annotations
@@ -24,12 +26,11 @@ from websockets.server import ServerProtocol
 
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.listeners.websocket_frames import FrameReader, ReplyFramer
-from iggy_ref_server.listeners.websocket_socket import BareSocket
 
 if TYPE_CHECKING:
     from iggy_ref_server.config import WebSocket
 
-__all__ = ["HandshakeRefused", "WebSocketStream", "open_websocket", "say_nothing_more"]
+__all__ = ["HandshakeRefused", "WebSocketStream", "say_nothing_more", "shake_hands"]
 
 # The library tells of every connection; the door does that already, and with the address.
 LIBRARY_LOGGER: Final = logging.getLogger(f"{__name__}.library")
@@ -55,12 +56,15 @@ class HandshakeRefused(Exception):
     """The client did not ask for a WebSocket in a way that could be granted."""
 
 
-async def open_websocket(transport: trio.abc.Stream, config: WebSocket) -> WebSocketStream:
-    """Shake hands; the caller bounds the time, and closes the transport if this fails.
+async def shake_hands(transport: trio.abc.Stream, config: WebSocket) -> tuple[FrameReader, bytes]:
+    """Open a WebSocket; the caller bounds the time, and closes the transport if this fails.
 
     Args:
         transport: the connection, encrypted or not.
         config: the section ``[websocket]``.
+
+    Returns:
+        What takes all that follows, and what of it has come already.
 
     Raises:
         HandshakeRefused: the client was told so, if it can understand it.
@@ -79,7 +83,7 @@ async def open_websocket(transport: trio.abc.Stream, config: WebSocket) -> WebSo
         message_bytes_max=config.max_message_size_bytes or MESSAGE_BYTES_MAX,
         accepts_unmasked=config.accept_unmasked_frames,
     )
-    return WebSocketStream(transport, reader, rest)
+    return reader, rest
 
 
 async def _hear_request(transport: trio.abc.Stream, protocol: ServerProtocol) -> bytes:
@@ -118,7 +122,6 @@ class WebSocketStream(trio.abc.Stream):
         self._reader = reader
         self._framer = ReplyFramer()
         self._inbox: deque[bytes] = deque(reader.feed(rest))
-        self._bare = transport if isinstance(transport, BareSocket) else None
         self._is_sending = False
         self._turns = trio.lowlevel.ParkingLot()
         self._is_torn = False
@@ -137,8 +140,6 @@ class WebSocketStream(trio.abc.Stream):
             if reader.is_ended or self._is_deserted:
                 await trio.lowlevel.checkpoint()
                 return b""
-            if self._bare is not None:
-                self._bare.expect(min(reader.left, wanted))
             data = await self._transport.receive_some(min(wanted, max(reader.left, RECEIVE_BYTES)))
             self._is_deserted = not data
             self._inbox.extend(reader.feed(bytes(data)))

@@ -32,7 +32,11 @@ from iggy_ref_server.data_plane.streams import StreamRoom
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.listeners.tcp import TcpDoor
 from iggy_ref_server.session import Session
-from iggy_ref_server.shard.settings import quic_limits
+from iggy_ref_server.shard.settings import (
+    quic_limits,
+    websocket_limits,
+    websocket_receive_bytes,
+)
 from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["DOORS", "DoorKind", "Entrance", "Rooms", "open_entrances"]
@@ -61,9 +65,9 @@ class Rooms:
         config: the configuration of the server.
         storage: the data directory.
         plane: serves requests of links.
-        room: serves plain TCP connections.
+        room: serves TCP and WebSocket connections without TLS.
         streams: serves TCP connections with TLS.
-        websockets: serves WebSocket connections.
+        websockets: serves WebSocket connections with TLS.
         office: what handlers work with.
         appends: where batches go.
         clients: who is connected to this shard.
@@ -91,7 +95,8 @@ class Rooms:
             self.config.limits,
             self.config.limits.max_unauthenticated_connections,
         )
-        if len(self.websockets) >= limits.websocket.max_connections:
+        connections = self.room.enveloped_count + len(self.websockets)
+        if connections >= limits.websocket.max_connections:
             return False
         clients = self.clients
         return len(clients) < strangers_max or clients.count_strangers() < strangers_max
@@ -238,11 +243,15 @@ async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nurser
     door = WebSocketDoor(
         config=rooms.config.websocket,
         tls=entrance.tls,
+        room=rooms.room,
         streams=rooms.websockets,
+        limits=websocket_limits(rooms.config),
+        receive_bytes=websocket_receive_bytes(rooms.config),
         nursery=rooms.nursery,
         handshakes_max=limits.max_handshakes,
         handshake_s=limits.handshake_timeout_us / 1e6,
         has_room=rooms.has_room_for_websocket,
+        connected=rooms.connected,
         gone=rooms.gone,
     )
     for listener in entrance.sockets:

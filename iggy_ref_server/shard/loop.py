@@ -70,9 +70,6 @@ __all__ = ["Shard", "ShardPlan", "open_shard"]
 LOGGER = logging.getLogger(__name__)
 
 DEFAULT_PORTS = Ports()
-# What is received at once from a WebSocket: large batches come in few pieces, which still fit into
-# the caches of a core while they are unmasked.
-READ_BUFFER_BYTES = 256 << 10
 # The time that clients have to read their last answers, and partitions to be closed.
 DRAIN_S = 5.0
 
@@ -187,7 +184,7 @@ class Shard:
             self.plane,
             settings.websocket_limits(config),
             self._connected,
-            receive_bytes=config.websocket.read_buffer_size_bytes or READ_BUFFER_BYTES,
+            receive_bytes=settings.websocket_receive_bytes(config),
         )
 
     # Opening and closing

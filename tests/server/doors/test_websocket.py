@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+import threading
 import time
 
 import pytest
@@ -124,6 +125,34 @@ def test_replies_when_large_then_each_is_one_frame(running, peer):
     polled = ask(peer, poll)
 
     assert [bytes(one.payload) for one in polled.messages] == [one.payload for one in batch]
+
+
+def poll_of(topic, count: int) -> PollMessages:
+    """Ask for the first messages."""
+    first = PollingStrategy.first()
+    return PollMessages(Consumer.single(1), topic.stream, topic.topic, first, count, 0)
+
+
+def test_poll_when_longer_than_clients_take_in_a_frame_then_arrives_whole(running, peer):
+    topic = make_topic(running.login())
+    payloads = [bytes([number]) * (1 << 20) for number in range(36)]
+    for start in range(0, 36, 12):
+        topic.send(*[NewMessage(payload) for payload in payloads[start : start + 12]])
+
+    connection = ClientConnection()
+    request = b"".join(bytes(buffer) for buffer in connection.send(poll_of(topic, 36)))
+    peer.send_raw(ws_frame(request) + ws_frame(b"", Opcode.PING))
+    frames = [peer.read_frame()]
+    while not frames[-1].fin or frames[-1].opcode is Opcode.PONG:
+        frames.append(peer.read_frame())
+    frames = [frame for frame in frames if frame.opcode is not Opcode.PONG]
+
+    assert [frame.opcode for frame in frames] == [Opcode.BINARY, Opcode.CONT, Opcode.CONT]
+    assert [len(frame.data) for frame in frames[:2]] == [16 << 20] * 2
+    connection.receive_data(b"".join(bytes(frame.data) for frame in frames))
+    event = connection.next_event()
+    assert isinstance(event, ResponseReceived), event
+    assert [bytes(one.payload) for one in event.decode().messages] == payloads
 
 
 def test_requests_when_pipelined_then_each_reply_is_a_message_of_its_own(peer):
@@ -349,6 +378,23 @@ def test_server_when_it_stops_then_clients_are_told_in_frames(start_server):
         assert peer.read() == StatusCode.DISCONNECTED.to_bytes(4, "little") + bytes(4)
         assert peer.read_end() == CloseCode.GOING_AWAY
         peer.socket.close()
+
+
+def test_server_when_it_stops_with_polls_unread_then_they_come_before_the_last_words(start_server):
+    server = start_server()
+    topic = make_topic(server.login())
+    topic.send(NewMessage(bytes(LARGE)))
+    with WsPeer(door_of(server)) as peer:
+        peer.login()
+        peer.send_raw(ws_frame(frame_of(poll_of(topic, 1))) * 30)
+        assert len(peer.read()) > LARGE
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+
+        assert [len(peer.read()) > LARGE for _ in range(29)] == [True] * 29
+        assert peer.read() == StatusCode.DISCONNECTED.to_bytes(4, "little") + bytes(4)
+        assert peer.read_end() == CloseCode.GOING_AWAY
+    stopping.join()
 
 
 def test_shards_when_there_are_two_then_both_accept(start_server):

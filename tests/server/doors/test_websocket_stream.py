@@ -15,7 +15,7 @@ from iggy_ref_server.listeners.websocket_stream import (
     PONG_S,
     HandshakeRefused,
     WebSocketStream,
-    open_websocket,
+    shake_hands,
 )
 from tests.server.doors.ws_peer import REQUEST, ws_frame
 
@@ -129,7 +129,8 @@ async def test_handshake_when_it_comes_in_pieces_then_is_answered(step):
     opened = []
 
     async def serve() -> None:
-        opened.append(await open_websocket(server, default_config().websocket))
+        reader, rest = await shake_hands(server, default_config().websocket)
+        opened.append(WebSocketStream(server, reader, rest))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
@@ -147,7 +148,7 @@ async def test_handshake_when_refused_then_says_why():
     await client.send_all(REQUEST.replace(b"Upgrade: websocket\r\n", b""))
 
     with pytest.raises(HandshakeRefused, match="Upgrade"):
-        await open_websocket(server, default_config().websocket)
+        await shake_hands(server, default_config().websocket)
 
     assert (await client.receive_some()).startswith(b"HTTP/1.1 426 ")
 
@@ -158,4 +159,4 @@ async def test_handshake_when_the_client_leaves_then_is_broken_off():
     await client.aclose()
 
     with pytest.raises(trio.BrokenResourceError):
-        await open_websocket(server, default_config().websocket)
+        await shake_hands(server, default_config().websocket)
