@@ -78,3 +78,43 @@ async def test_datagrams_when_one_client_cannot_be_reached_then_others_are():
     assert data == b"here"
     sender.close()
     receiver.close()
+
+
+@pytest.mark.trio
+async def test_receiving_when_datagrams_never_end_then_others_have_their_turns():
+    theirs = bound()
+    sender, receiver = UdpSocket(bound()), UdpSocket(theirs)
+    turns_count = 0
+
+    async def work() -> None:
+        nonlocal turns_count
+        while True:
+            turns_count += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        for _ in range(100):
+            sender.send([(b"more", theirs.getsockname())])
+            await receiver.receive()
+        nursery.cancel_scope.cancel()
+
+    assert turns_count >= 100
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("turns", [1, 200])
+async def test_receiving_when_the_socket_is_closed_meanwhile_then_ends(turns):
+    receiver = UdpSocket(bound())
+
+    async def close() -> None:
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        receiver.close()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(close)
+        with trio.fail_after(5), pytest.raises(trio.ClosedResourceError):
+            await receiver.receive()

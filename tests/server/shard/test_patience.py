@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import trio
 
 from iggy_ref_server.data_plane.patience import MISSES_MAX, MOMENT_S, Patience
 
@@ -35,7 +36,7 @@ def street():
 @pytest.fixture
 def patience(street):
     """Make somebody who looks at it."""
-    return Patience(street.look, street.clock)
+    return Patience(street.look, clock=street.clock)
 
 
 def test_patience_when_somebody_comes_in_time_then_it_pays_every_time(street, patience):
@@ -69,3 +70,36 @@ def test_patience_when_somebody_comes_after_all_then_is_there_again(street, pati
     first = paid.index(True)
     assert first < 1 << MISSES_MAX
     assert all(paid[first:])
+
+
+@pytest.mark.trio
+async def test_patience_in_turns_when_it_looks_then_others_go_on_meanwhile(street, patience):
+    others_count = 0
+
+    async def work() -> None:
+        nonlocal others_count
+        while True:
+            others_count += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+        street.comes_at = street.now + MOMENT_S / 2
+        assert await patience.pays_in_turns()
+        paid_after = others_count
+        street.comes_at = float("inf")
+        assert not await patience.pays_in_turns()
+        nursery.cancel_scope.cancel()
+
+    assert paid_after >= 4
+    assert others_count - paid_after >= 9
+
+
+@pytest.mark.trio
+async def test_patience_in_turns_when_nobody_comes_then_rests_as_long(street, patience):
+    times = 2_000
+
+    paid = [await patience.pays_in_turns() for _ in range(times)]
+
+    assert not any(paid)
+    assert street.looks_count / 10 < MISSES_MAX + times / 1000 + 5
