@@ -77,9 +77,12 @@ async def test_small_request_when_a_large_one_is_under_way_then_does_not_wait_fo
 
     async with IggyClient(url_of(server)) as client:
         await make_topic(client, "beside")
+        session = session_of(client)
+        before = session.statistics().connection.frames_out
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ask, client, "large", batch_of("beside", bytes(1_000_000), 8))
-            await anyio.wait_all_tasks_blocked()
+            while session.statistics().connection.frames_out == before:
+                await anyio.lowlevel.checkpoint()
             tasks.start_soon(ask, client, "small", Ping())
 
     assert finished == ["small", "large"]
