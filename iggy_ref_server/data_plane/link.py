@@ -132,7 +132,7 @@ class Link:
     @property
     def is_finished(self) -> bool:
         """Whether the connection can be closed without breaking a promise."""
-        return self.is_ending and not self.owes
+        return self.is_done and not self.outbox
 
     @property
     def owes(self) -> bool:
