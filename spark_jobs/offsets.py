@@ -182,17 +182,24 @@ def microseconds(moment: datetime) -> int:
 def share(start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move the end so that at most ``limit`` messages lie before it.
 
-    Each partition gets its share of the limit in proportion to what waits there, and what rounding
-    leaves goes first to those that would get nothing, so that none is starved.
+    Every partition where something waits gets one message first, the fullest ones if the limit
+    does not reach for all. What is left of the limit is shared in proportion to what else waits,
+    and what rounding leaves goes to the largest remainders. So none is starved, the limit is used
+    up, and who has more waiting never gets less.
     """
-    waiting = {place: max(0, end[place] - start[place]) for place in end}
+    waiting = {place: end[place] - start[place] for place in end if end[place] > start[place]}
     total = sum(waiting.values())
     if total <= limit:
         return dict(end)
-    shares = {place: count * limit // total for place, count in waiting.items()}
-    left = limit - sum(shares.values())
-    for place in sorted(waiting, key=lambda place: (shares[place], -waiting[place], place)):
-        if left and shares[place] < waiting[place]:
+    fullest = sorted(waiting, key=lambda place: (-waiting[place], place))
+    shares = dict.fromkeys(end, 0) | dict.fromkeys(fullest[:limit], 1)
+    rest, others = limit - len(waiting), total - len(waiting)
+    if rest > 0:
+        remainders = {}
+        for place, count in waiting.items():
+            more, remainders[place] = divmod((count - 1) * rest, others)
+            shares[place] += more
+        left = limit - sum(shares.values())
+        for place in sorted(waiting, key=lambda place: (-remainders[place], place))[:left]:
             shares[place] += 1
-            left -= 1
     return {place: start[place] + shares[place] for place in end}

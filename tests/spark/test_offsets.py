@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_jobs import OptionError
@@ -42,7 +42,12 @@ def test_offsets_when_the_checkpoint_is_of_another_source_then_the_answer_says_s
         read_offsets(written)
 
 
+# Rounding in proportion first gave 2, 1 and 0 here, although the limit reaches for everybody.
+STARVED = {TopicPartition("a", number): (0, count) for number, count in enumerate([4, 1, 1])}
+
+
 @given(ranges=RANGES, limit=st.integers(1, 3000))
+@example(ranges=STARVED, limit=3)
 def test_share_when_there_is_a_limit_then_it_is_used_up_and_none_is_starved(ranges, limit):
     start = {place: first for place, (first, _) in ranges.items()}
     end = {place: first + count for place, (first, count) in ranges.items()}
@@ -55,6 +60,39 @@ def test_share_when_there_is_a_limit_then_it_is_used_up_and_none_is_starved(rang
     hungry = [place for place in end if end[place] > start[place]]
     if limit >= len(hungry):
         assert all(shared[place] > start[place] for place in hungry)
+
+
+@given(ranges=RANGES, limit=st.integers(1, 3000))
+@example(ranges=STARVED, limit=2)
+@example(ranges=STARVED, limit=4)
+def test_share_when_more_waits_in_a_partition_then_it_gets_no_less_than_another(ranges, limit):
+    start = {place: first for place, (first, _) in ranges.items()}
+    end = {place: first + count for place, (first, count) in ranges.items()}
+
+    shared = share(start, end, limit)
+
+    got = sorted((ranges[place][1], shared[place] - start[place]) for place in end)
+    assert [part for _, part in got] == sorted(part for _, part in got)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "limit", "shares"),
+    [
+        ([4, 1, 1], 3, [1, 1, 1]),
+        ([4, 1, 1], 2, [1, 1, 0]),
+        ([1000, 100, 0, 10], 111, [98, 11, 0, 2]),
+        ([5, 5, 5], 7, [3, 2, 2]),
+    ],
+)
+def test_share_when_the_limit_is_small_then_all_get_one_and_the_rest_is_in_proportion(
+    waiting, limit, shares
+):
+    places = [TopicPartition("t", number) for number in range(len(waiting))]
+    end = dict(zip(places, waiting, strict=True))
+
+    shared = share(dict.fromkeys(places, 0), end, limit)
+
+    assert list(shared.values()) == shares
 
 
 @given(
