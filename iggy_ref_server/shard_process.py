@@ -1,7 +1,11 @@
 """A shard as a process of its own: pinned to a core, told what to do through a pipe.
 
-    supervisor → shard     ``drain``, then ``close``; the end of the pipe means: die at once
-    shard → supervisor     ``ready`` with some facts, ``drained``
+    supervisor → shard     ``serve``, ``drain``, ``close``; the end of the pipe means: die at once
+    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``
+
+No shard accepts a connection before all of them are open: a partition that exists must never look
+as if it did not, only because its shard is still reading. Until then connections wait in the
+kernel, in the queues of sockets that are bound already.
 
 Owns what is of the process: core, signals, pipes. What a shard does is the loop's affair.
 """
@@ -33,12 +37,15 @@ from iggy_ref_server.shard.loop import ShardPlan, open_shard
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
 
-__all__ = ["Pipes", "ShardJob", "run_shard_process"]
+__all__ = ["CLOSE", "DRAIN", "SERVE", "Pipes", "ShardJob", "run_shard_process"]
 
 LOGGER = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 FAILED = 1
+
+# Orders of the supervisor, one byte each.
+SERVE, DRAIN, CLOSE = b"s", b"d", b"c"
 
 
 @record
@@ -151,16 +158,19 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
         is_follower=job.is_follower,
     )
     async with open_shard(plan) as shard:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(shard.listen)
-            facts["damaged"] = len(shard.directory.damaged)
-            _report(pipes, "ready", facts)
-            await _order(pipes, b"d")
-            nursery.cancel_scope.cancel()
+        facts["damaged"] = len(shard.directory.damaged)
+        _report(pipes, "open", facts)
+        # A server that is stopped while it starts never serves.
+        if await _order(pipes, SERVE, DRAIN) == SERVE:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(shard.listen)
+                _report(pipes, "ready", {})
+                await _order(pipes, DRAIN)
+                nursery.cancel_scope.cancel()
         await shard.drain()
         _report(pipes, "drained", {})
         # Others may still have clients whose messages are for partitions of this shard.
-        await _order(pipes, b"c")
+        await _order(pipes, CLOSE)
     return 0
 
 
@@ -168,8 +178,10 @@ def _report(pipes: Pipes, word: str, facts: dict[str, object]) -> None:
     os.write(pipes.reports, json.dumps({"word": word, **facts}).encode() + b"\n")
 
 
-async def _order(pipes: Pipes, expected: bytes) -> None:
+async def _order(pipes: Pipes, *expected: bytes) -> bytes:
     """Wait for the next order of the supervisor; without a supervisor there is no server."""
     await trio.lowlevel.wait_readable(pipes.orders)
-    if os.read(pipes.orders, 1) != expected:
+    order = os.read(pipes.orders, 1)
+    if order not in expected:
         os._exit(FAILED)
+    return order

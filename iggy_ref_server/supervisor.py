@@ -1,8 +1,9 @@
 """The supervisor: starts one process per shard, watches them, and stops them in order.
 
 It does no work of its own. It locks the data directory and binds the port before it forks, so that
-two servers never share either by accident; it tells the world that the server is ready when every
-shard has said so; and when a shard ends unasked, it stops the others, says which, and fails.
+two servers never share either by accident; it has the shards accept connections when all of them
+have opened what they own, and tells the world that the server is ready when all of them do; and
+when a shard ends unasked, it stops the others, says which, and fails.
 
 Owns the processes. Knows neither protocol nor files beyond the runtime directory.
 """
@@ -42,7 +43,14 @@ from iggy_ref_server.shard.entrances import DOORS, Entrance
 from iggy_ref_server.shard.machine import read_machine
 from iggy_ref_server.shard.topology import place_shards
 from iggy_ref_server.shard.turns import share_turns
-from iggy_ref_server.shard_process import Pipes, ShardJob, run_shard_process
+from iggy_ref_server.shard_process import (
+    CLOSE,
+    DRAIN,
+    SERVE,
+    Pipes,
+    ShardJob,
+    run_shard_process,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +65,8 @@ LOGGER = logging.getLogger(__name__)
 
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 STOP_S = 10.0
+# After so long a start that is not done says so, again and again.
+OPENING_LINE_S = 5.0
 # Nothing is in these; files of a crashed start are removed with the directory.
 RUNTIME_FILE = "current_config.toml"
 
@@ -269,7 +279,7 @@ class _Watch:
 
     def run(self, announce: Callable[[_Watch], None]) -> int:
         """Watch over the server from its start to its end."""
-        if self._wait(lambda: self._all_said("ready")):
+        if self._wait_until_open() and self._wait(lambda: self._all_said("ready")):
             announce(self)
             self._wait(lambda: False)
         failed = [child for child in self.children if child.exit_code is not None]
@@ -278,6 +288,26 @@ class _Watch:
         if not failed:
             self.say("stopping: clients are told, messages are written")
         return self._stop() or bool(failed)
+
+    def _wait_until_open(self) -> bool:
+        """Have the shards accept connections as soon as all of them are open."""
+        began = time.monotonic()
+        while not self._wait(self._is_open_or_stopped, OPENING_LINE_S):
+            if any(child.exit_code is not None for child in self.children):
+                return False
+            missing = [child.shard_id for child in self.children if child.heard("open") is None]
+            self.say(
+                f"starting: after {time.monotonic() - began:.0f} s shards {missing} are still"
+                " opening their partitions; connections wait until they have"
+            )
+        if self._stop_signal is not None:
+            return False
+        for child in self.children:
+            child.tell(SERVE)
+        return True
+
+    def _is_open_or_stopped(self) -> bool:
+        return self._stop_signal is not None or self._all_said("open")
 
     def _all_said(self, word: str) -> bool:
         return all(child.heard(word) is not None for child in self.children)
@@ -329,10 +359,10 @@ class _Watch:
         alive = [child for child in self.children if child.exit_code is None]
         self.children = alive
         for child in alive:
-            child.tell(b"d")
+            child.tell(DRAIN)
         self._wait(lambda: self._all_said("drained"), STOP_S)
         for child in alive:
-            child.tell(b"c")
+            child.tell(CLOSE)
         deadline = time.monotonic() + STOP_S
         while time.monotonic() < deadline:
             if all(child.exit_code is not None for child in alive):
@@ -381,7 +411,7 @@ def _announce(
 ) -> None:
     """Tell people and tools that the server is ready, and where."""
     config = loaded.config
-    facts = watch.children[0].heard("ready")
+    facts = watch.children[0].heard("open")
     assert facts is not None
     # Shard 0 has a share of every door.
     doors = [

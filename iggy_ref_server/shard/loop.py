@@ -190,15 +190,20 @@ class Shard:
     # Opening and closing
 
     async def open(self) -> None:
-        """Open the rooms in order; afterwards the shard serves."""
+        """Open the rooms in order; afterwards the shard serves.
+
+        What other shards ask of partitions, groups and clients waits until then.
+        """
         if self._plan.shard_id == 0:
             await self._open_metadata()
-            await self.directory.follow(self.metadata.current)
         for hatch in self._hatches.values():
             self._nursery.start_soon(self._carry, hatch)
-        if self._plan.shard_id:
+        if self._plan.shard_id == 0:
+            await self.directory.follow(self.metadata.current)
+        else:
             _, snapshot = await self._hatches[0].ask(letters.Hello())
             await self.metadata.begin(bytes(snapshot))
+        self._post.open()
         self._nursery.start_soon(self.room.run)
         self._nursery.start_soon(self._handover.run, self._arrived)
         chores = Maintenance(self.office, self.directory, self.room, self._evict)

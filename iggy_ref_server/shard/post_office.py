@@ -1,7 +1,9 @@
 """Where the letters of other shards are read and answered.
 
 What can be answered at once is answered at once, in the order of arrival: appends above all, so
-that the sends of one client stay in order. The rest is done by tasks.
+that the sends of one client stay in order. The rest is done by tasks. While the shard is still
+opening what it owns, only letters about the metadata are read; the others wait, in their order. How
+many there can be is bounded by what a hatch lets another shard leave unanswered.
 
 Owns the meaning of each letter. How letters travel is the wall's affair, what partitions, groups
 and metadata do is theirs.
@@ -54,6 +56,9 @@ LOGGER = logging.getLogger(__name__)
 
 DONE = letters.Reply()
 
+# What a shard that is still opening its partitions can answer: their letters are how it gets there.
+BEFORE_OPENING = (letters.Hello, letters.Entry, letters.Show)
+
 
 async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
     """Read the pieces of files among the parts of an answer."""
@@ -94,10 +99,18 @@ class PostOffice:
         self._metadata = metadata
         self._nursery = nursery
         self._answer: Callable[[Any, RequestReceived], Awaitable[Answer]] | None = None
+        self._early: list[tuple[Hatch, int, letters.Letter, memoryview]] | None = []
 
     def serve_requests(self, answer: Callable[[Any, RequestReceived], Awaitable[Answer]]) -> None:
         """Take the dispatcher that answers requests of other shards' clients."""
         self._answer = answer
+
+    def open(self) -> None:
+        """Answer everything from now on, beginning with what came too early."""
+        early, self._early = self._early or [], None
+        for arrived in early:
+            self.take(*arrived)
+        self.tick()
 
     # Letters in
 
@@ -105,6 +118,9 @@ class PostOffice:
         self, hatch: Hatch, question: int, letter: letters.Letter, payload: memoryview
     ) -> None:
         """Take a letter; must not wait."""
+        if self._early is not None and not isinstance(letter, BEFORE_OPENING):
+            self._early.append((hatch, question, letter, payload))
+            return
         if isinstance(letter, letters.Append):
             self._append(hatch, question, letter, payload)
             return

@@ -125,16 +125,15 @@ def make_config(settings: Mapping[str, str]) -> ServerConfig:
     return load_config(StartFlags(), environment, Path("/")).config
 
 
-@asynccontextmanager
-async def open_world(
+def make_plans(
     storage: Storage | None = None,
     *,
     shards_count: int = 1,
     settings: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     seed: int = 0,
-) -> AsyncIterator[World]:
-    """Run a server for the time of the block."""
+) -> list[ShardPlan]:
+    """Write down what each shard of a server is given."""
     config = make_config(settings or {})
     storage = storage or MemoryStorage()
     clock = clock or SimulatedClock()
@@ -145,21 +144,37 @@ async def open_world(
         for right in range(left + 1, shards_count):
             pair = socket.socketpair()
             walls[left][right], walls[right][left] = map(trio.socket.from_stdlib_socket, pair)
+    return [
+        ShardPlan(
+            shard_id=shard_id,
+            config=config,
+            storage=_Shared(storage),
+            clock=clock,
+            root=lambda: RootCredentials("iggy", "iggy"),
+            neighbours=walls[shard_id],
+            passwords=Passwords(CHEAP, workers=0, random_bytes=noise.randbytes),
+            random_bytes=noise.randbytes,
+            turns=turns,
+        )
+        for shard_id in range(shards_count)
+    ]
+
+
+@asynccontextmanager
+async def open_world(
+    storage: Storage | None = None,
+    *,
+    shards_count: int = 1,
+    settings: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    seed: int = 0,
+) -> AsyncIterator[World]:
+    """Run a server for the time of the block."""
+    plans = make_plans(
+        storage, shards_count=shards_count, settings=settings, clock=clock, seed=seed
+    )
     async with AsyncExitStack() as stack:
-        shards = []
-        for shard_id in range(shards_count):
-            plan = ShardPlan(
-                shard_id=shard_id,
-                config=config,
-                storage=_Shared(storage),
-                clock=clock,
-                root=lambda: RootCredentials("iggy", "iggy"),
-                neighbours=walls[shard_id],
-                passwords=Passwords(CHEAP, workers=0, random_bytes=noise.randbytes),
-                random_bytes=noise.randbytes,
-                turns=turns,
-            )
-            shards.append(await stack.enter_async_context(open_shard(plan)))
+        shards = [await stack.enter_async_context(open_shard(plan)) for plan in plans]
         async with trio.open_nursery() as nursery:
             yield World(shards, nursery)
             nursery.cancel_scope.cancel()
