@@ -1,7 +1,7 @@
 """A shard as a process of its own: pinned to a core, told what to do through a pipe.
 
     supervisor → shard     ``serve``, ``drain``, ``close``; the end of the pipe means: die at once
-    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``
+    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``, ``unsaved`` if that is so
 
 No shard accepts a connection before all of them are open: a partition that exists must never look
 as if it did not, only because its shard is still reading. Until then connections wait in the
@@ -37,12 +37,14 @@ from iggy_ref_server.shard.loop import ShardPlan, open_shard
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
 
-__all__ = ["CLOSE", "DRAIN", "SERVE", "Pipes", "ShardJob", "run_shard_process"]
+__all__ = ["CLOSE", "DRAIN", "SERVE", "UNSAVED", "Pipes", "ShardJob", "run_shard_process"]
 
 LOGGER = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 FAILED = 1
+# The end was in order, but something that was acknowledged could not be brought to the disk.
+UNSAVED = 3
 
 # Orders of the supervisor, one byte each.
 SERVE, DRAIN, CLOSE = b"s", b"d", b"c"
@@ -171,7 +173,15 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
         _report(pipes, "drained", {})
         # Others may still have clients whose messages are for partitions of this shard.
         await _order(pipes, CLOSE)
-    return 0
+    unsaved = shard.unsaved.values()
+    if not unsaved:
+        return 0
+    lost, unsynced = (
+        sum(len(one.lost) for one in unsaved),
+        sum(len(one.unsynced) for one in unsaved),
+    )
+    _report(pipes, "unsaved", {"lost": lost, "unsynced": unsynced, "partitions": len(unsaved)})
+    return UNSAVED
 
 
 def _report(pipes: Pipes, word: str, facts: dict[str, object]) -> None:

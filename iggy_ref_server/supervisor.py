@@ -47,6 +47,7 @@ from iggy_ref_server.shard_process import (
     CLOSE,
     DRAIN,
     SERVE,
+    UNSAVED,
     Pipes,
     ShardJob,
     run_shard_process,
@@ -374,7 +375,20 @@ class _Watch:
                 os.kill(child.process_id, signal.SIGKILL)
                 os.waitpid(child.process_id, 0)
                 return 1
-        return int(any(child.exit_code for child in alive))
+        return self._account(alive)
+
+    def _account(self, ended: list[_Child]) -> int:
+        """Say what could not be saved; return the exit code of a server whose shards have ended."""
+        for child in ended:
+            self._hear(child)
+            if (facts := child.heard("unsaved")) is not None:
+                self.say(
+                    f"shard {child.shard_id} could not save {facts['partitions']} partitions: "
+                    f"{facts['lost']} acknowledged messages are LOST, {facts['unsynced']} may be "
+                    "after a power loss; the log lines above name their offsets"
+                )
+        codes = {child.exit_code for child in ended}
+        return UNSAVED if UNSAVED in codes else int(any(codes))
 
 
 def _meaning(exit_code: int | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from iggy_ref_server.partitions.closing import Unsaved
 from iggy_ref_server.partitions.commit import CommitGroup
 from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.offsets import OffsetKey
@@ -28,4 +29,5 @@ __all__ = [
     "PartitionStatistics",
     "PollRequest",
     "Polled",
+    "Unsaved",
 ]

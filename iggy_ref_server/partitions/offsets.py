@@ -108,6 +108,11 @@ class OffsetTable:
         """Return a stored offset, None when there is none."""
         return self._offsets.get(key)
 
+    @property
+    def kept_back_count(self) -> int:
+        """How many stored offsets are in memory only."""
+        return len(self._kept_back)
+
     def group_ids(self) -> list[int]:
         """List the groups that have an offset."""
         return [key.id for key in self._offsets if key.kind is ConsumerKind.GROUP]

@@ -24,6 +24,7 @@ from iggy_protocol import ConsumerKind, StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.appender import JOURNAL_BYTES_MAX, Appender
 from iggy_ref_server.partitions.chain import SegmentChain
+from iggy_ref_server.partitions.closing import save_for_good
 from iggy_ref_server.partitions.health import Health, PartitionHealth
 from iggy_ref_server.partitions.incarnation import IMPORTED
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
+    from iggy_ref_server.partitions.closing import Unsaved
     from iggy_ref_server.partitions.commit import CommitGroup
     from iggy_ref_server.partitions.deduplication import Deduplicator
     from iggy_ref_server.partitions.polls import Polled, PollRequest
@@ -211,19 +213,19 @@ class Partition:
         except ServerFault as fault:
             raise CorruptPartition(self._path, fault.message) from fault
 
-    async def aclose(self) -> None:
-        """Write and sync everything, and let go of the files; problems are logged."""
+    async def aclose(self) -> Unsaved | None:
+        """Write and sync everything, and let go of the files; return what could not be saved."""
         if self._is_closed:
-            return
+            return None
         self._is_closed = True
-        if self.health is PartitionHealth.OK:
-            try:
-                await self.flush(fsync=True)
-                await self._reservation.settle(self._appender.next_offset)
-            except (ServerFault, StorageError) as error:
-                _logger.error("partition %s could not be closed in order: %s", self._path, error)
+        unsaved = None
+        if self.health is not PartitionHealth.QUARANTINED:
+            unsaved = await save_for_good(
+                self._writer, self._appender, self._offsets, self._reservation, self._health
+            )
         for segment in self._chain.segments:
             segment.close()
+        return unsaved
 
     @property
     def health(self) -> PartitionHealth:

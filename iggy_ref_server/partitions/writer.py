@@ -96,6 +96,7 @@ class Writer:
         self._syncs = settings.ack is AckLevel.FSYNC
         self._reserves = settings.ack is AckLevel.MEMORY
         self._torn: Segment | None = None
+        self._sync_failed = False
         self._unsynced = [
             segment
             for segment in chain.segments
@@ -109,6 +110,14 @@ class Writer:
         write = self._journal.first
         segment = self._chain.last if write is None else write.segment
         return segment.start_offset + segment.written_count
+
+    @property
+    def unconfirmed(self) -> range:
+        """The offsets of messages that are written and whose sync has failed."""
+        if not self._sync_failed or self._syncs:  # with `fsync` they were never acknowledged
+            return range(0)
+        first = self._unsynced[0] if self._unsynced else self._chain.last
+        return range(first.start_offset, self.next_written)
 
     # ---- committing
 
@@ -255,7 +264,7 @@ class Writer:
             for segment in segments:
                 await self._sync_segment(segment)
         except StorageError as error:
-            self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+            self._distrust(error)
             raise ServerFault(StatusCode.CANNOT_SYNC_FILE, str(error)) from error
         await self._note_synced()
 
@@ -266,7 +275,7 @@ class Writer:
                 await self._sync_segment(segment)
             except StorageError as error:
                 if segment in self._unsynced:  # else it was removed meanwhile
-                    self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+                    self._distrust(error)
                     return
         await self._note_synced()
 
@@ -292,6 +301,7 @@ class Writer:
         """Forget about files that are gone."""
         self.fault = None
         self._torn = None
+        self._sync_failed = False
         self._unsynced.clear()
 
     async def begin_first(self) -> None:
@@ -364,7 +374,7 @@ class Writer:
         status = StatusCode.CANNOT_SYNC_FILE if is_sync else StatusCode.CANNOT_WRITE_TO_FILE
         fault = ServerFault(status, str(error))
         if is_sync:
-            self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+            self._distrust(error)
         else:
             self._warn(NOT_STORED, error)
         if write.is_published:
@@ -372,6 +382,11 @@ class Writer:
         elif not is_sync and self._torn is None and write.segment.is_created:
             self._torn = write.segment
         self._appender.withdraw(fault)
+
+    def _distrust(self, error: StorageError) -> None:
+        """Take no more messages, since it is unknown what the disk has."""
+        self._sync_failed = True
+        self._health.worsen(PartitionHealth.READ_ONLY, str(error))
 
     # ---- segments
 

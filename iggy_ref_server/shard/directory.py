@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.metadata.records import PartitionRecord
     from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.partitions import Unsaved
 
 __all__ = ["PartitionDirectory", "PartitionKey"]
 
@@ -215,12 +216,23 @@ class PartitionDirectory:
             # They carry the number of a life that is over, so nobody will ever see them.
             LOGGER.warning("files of a deleted partition are still there: %s", error)
 
-    async def aclose(self) -> None:
-        """Flush and close all partitions."""
+    async def aclose(self) -> dict[PartitionKey, Unsaved]:
+        """Save and close all partitions; return, and log, what could not be saved."""
+        unsaved: dict[PartitionKey, Unsaved] = {}
+
+        async def close(key: PartitionKey, partition: Partition) -> None:
+            missing = await partition.aclose()
+            if missing is not None:
+                unsaved[key] = missing
+
         async with trio.open_nursery() as nursery:
-            for partition in self._partitions.values():
-                nursery.start_soon(partition.aclose)
+            for key, partition in self._partitions.items():
+                nursery.start_soon(close, key, partition)
         self._partitions.clear()
+        for key, missing in sorted(unsaved.items()):
+            for line in missing.lines:
+                LOGGER.error("stream %d, topic %d, partition %d: %s", *key, line)
+        return unsaved
 
 
 def _status_of(error: StorageError) -> StatusCode:

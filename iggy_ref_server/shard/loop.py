@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import RequestReceived
     from iggy_ref_server.data_plane.link import Link
+    from iggy_ref_server.partitions import Unsaved
     from iggy_ref_server.session import Session
     from iggy_ref_server.shard.directory import PartitionKey
 
@@ -117,6 +118,9 @@ class Shard:
     Args:
         plan: what the shard is given.
         nursery: holds everything that runs.
+
+    Attributes:
+        unsaved: what could not be saved when the shard was closed; empty if all is well.
     """
 
     def __init__(self, plan: ShardPlan, nursery: trio.Nursery) -> None:
@@ -124,6 +128,7 @@ class Shard:
         self._nursery = nursery
         config = plan.config
         self._settings = settings.partition_settings(config)
+        self.unsaved: dict[PartitionKey, Unsaved] = {}
         self.clients = Clients()
         self.directory = PartitionDirectory(self._is_mine, self._open_partition, self._remove_files)
         self._appends = SendAppends(
@@ -264,7 +269,7 @@ class Shard:
     async def aclose(self) -> None:
         """Flush and close the partitions."""
         await self.drain()
-        await self.directory.aclose()
+        self.unsaved = await self.directory.aclose()
         await self._plan.storage.aclose()
 
     async def _carry(self, hatch: Hatch) -> None:

@@ -6,7 +6,9 @@ what a full one says.
 
 from __future__ import annotations
 
-from contextlib import closing
+import re
+import signal
+from contextlib import closing, suppress
 
 import pytest
 import trio
@@ -124,3 +126,68 @@ async def test_disk_in_memory_when_full_then_nothing_acknowledged_is_harmed_and_
     async with worlds.open_world(storage.kill(), shards_count=shards_count) as world:
         client = await world.log_in()
         assert (await client.ask(poll)).messages.payloads() == kept
+
+
+@pytest.mark.skipif(
+    bool(SmallDisk.missing()),
+    reason=f"no namespaces ({SmallDisk.missing()}); ENOSPC comes from the fault plan alone",
+)
+@pytest.mark.timeout(90)
+@ENGINES
+def test_stop_when_the_disk_is_full_then_names_what_is_lost_and_ends_with_3(tmp_path, engine):
+    settings = {"IGGY_SYSTEM_PARTITION_ACK": "memory", "IGGY_SYSTEM_STORAGE_ENGINE": engine}
+    with closing(SmallDisk(tmp_path / "data", SIZE_BYTES)) as disk:
+        server = ServerOnSmallDisk(tmp_path, disk, settings)
+        with closing(server):
+            server.start()
+            topic = make_topic(server.login())
+            topic.send(*["saved"] * 10)
+            topic.flush()
+            ballast = disk.seen_from_outside / "ballast"
+            fill_up(ballast)
+            for number in range(300):
+                topic.send(f"{number:0>1000}")
+
+            server.signal(signal.SIGTERM)
+            status = server.wait()
+
+            output = server.output()
+            assert status == 3, output
+            named = re.search(r"messages (\d+) to 309 \((\d+) of them\) are LOST", output)
+            assert named is not None, output
+            first, count = map(int, named.groups())
+            where = f"stream {topic.stream_id}, topic {topic.topic_id}, partition 0: messages"
+            assert where in output
+            assert count == 310 - first
+            assert f"{count} acknowledged messages are LOST" in output
+
+            ballast.unlink()
+            server.start()
+            assert topic.seen_by(server.login()).offsets() == list(range(first))
+            server.stop()
+
+
+def fill_up(path):
+    """Leave no room on a disk."""
+    with path.open("wb", buffering=0) as ballast, suppress(OSError):
+        while True:
+            ballast.write(bytes(4096))
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("shards_count", [1, 2])
+async def test_shards_when_closed_on_a_full_disk_then_say_what_is_lost(
+    shards_count, autojump_clock, caplog
+):
+    plan = FaultPlan()
+    settings = {"SYSTEM_PARTITION_ACK": "memory"}
+    storage = MemoryStorage(plan)
+    async with worlds.open_world(storage, shards_count=shards_count, settings=settings) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 2))
+        await client.ask(SendMessages("s", "t", Partitioning.partition(1), [b"x"] * 7))
+        plan.capacity_bytes = 1
+    unsaved = {key: lost for shard in world.shards for key, lost in shard.unsaved.items()}
+    assert {tuple(key): missing.lost for key, missing in unsaved.items()} == {(0, 0, 1): range(7)}
+    assert "stream 0, topic 0, partition 1: messages 0 to 6 (7 of them) are LOST" in caplog.text

@@ -1,0 +1,133 @@
+"""The end of a partition: everything goes to the disk, and what cannot is named.
+
+Each step is tried whatever became of the ones before it: messages in memory are written, indexes
+follow, files are synced, stored offsets that waited for their messages are written. When a message
+or an offset that somebody was told is stored did not make it, that is the caller's to report.
+
+Owns the order of these steps and the account of what is missing. Logs nothing itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_protocol import record
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.storage.interface import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from iggy_ref_server.partitions.appender import Appender
+    from iggy_ref_server.partitions.health import Health
+    from iggy_ref_server.partitions.journal import Journal
+    from iggy_ref_server.partitions.offsets import OffsetTable
+    from iggy_ref_server.partitions.reservation import Reservation
+    from iggy_ref_server.partitions.writer import Writer
+
+__all__ = ["Unsaved", "save_for_good"]
+
+NONE = range(0)
+
+
+@record(kw_only=True)
+class Unsaved:
+    """What was acknowledged and is not safe at the end of a partition.
+
+    Attributes:
+        reason: what the disk said.
+        lost: offsets of messages that are in no file, and gone with the process.
+        unsynced: offsets of messages that are written, but that the disk did not confirm.
+        offsets_count: stored offsets of consumers and groups that are in no file.
+    """
+
+    reason: str
+    lost: range = NONE
+    unsynced: range = NONE
+    offsets_count: int = 0
+
+    @property
+    def lines(self) -> list[str]:
+        """What to tell people, one sentence for each kind."""
+        told = []
+        if self.lost:
+            told.append(f"{_messages(self.lost)} are LOST, they could not be written")
+        if self.unsynced:
+            told.append(
+                f"{_messages(self.unsynced)} are written, but the disk did not confirm them: "
+                "a power loss may take them"
+            )
+        if self.offsets_count:
+            told.append(f"stored offsets of {self.offsets_count} consumers or groups are LOST")
+        return [f"{line}; {self.reason}" for line in told]
+
+
+def _messages(offsets: range) -> str:
+    """Name a run of messages, as in ``messages 15 to 309 (295 of them)``."""
+    return f"messages {offsets[0]} to {offsets[-1]} ({len(offsets)} of them)"
+
+
+async def save_for_good(
+    writer: Writer,
+    appender: Appender,
+    offsets: OffsetTable,
+    reservation: Reservation,
+    health: Health,
+) -> Unsaved | None:
+    """Bring everything to the disk.
+
+    Returns:
+        What was acknowledged and is not there; None when nothing is missing.
+    """
+    # A failed purge or damage leaves little to do, except for messages in memory.
+    is_sound = health.state is PartitionHealth.OK
+    reasons = [] if is_sound else [health.reason]
+
+    async def attempt(step: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await step()
+        except (ServerFault, StorageError) as error:
+            reasons.append(str(error))
+
+    if is_sound or len(appender.journal):
+        async with writer.lock:
+            await attempt(writer.write_all)
+            await attempt(writer.save_indexes)
+        await attempt(writer.sync)
+    await attempt(lambda: offsets.save_kept_back(writer.next_written))
+    salvaged_count = await count_salvaged(appender.journal)
+    unsaved = Unsaved(
+        reason="; ".join(dict.fromkeys(reasons)),
+        lost=range(writer.next_written + salvaged_count, appender.next_offset),
+        unsynced=writer.unconfirmed,
+        offsets_count=offsets.kept_back_count,
+    )
+    if unsaved.lines:
+        return unsaved
+    if is_sound:
+        await attempt(lambda: reservation.settle(appender.next_offset))
+    return None
+
+
+async def count_salvaged(journal: Journal) -> int:
+    """Count the messages that are in their log although the write of them failed.
+
+    A full disk takes what fits. The next start finds these messages, so they are not lost.
+    """
+    write = journal.first
+    if write is None or write.segment.log is None:
+        return 0
+    try:
+        found = await write.segment.log.read(write.size_bytes, write.position)
+    except StorageError:
+        return 0
+    wanted, index = b"".join(write.buffers), write.segment.index
+    start = count = 0
+    while count < write.messages_count:
+        entry = index.entry_now(write.segment.written_count + count)
+        end = 0 if entry is None else entry.end_position - write.position
+        if not start < end <= len(found) or found[start:end] != wanted[start:end]:
+            break
+        start, count = end, count + 1
+    return count
