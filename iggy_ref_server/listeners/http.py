@@ -32,7 +32,7 @@ from iggy_ref_server.listeners.accepting import PAUSE_S, accept_next
 from iggy_ref_server.listeners.http_stream import HttpConnection, PacedStream
 from iggy_ref_server.storage.interface import Storage, StorageError
 from iggy_ref_server.web.app import make_app
-from iggy_ref_server.web.room import open_room
+from iggy_ref_server.web.room import WebRoom, open_room
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -98,7 +98,7 @@ async def serve_http(
     room = await open_room(
         door.config, office=door.office, appends=door.appends, storage=door.storage
     )
-    hall = _Hall(door, make_app(room))
+    hall = _Hall(door, room)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hall.close_when_cancelled)
         nursery.start_soon(_keep_going, lambda: _sweep(room.tokens))
@@ -147,10 +147,12 @@ class _Hall:
 
     Args:
         door: what it is made of.
-        app: the REST face.
+        room: what requests are served with.
     """
 
-    def __init__(self, door: HttpDoor, app: Any) -> None:
+    def __init__(self, door: HttpDoor, room: WebRoom) -> None:
+        self._room = room
+        app: Any = make_app(room)
         self._app = ASGIWrapper(app)
         self._tls = door.tls
         if self._tls is not None:
@@ -188,6 +190,7 @@ class _Hall:
                 with trio.move_on_after(GRACE_S):
                     while self._lives:
                         await self._leavers.park()
+                self._room.give_up()
                 for life in self._lives:
                     life.cancel()
 

@@ -3,7 +3,12 @@
 hypercorn waits for ever for a client that reads its answer slowly, and as long as the keep-alive
 for one that sends a head byte by byte or has hung up. Here each of them has its time.
 
-Owns the pace of a connection. HTTP is spoken by hypercorn.
+A client that leaves ends its connection at once, whatever is under way on it: answers are given up
+in the middle, and what waits for the client is cancelled. Only the command itself is carried out to
+its end, which is the web's affair. A client of HTTP/1.1 that has said its last word but still
+listens is answered first.
+
+Owns the pace and the end of a connection. HTTP is spoken by hypercorn.
 """
 
 from __future__ import annotations
@@ -11,8 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from hypercorn.events import RawData, Updated
-from hypercorn.trio.tcp_server import TCPServer
+from hypercorn.events import Closed, RawData, Updated
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
 
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 
@@ -50,6 +56,11 @@ class PacedStream(trio.abc.Stream):
     def socket(self) -> trio.socket.SocketType:
         """The socket, which knows the addresses."""
         return self._stream.socket
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether a request is under way."""
+        return self._is_serving
 
     def serve(self, is_serving: bool) -> None:
         """Note that a request is complete up to its body, or that its answer was sent."""
@@ -128,27 +139,64 @@ class HttpConnection(TCPServer):
         super().__init__(app, config, context, state, stream)
         self._paced = paced
         self._head = b""
+        self._is_half_closed = False
+        self._has_left = False
 
     async def protocol_send(self, event: Event) -> None:
         """Send what the protocol has to say, and notice where in a conversation it is."""
         if isinstance(event, RawData):
-            event = self._with_head(event.data)
-            if not event.data:
-                return
+            await self._send(self._with_head(event.data))
+        elif isinstance(event, Closed):
+            await self._close()
+            self._leave()
         elif isinstance(event, Updated):
             self._paced.serve(not event.idle)
-        await super().protocol_send(event)
+            if event.idle and self._is_half_closed:
+                self._leave()
+            elif not self._has_left:
+                await super().protocol_send(event)
 
-    def _with_head(self, data: bytes) -> RawData:
+    def _with_head(self, data: bytes) -> bytes:
         """Keep the head of an answer for what follows, which saves half of the system calls."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(HEAD) and not data.startswith(INFORMATION):
             # Something always follows, be it the end of an empty body.
             data, self._head = b"", data
-        return RawData(data)
+        return data
+
+    async def _send(self, data: bytes) -> None:
+        """Send; whoever cannot be sent to has left."""
+        if not data or self._has_left:
+            return
+        async with self.send_lock:
+            try:
+                # Cut in the middle, a message would make nonsense of those that follow.
+                with trio.CancelScope(shield=True):
+                    await self.stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._leave()
 
     async def _read_data(self) -> None:
-        """Read until the client hangs up, and do not wait any longer for another request then."""
-        await super()._read_data()
+        """Read until the client leaves, or has said its last word."""
+        while not self._is_half_closed:
+            try:
+                data = await self.stream.receive_some(MAX_RECV)
+            except (trio.ClosedResourceError, trio.BrokenResourceError):
+                self._leave()
+                return
+            self._is_half_closed = not data
+            await self.protocol.handle(RawData(bytes(data)))
+        if isinstance(self.protocol.protocol, H2Protocol) or not self._paced.is_serving:
+            self._leave()
+            return
         await self.idle_task.stop()
+        await self.protocol.handle(Closed())
+
+    def _leave(self) -> None:
+        """Give up everything that is under way on this connection."""
+        self._has_left = True
+        self._paced.socket.close()
+        nursery = self._task_group._nursery
+        if nursery is not None:
+            nursery.cancel_scope.cancel()

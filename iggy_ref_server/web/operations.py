@@ -97,7 +97,8 @@ class Operation:
         call = Call(self._route, caller_of(scope))
         try:
             await self._read(call, scope, receive)
-            response = await self._way(self._room, call)
+            with self._room.to_the_end():
+                response = await self._way(self._room, call)
         except Exception as error:
             response = self._refuse(call, error)
         if len(response.body) <= LARGE_ANSWER_BYTES:

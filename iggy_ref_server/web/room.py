@@ -5,7 +5,8 @@ Owns the list of these things.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,6 +21,8 @@ from iggy_ref_server.web.metrics import Metrics
 from iggy_ref_server.web.requests import BodyLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from iggy_ref_server.data_plane.plane import Appends
     from iggy_ref_server.handlers.office import Office
     from iggy_ref_server.storage.interface import Storage
@@ -53,6 +56,22 @@ class WebRoom:
     metrics: Metrics
     bodies: BodyLimits
     large_answers: trio.Semaphore
+    _under_way: set[trio.CancelScope] = field(default_factory=set)
+
+    @contextmanager
+    def to_the_end(self) -> Iterator[None]:
+        """Carry out a command to its end, although its client may leave meanwhile."""
+        with trio.CancelScope(shield=True) as scope:
+            self._under_way.add(scope)
+            try:
+                yield
+            finally:
+                self._under_way.discard(scope)
+
+    def give_up(self) -> None:
+        """Have commands under way end with their connections, because the server stops."""
+        for scope in self._under_way:
+            scope.shield = False
 
 
 async def open_room(config: Http, *, office: Office, appends: Appends, storage: Storage) -> WebRoom:

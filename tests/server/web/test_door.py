@@ -15,11 +15,12 @@ import trio
 import trio.testing
 import trustme
 
-from iggy_protocol import Ping, StatusCode
+from iggy_protocol import CreateStream, Ping, StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.listeners import http, http_stream
 from iggy_ref_server.web import requests, unread
 from iggy_ref_server.web.auth import Bearer
+from iggy_ref_server.web.desk import WebDesk
 from iggy_ref_server.web.unread import DISCARDING_S
 from tests.server.web.web_world import ROOT, Site, open_site, read_all, read_answer
 
@@ -362,6 +363,35 @@ async def test_connections_when_left_by_their_clients_then_make_room_at_once():
                 await stream.send_all(PING)
                 assert (await read_answer(stream)).endswith(b"pong")
             await until_blocked()
+
+
+async def test_command_when_its_client_is_gone_before_it_is_done_then_is_done_all_the_same(
+    monkeypatch,
+):
+    began, go_on = trio.Event(), trio.Event()
+    perform = WebDesk.perform
+
+    async def hesitate(self, session, command):
+        if isinstance(command, CreateStream):
+            began.set()
+            await go_on.wait()
+        return await perform(self, session, command)
+
+    monkeypatch.setattr(WebDesk, "perform", hesitate)
+    async with open_site() as site:
+        client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{site.port}")
+        login = (await client.post("/users/login", json=ROOT)).json()
+        client.headers["authorization"] = f"Bearer {login['access_token']['token']}"
+        with trio.CancelScope() as leaving:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(lambda: client.post("/streams", json={"name": "s"}))
+                await began.wait()
+                leaving.cancel()
+        await client.aclose()
+        await until_blocked()
+        go_on.set()
+        await until_blocked()
+        assert site.world.shards[0].office.metadata().find_stream("s") is not None
 
 
 # The guard
