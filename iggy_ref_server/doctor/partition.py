@@ -1,6 +1,6 @@
 """Examine one partition: whose files these are, its row of segments, and its stored offsets.
 
-Owns the question whose files these are, and the order of the others.
+Owns the order of these questions, and the names that do not belong there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.doctor.finding import Finding
 from iggy_ref_server.doctor.offset_files import examine_offsets
+from iggy_ref_server.doctor.owner import judge_owner, without_files
 from iggy_ref_server.doctor.row import examine_row, last_offset
 from iggy_ref_server.doctor.segment import examine_segment
 from iggy_ref_server.partitions import incarnation, reservation
-from iggy_ref_server.partitions.incarnation import IMPORTED, read_incarnation, write_incarnation
-from iggy_ref_server.partitions.opening import make_empty
+from iggy_ref_server.partitions.ownership import Verdict, find_owner
 from iggy_ref_server.segments.names import INDEX_SUFFIX, LOG_SUFFIX, read_listing, start_offset_of
-from iggy_ref_server.segments.segment import Segment
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -57,82 +56,22 @@ async def examine_partition(
         directory, len(listing.segments), sum(files.log_bytes for files in listing.segments)
     )
     if not entries:
-        return [_without_files(directory, life)]
-    found = await read_incarnation(storage, directory)
-    if found is not None and found != life:
-        return [_of_another_life(directory, found, life)]
+        return [without_files(directory, life)]
+    owner = await find_owner(storage, directory, life)
+    finding, is_examined = judge_owner(directory, owner, life)
+    if finding is not None and not is_examined:
+        return [finding]
     starts = [files.start_offset for files in listing.segments]
     segments = [
         await examine_segment(storage, directory, files, next_start, progress.advance)
         for files, next_start in zip_longest(listing.segments, starts[1:])
     ]
-    findings = [] if found is not None else [_unknown_life(directory, life)]
+    findings = [] if finding is None else [finding]
     findings += _strange_names(directory, entries, listing)
-    if not segments:
-        findings.append(_without_segments(directory))
-    findings += await examine_row(storage, directory, segments)
+    findings += await examine_row(
+        storage, directory, segments, has_lost_file=owner.verdict is Verdict.NO_RESERVATION
+    )
     return findings + await examine_offsets(storage, directory, last_offset(segments), group_ids)
-
-
-# ---- whose files
-
-
-def _without_files(directory: str, life: int) -> Finding:
-    return Finding(
-        directory,
-        "the partition has no files",
-        "repair begins it empty, as a server would; if it held messages, restore them from a"
-        " backup first",
-        partial(_begin_empty, directory, life),
-    )
-
-
-def _without_segments(directory: str) -> Finding:
-    return Finding(
-        directory,
-        "the partition has no segments",
-        "repair makes an empty one, as a server would; if there were messages, restore them from a"
-        " backup first",
-        partial(_make_segment, directory),
-    )
-
-
-def _of_another_life(directory: str, found: int, life: int) -> Finding:
-    number = "they have no number" if found == IMPORTED else f"their number is {found}"
-    return Finding(
-        directory,
-        f"the files belong to a partition that was deleted or purged: {number} instead of {life}",
-        "repair moves them to quarantine and begins the partition empty; a server would delete"
-        " them when it starts",
-        partial(_begin_anew, directory, life),
-    )
-
-
-def _unknown_life(directory: str, life: int) -> Finding:
-    return Finding(
-        f"{directory}/{incarnation.NAME}",
-        "it does not hold a number, so a server puts the partition aside",
-        "repair takes the files for those of the present partition",
-        partial(_set_life, directory, life),
-    )
-
-
-async def _begin_empty(directory: str, life: int, quarantine: Quarantine) -> None:
-    await make_empty(quarantine.storage, directory, life)
-
-
-async def _make_segment(directory: str, quarantine: Quarantine) -> None:
-    await Segment(directory, 0).create(quarantine.storage)
-
-
-async def _begin_anew(directory: str, life: int, quarantine: Quarantine) -> None:
-    await quarantine.take(directory)
-    await make_empty(quarantine.storage, directory, life)
-
-
-async def _set_life(directory: str, life: int, quarantine: Quarantine) -> None:
-    await quarantine.take_copy(f"{directory}/{incarnation.NAME}")
-    await write_incarnation(quarantine.storage, directory, life)
 
 
 # ---- names

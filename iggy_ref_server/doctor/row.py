@@ -45,9 +45,19 @@ def gaps_between(segments: Sequence[ExaminedSegment]) -> Ranges:
 
 
 async def examine_row(
-    storage: Storage, directory: str, segments: Sequence[ExaminedSegment]
+    storage: Storage,
+    directory: str,
+    segments: Sequence[ExaminedSegment],
+    *,
+    has_lost_file: bool = False,
 ) -> list[Finding]:
     """Judge the segments of a partition, one by one and together.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        segments: what its files hold.
+        has_lost_file: whether there was a file ``reservation``, and it is gone.
 
     Raises:
         StorageError: a file cannot be read.
@@ -56,6 +66,8 @@ async def examine_row(
     findings: list[Finding] = []
     reservation: Reservation | None = None
     try:
+        if has_lost_file:
+            raise CorruptPartition(directory, f"the file `{NAME}` is missing")
         reservation = await Reservation.load(storage, directory)
     except CorruptPartition as damage:
         findings.append(_bad_reservation(directory, damage, segments, gaps))
@@ -143,10 +155,12 @@ async def _note_gaps(directory: str, gaps: Ranges, quarantine: Quarantine) -> No
 async def _replace_reservation(
     directory: str, segments: Sequence[ExaminedSegment], gaps: Ranges, quarantine: Quarantine
 ) -> None:
-    await quarantine.take(f"{directory}/{NAME}")
+    if await quarantine.storage.read_file(f"{directory}/{NAME}") is not None:
+        await quarantine.take(f"{directory}/{NAME}")
     await note_gaps(quarantine.storage, directory, gaps)
     reservation = await Reservation.load(quarantine.storage, directory)
     if segments:
+        await reservation.note_removed(segments[0].start_offset)
         await reservation.note_synced(segments[-1].start_offset)
     last = last_offset(segments)
     await reservation.extend((0 if last is None else last + 1) + UNWRITTEN_MAX)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from iggy_ref_server.partitions.closing import Unsaved
 from iggy_ref_server.partitions.commit import CommitGroup
 from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.incarnation import remove_files
 from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.partitions.partition import Partition, PartitionStatistics
 from iggy_ref_server.partitions.polls import Polled, PollRequest
@@ -30,4 +31,5 @@ __all__ = [
     "PollRequest",
     "Polled",
     "Unsaved",
+    "remove_files",
 ]

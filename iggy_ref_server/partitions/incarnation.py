@@ -1,51 +1,136 @@
-"""Which life of a partition its files belong to.
+"""Which generation of a partition its files belong to.
 
-The metadata gives every partition a number, and a new one when it is purged. The number is also in
-a small file beside the segments, written after they are as they should be. Files with another
-number are of a partition that was deleted or purged: they are wiped, however far that had come
-when the process died. Files of a real server have no number and count as number 0.
+The metadata gives every partition a number, and a higher one when it is purged or made anew under
+the same ids. The number is also in a small file beside the segments, which decides whether they
+are served or deleted. So it can be trusted or it says that it cannot:
 
-Owns the file ``incarnation`` in a partition's directory.
+     0        8  9  10      12        16       24         32
+    +--------+--+--+-------+---------+--------+----------+
+    | magic  |v |s | flags | zeros   | number | checksum |
+    +--------+--+--+-------+---------+--------+----------+
+
+``v`` is the version of this format. The state ``s`` is ``CREATING`` from before the first old file
+is removed until the new ones are there, then ``COMPLETE``. A flag tells that there must be a file
+``reservation``. The checksum is the XXH3 of all that stands before it and of the ids in the path of
+the partition: a file that came from another partition is not believed.
+
+Files of earlier releases hold the number as text, without a checksum. Files of a real server have
+none and count as number 0.
+
+Owns the file ``incarnation`` in a partition's directory. Decides nothing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_protocol import checksum
 
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["IMPORTED", "read_incarnation", "wipe", "write_incarnation"]
+__all__ = [
+    "IMPORTED",
+    "Generation",
+    "GenerationDamaged",
+    "GenerationState",
+    "checksum_of",
+    "read_generation",
+    "remove_files",
+    "wipe",
+    "write_generation",
+]
 
 # What data of a real server has.
 IMPORTED = 0
 NAME = "incarnation"
 SIZE_MAX = 64
 
+MAGIC = b"iggygen\0"
+FORMAT_VERSION = 1
+HAS_RESERVATION = 1
+HEAD = Struct("<8sBBHIQ")
+CHECKSUM = Struct("<Q")
+TEXT_DIGITS_MAX = 20
 
-async def read_incarnation(storage: Storage, directory: str) -> int | None:
-    """Read the number of the files in a directory.
 
-    Returns:
-        The number, ``IMPORTED`` where there is none, and None where it makes no sense.
+class GenerationDamaged(Exception):
+    """The file is there and cannot be believed."""
+
+
+class GenerationState(IntEnum):
+    """How far the files of a generation have come."""
+
+    CREATING = 1
+    COMPLETE = 2
+
+
+class Generation(NamedTuple):
+    """What the file says.
+
+    Attributes:
+        number: the generation, from the metadata.
+        state: how far its files have come.
+        has_reservation: whether there must be a file ``reservation``.
+        is_checked: whether a checksum vouches for it; earlier releases wrote none.
+    """
+
+    number: int
+    state: GenerationState = GenerationState.COMPLETE
+    has_reservation: bool = False
+    is_checked: bool = True
+
+
+def checksum_of(content: bytes, directory: str) -> int:
+    """Sum up the content of a small file together with the ids of the partition it belongs to."""
+    ids = [part for part in directory.split("/") if part.isdecimal()]
+    return checksum(content + "/".join(ids).encode())
+
+
+async def read_generation(storage: Storage, directory: str) -> Generation | None:
+    """Read the file; None where there is none.
 
     Raises:
+        GenerationDamaged: it cannot be believed.
         StorageError: the file cannot be read.
     """
     content = await storage.read_file(f"{directory}/{NAME}", size_max=SIZE_MAX)
     if content is None:
-        return IMPORTED
-    text = content.strip()
-    return int(text) if text.isdigit() else None
+        return None
+    if not content.startswith(MAGIC[:1]):
+        return _read_text(content)
+    if len(content) != HEAD.size + CHECKSUM.size:
+        raise GenerationDamaged(f"it has {len(content)} bytes")
+    head = content[: HEAD.size]
+    if CHECKSUM.unpack_from(content, HEAD.size)[0] != checksum_of(head, directory):
+        raise GenerationDamaged("its checksum does not hold, or it is of another partition")
+    magic, version, state, flags, _, number = HEAD.unpack(head)
+    if magic != MAGIC or version != FORMAT_VERSION:
+        raise GenerationDamaged(f"it has the format {version} of another release")
+    return Generation(number, GenerationState(state), bool(flags & HAS_RESERVATION))
 
 
-async def write_incarnation(storage: Storage, directory: str, incarnation: int) -> None:
-    """Say which life the files belong to.
+def _read_text(content: bytes) -> Generation:
+    """Read what earlier releases wrote: digits and the end of a line."""
+    digits = content.removesuffix(b"\n")
+    is_number = digits.isdigit() and str(int(digits[:TEXT_DIGITS_MAX])).encode() == digits
+    if not is_number or digits == content:
+        raise GenerationDamaged("it holds neither a record nor a number")
+    return Generation(int(digits), is_checked=False)
+
+
+async def write_generation(storage: Storage, directory: str, generation: Generation) -> None:
+    """Say which generation the files belong to.
 
     Raises:
-        StorageError: the old number stays.
+        StorageError: what the file said before stays.
     """
-    await storage.replace(f"{directory}/{NAME}", f"{incarnation}\n".encode())
+    flags = HAS_RESERVATION if generation.has_reservation else 0
+    head = HEAD.pack(MAGIC, FORMAT_VERSION, generation.state, flags, 0, generation.number)
+    content = head + CHECKSUM.pack(checksum_of(head, directory))
+    await storage.replace(f"{directory}/{NAME}", content)
 
 
 async def wipe(storage: Storage, directory: str) -> None:
@@ -54,10 +139,25 @@ async def wipe(storage: Storage, directory: str) -> None:
     Raises:
         StorageError: some of it is still there.
     """
-    for entry in await storage.entries(directory):
+    entries = await storage.entries(directory)
+    for entry in entries:
         path = f"{directory}/{entry.name}"
         if entry.is_directory:
             await storage.remove_tree(path)
         elif entry.name != NAME:
             await storage.remove(path)
-    await storage.sync_directory(directory)
+    if entries:
+        await storage.sync_directory(directory)
+
+
+async def remove_files(storage: Storage, directory: str) -> None:
+    """Remove the files of a partition that was deleted, the number last.
+
+    A crash in between leaves files that can be told from those of the next partition with these
+    ids, and never files of which nobody can tell.
+
+    Raises:
+        StorageError: some of it is still there.
+    """
+    await wipe(storage, directory)
+    await storage.remove_tree(directory)

@@ -14,54 +14,101 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import MessageBatch
 from iggy_ref_server.partitions.chain import SegmentChain
-from iggy_ref_server.partitions.incarnation import read_incarnation, wipe, write_incarnation
+from iggy_ref_server.partitions.incarnation import (
+    IMPORTED,
+    Generation,
+    GenerationState,
+    wipe,
+    write_generation,
+)
+from iggy_ref_server.partitions.ownership import Verdict, find_owner
 from iggy_ref_server.partitions.reservation import Reservation
 from iggy_ref_server.segments.damage import CorruptPartition
 from iggy_ref_server.segments.names import read_listing
 from iggy_ref_server.segments.recovery import mend_segment, verify_segment
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.segments.walk import LogWalk
+from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iggy_ref_server.partitions.deduplication import Deduplicator
     from iggy_ref_server.partitions.reader import Reader
+    from iggy_ref_server.partitions.settings import PartitionSettings
     from iggy_ref_server.segments.open_files import OpenFiles
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["belongs_to", "find_segments", "make_empty", "remember_ids"]
+__all__ = ["find_segments", "make_empty", "open_files", "remember_ids"]
 
 _logger = logging.getLogger(__name__)
-
-
-async def belongs_to(storage: Storage, directory: str, incarnation: int) -> bool:
-    """Tell whether the files in a directory are of this life of the partition.
-
-    Raises:
-        CorruptPartition: nobody can tell.
-        StorageError: a file cannot be read.
-    """
-    found = await read_incarnation(storage, directory)
-    if found is None:
-        raise CorruptPartition(directory, "the file `incarnation` does not hold a number")
-    return found == incarnation
 
 
 async def make_empty(
     storage: Storage, directory: str, incarnation: int
 ) -> tuple[SegmentChain, Reservation]:
-    """Begin a life of the partition: remove what is there and make one empty segment.
+    """Begin a generation of the partition: remove what is there and make one empty segment.
 
     Raises:
         StorageError: a file or directory cannot be changed.
     """
     await storage.make_directories(directory)
-    await wipe(storage, directory)
+    if await storage.entries(directory):
+        # Whatever the process dies of from here on, the next start knows that old files may go.
+        creating = Generation(incarnation, GenerationState.CREATING)
+        await write_generation(storage, directory, creating)
+        await wipe(storage, directory)
     segment = Segment(directory, 0)
     await segment.create(storage)
-    await write_incarnation(storage, directory, incarnation)
+    await write_generation(storage, directory, Generation(incarnation))
     return SegmentChain([segment]), Reservation(storage, directory)
+
+
+async def open_files(
+    storage: Storage, directory: str, settings: PartitionSettings, incarnation: int
+) -> tuple[SegmentChain, Reservation]:
+    """Open the files of a generation, or make them where there are none or older ones.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        settings: of the partition.
+        incarnation: the generation of the partition, from the metadata.
+
+    Raises:
+        CorruptPartition: messages are damaged or missing in the middle, or nobody can tell whose
+            files these are; nothing was changed.
+        StorageError: a file cannot be read or changed.
+    """
+    owner = await find_owner(storage, directory, incarnation)
+    if owner.verdict.is_damage:
+        raise CorruptPartition(directory, owner.reason)
+    if not owner.verdict.is_opened:
+        if owner.verdict is not Verdict.NOTHING:
+            _logger.info("%s: files are deleted: %s", directory, owner.reason)
+        return await make_empty(storage, directory, incarnation)
+    chain, reservation = await find_segments(
+        storage,
+        directory,
+        is_imported=incarnation == IMPORTED,
+        validate_checksums=settings.validate_checksums,
+    )
+    is_marked = owner.found is not None and owner.found.has_reservation
+    if owner.verdict is Verdict.ADOPTED or (not is_marked and not reservation.is_missing):
+        await mark(storage, directory, reservation, incarnation)
+    return chain, reservation
+
+
+async def mark(
+    storage: Storage, directory: str, reservation: Reservation, incarnation: int
+) -> None:
+    """Write down what is known of the files of a partition, after they were opened."""
+    try:
+        await reservation.confirm()
+        marked = Generation(incarnation, has_reservation=not reservation.is_missing)
+        await write_generation(storage, directory, marked)
+    except StorageError as error:
+        _logger.warning("%s: its generation is marked at the next start: %s", directory, error)
 
 
 async def find_segments(

@@ -26,14 +26,8 @@ from iggy_ref_server.partitions.appender import JOURNAL_BYTES_MAX, Appender
 from iggy_ref_server.partitions.chain import SegmentChain
 from iggy_ref_server.partitions.closing import save_for_good
 from iggy_ref_server.partitions.health import Health, PartitionHealth
-from iggy_ref_server.partitions.incarnation import IMPORTED
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
-from iggy_ref_server.partitions.opening import (
-    belongs_to,
-    find_segments,
-    make_empty,
-    remember_ids,
-)
+from iggy_ref_server.partitions.opening import make_empty, open_files, remember_ids
 from iggy_ref_server.partitions.reader import Reader
 from iggy_ref_server.partitions.removal import Removal
 from iggy_ref_server.partitions.reservation import Reservation
@@ -113,7 +107,14 @@ class Partition:
         )
         self._offsets = OffsetTable(storage, path, syncs=settings.ack is AckLevel.FSYNC)
         self._removal = Removal(
-            storage, path, chain, self._appender, self._writer, self._offsets, self._health
+            storage,
+            path,
+            chain,
+            self._appender,
+            self._writer,
+            self._offsets,
+            reservation,
+            self._health,
         )
         self._is_closed = False
 
@@ -161,21 +162,14 @@ class Partition:
             clock: tells the time of messages.
             settings: how to store them.
             path: the partition's directory.
-            incarnation: the number of this life of the partition; files of another are wiped.
+            incarnation: the generation of the partition; files of an earlier one are wiped.
 
         Raises:
-            CorruptPartition: messages are damaged or missing in the middle; nothing was changed.
+            CorruptPartition: messages are damaged or missing in the middle, or nobody can tell
+                whose files these are; nothing was changed.
             StorageError: a file cannot be read or changed.
         """
-        if not await belongs_to(storage, path, incarnation):
-            return await cls.create(storage, clock, settings, path, incarnation=incarnation)
-        await storage.make_directories(path)
-        chain, reservation = await find_segments(
-            storage,
-            path,
-            is_imported=incarnation == IMPORTED,
-            validate_checksums=settings.validate_checksums,
-        )
+        chain, reservation = await open_files(storage, path, settings, incarnation)
         return await cls(storage, clock, settings, path, chain, reservation)._started()
 
     @classmethod

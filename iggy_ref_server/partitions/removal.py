@@ -15,7 +15,12 @@ import trio
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.health import PartitionHealth
-from iggy_ref_server.partitions.incarnation import wipe, write_incarnation
+from iggy_ref_server.partitions.incarnation import (
+    Generation,
+    GenerationState,
+    wipe,
+    write_generation,
+)
 from iggy_ref_server.partitions.retention import plan_expiry, plan_removal
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.interface import StorageError
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.chain import SegmentChain
     from iggy_ref_server.partitions.health import Health
     from iggy_ref_server.partitions.offsets import OffsetTable
+    from iggy_ref_server.partitions.reservation import Reservation
     from iggy_ref_server.partitions.writer import Writer
     from iggy_ref_server.storage.interface import Storage
 
@@ -44,6 +50,7 @@ class Removal:
         appender: begins anew after a purge.
         writer: keeps away from the files meanwhile.
         offsets: hold segments back, and go with a purge.
+        reservation: is told what goes, before it does.
         health: worsened by a purge that fails.
     """
 
@@ -55,6 +62,7 @@ class Removal:
         appender: Appender,
         writer: Writer,
         offsets: OffsetTable,
+        reservation: Reservation,
         health: Health,
     ) -> None:
         self._storage = storage
@@ -63,6 +71,7 @@ class Removal:
         self._appender = appender
         self._writer = writer
         self._offsets = offsets
+        self._reservation = reservation
         self._health = health
         self._lock = trio.Lock()
 
@@ -82,6 +91,7 @@ class Removal:
 
     async def _remove(self, segments: tuple[Segment, ...]) -> int:
         # One after another, each to its end: what a crash leaves has no hole.
+        await self._note_removed(segments)
         for segment in segments:
             removed = self._chain.remove_first()
             assert removed is segment
@@ -93,6 +103,16 @@ class Removal:
                 self._chain.restore_first(segment)
                 raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
         return len(segments)
+
+    async def _note_removed(self, segments: tuple[Segment, ...]) -> None:
+        """Have a later start know that the segments are gone because they were to go."""
+        if not segments:
+            return
+        try:
+            kept = self._chain.segments[len(segments)]
+            await self._reservation.note_removed(kept.start_offset)
+        except StorageError as error:
+            raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
 
     async def purge(self, incarnation: int) -> None:
         """Remove everything and begin a new life."""
@@ -117,11 +137,16 @@ class Removal:
         self._appender.journal.clear()
 
     async def _wipe(self, incarnation: int) -> None:
+        creating = Generation(incarnation, GenerationState.CREATING)
         try:
-            await wipe(self._storage, self._path)
-            await self._writer.begin_first()
-            await self._offsets.make_directories()
-            await write_incarnation(self._storage, self._path, incarnation)
+            # From here on a start finishes what is begun; what is acknowledged comes afterwards.
+            await write_generation(self._storage, self._path, creating)
+            async with self._reservation.lock:
+                await wipe(self._storage, self._path)
+                await self._writer.begin_first()
+                await self._offsets.make_directories()
+                await write_generation(self._storage, self._path, Generation(incarnation))
+            await self._writer.reserve_first()
         except StorageError as error:
             self._health.worsen(PartitionHealth.READ_ONLY, f"purging failed: {error}")
             raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error

@@ -8,21 +8,37 @@ levels need no ceiling.
 
 A *gap* is a range of offsets that is known to be lost, so that it is not taken for a lost file. The
 ceiling makes gaps, and so does a power loss that tears a segment which was full but not yet safe.
-Segments below ``synced_below`` are safe: what is wrong with those is damage.
+Segments below ``synced_below`` are safe: what is wrong with those is damage. So are the messages
+below ``stored_below``, which were on the disk when a server stopped in order. Segments below
+``removed_below`` were deleted on purpose, which is noted before the first file goes; if older
+segments than the first one are missing otherwise, somebody took them away.
 
-    {"ceiling": 131072, "gaps": [[1000, 65536]], "synced_below": 800}
+    {"ceiling": 131072, "gaps": [[1000, 65536]], "synced_below": 800, ...}
+    5f0c2a9be1d34c77
+
+The second line is a checksum of the first and of the ids of the partition. Earlier releases wrote
+none; what they wrote is accepted, and written again with one. That there must be a file is said by
+the file ``incarnation``, which is told when the first one is written.
 
 Owns the file ``reservation`` in a partition's directory.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from iggy_ref_server.partitions.incarnation import (
+    GenerationDamaged,
+    checksum_of,
+    read_generation,
+    write_generation,
+)
 from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +46,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["RESERVATION_STEP", "Reservation"]
+
+_logger = logging.getLogger(__name__)
 
 # Large enough that even small messages seldom wait for a step, and offsets have 64 bits.
 RESERVATION_STEP = 65_536
@@ -44,11 +62,15 @@ class Record(msgspec.Struct, frozen=True):
         ceiling: offsets from here on were never given away before they were written.
         gaps: offsets that are lost, as half-open ranges.
         synced_below: segments that start below are complete on the disk.
+        stored_below: messages below were on the disk when a server stopped in order.
+        removed_below: segments that start below were deleted on purpose.
     """
 
     ceiling: int = 0
     gaps: tuple[tuple[int, int], ...] = ()
     synced_below: int = 0
+    stored_below: int = 0
+    removed_below: int = 0
 
 
 class Reservation:
@@ -65,11 +87,14 @@ class Reservation:
 
     def __init__(self, storage: Storage, directory: str, record: Record | None = None) -> None:
         self._storage = storage
+        self._directory = directory
         self._path = f"{directory}/{NAME}"
         self._record = record or Record()
+        self._generation = 0
         self.is_missing = record is None
-        self._lock = trio.Lock()
-        # What an earlier life reserved is not for this one to use.
+        self.is_checked = True
+        self.lock = trio.Lock()
+        # What an earlier process reserved is not for this one to use.
         self.ceiling = 0
 
     @classmethod
@@ -84,10 +109,16 @@ class Reservation:
         content = await storage.read_file(path, size_max=SIZE_MAX)
         if content is None:
             return cls(storage, directory)
+        text, _, check = content.partition(b"\n")
+        if check and check != check_line(text, directory):
+            reason = f"{path} is damaged: its checksum does not hold, or it is of another partition"
+            raise CorruptPartition(directory, reason)
         try:
-            return cls(storage, directory, msgspec.json.decode(content, type=Record))
+            loaded = cls(storage, directory, msgspec.json.decode(text, type=Record))
         except msgspec.DecodeError as error:
             raise CorruptPartition(directory, f"{path} cannot be understood: {error}") from error
+        loaded.is_checked = bool(check)
+        return loaded
 
     # ---- gaps
 
@@ -105,10 +136,12 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        async with self._lock:
+        generation = self._generation
+        async with self.lock:
             known = tuple(sorted({*self._record.gaps, *gaps}))
             if known != self._record.gaps:
-                await self._write(msgspec.structs.replace(self._record, gaps=known))
+                record = msgspec.structs.replace(self._record, gaps=known)
+                await self._write(record, generation)
 
     # ---- what is safe
 
@@ -122,9 +155,44 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        async with self._lock:
+        generation = self._generation
+        async with self.lock:
             if below > self._record.synced_below:
-                await self._write(msgspec.structs.replace(self._record, synced_below=below))
+                record = msgspec.structs.replace(self._record, synced_below=below)
+                await self._write(record, generation)
+
+    @property
+    def stored_below(self) -> int:
+        """The offset behind the last message that was on the disk when a server stopped."""
+        return self._record.stored_below
+
+    @property
+    def highest(self) -> int:
+        """An offset behind all that are known to have been given."""
+        record = self._record
+        ends = [end for _, end in record.gaps]
+        return max(
+            record.ceiling, record.stored_below, record.synced_below, record.removed_below, *ends
+        )
+
+    # ---- what was removed
+
+    @property
+    def removed_below(self) -> int:
+        """Where the oldest segment may start at the latest."""
+        return self._record.removed_below
+
+    async def note_removed(self, below: int) -> None:
+        """Remember that segments which start below are about to be deleted, or are gone for good.
+
+        Raises:
+            StorageError: it is not remembered.
+        """
+        generation = self._generation
+        async with self.lock:
+            if below > self._record.removed_below:
+                record = msgspec.structs.replace(self._record, removed_below=below)
+                await self._write(record, generation)
 
     # ---- reserved offsets
 
@@ -152,29 +220,72 @@ class Reservation:
         Raises:
             StorageError: the ceiling stays where it is.
         """
-        async with self._lock:
+        generation = self._generation
+        async with self.lock:
             ceiling = next_offset + 2 * RESERVATION_STEP
-            await self._write(msgspec.structs.replace(self._record, ceiling=ceiling))
-            self.ceiling = ceiling
+            await self._write(msgspec.structs.replace(self._record, ceiling=ceiling), generation)
+            if generation == self._generation:
+                self.ceiling = ceiling
 
     async def settle(self, next_offset: int) -> None:
-        """Give back what was not used, when all messages are safe.
+        """Give back what was not used, and note how many messages there are: all are safe.
+
+        A full disk keeps nobody from stopping: the next start skips some offsets, and knows less.
+        """
+        async with self.lock:
+            self.ceiling = 0
+            record = msgspec.structs.replace(
+                self._record,
+                ceiling=min(self._record.ceiling, next_offset),
+                stored_below=max(self._record.stored_below, next_offset),
+            )
+            if record != self._record:
+                try:
+                    await self._write(record, self._generation)
+                except StorageError as error:
+                    _logger.warning("it is not noted that all messages are stored: %s", error)
+
+    async def confirm(self) -> None:
+        """Write the file again if an earlier release wrote it, without a checksum.
 
         Raises:
-            StorageError: the next start will find a gap.
+            StorageError: it is as it was.
         """
-        async with self._lock:
-            self.ceiling = 0
-            if self._record.ceiling > next_offset:
-                await self._write(msgspec.structs.replace(self._record, ceiling=next_offset))
+        async with self.lock:
+            if not self.is_checked:
+                await self._write(self._record, self._generation)
 
     def reset(self) -> None:
-        """Begin anew; the file is gone."""
+        """Begin anew; the file is going, and what is still to be noted is of the past."""
         self._record = Record()
+        self._generation += 1
         self.is_missing = True
         self.ceiling = 0
 
-    async def _write(self, record: Record) -> None:
-        await self._storage.replace(self._path, msgspec.json.encode(record))
-        self._record = record
-        self.is_missing = False
+    async def _write(self, record: Record, generation: int) -> None:
+        """Write the file, unless all was purged since somebody decided to; the lock is held."""
+        if generation != self._generation:
+            return
+        text = msgspec.json.encode(record)
+        await self._storage.replace(self._path, text + b"\n" + check_line(text, self._directory))
+        if generation == self._generation:
+            self._record = record
+            self.is_checked = True
+            if self.is_missing:
+                self.is_missing = False
+                await self._announce()
+
+    async def _announce(self) -> None:
+        """Have the file ``incarnation`` say that there must be this one from now on."""
+        try:
+            found = await read_generation(self._storage, self._directory)
+        except GenerationDamaged:
+            return  # a repair comes to that, too
+        if found is not None and found.is_checked and not found.has_reservation:
+            marked = found._replace(has_reservation=True)
+            await write_generation(self._storage, self._directory, marked)
+
+
+def check_line(text: bytes, directory: str) -> bytes:
+    """Return the line that vouches for the text of a partition's file."""
+    return b"%016x\n" % checksum_of(text, directory)

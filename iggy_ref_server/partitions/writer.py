@@ -311,6 +311,9 @@ class Writer:
             StorageError: they cannot be made.
         """
         await self._chain.last.create(self._storage)
+
+    async def reserve_first(self) -> None:
+        """Reserve the first offsets of a partition that was made anew; the lock is held."""
         if self._must_reserve():
             await self._reserve()
 

@@ -41,7 +41,7 @@ from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
 from iggy_ref_server.metadata.plan_users import plan_create_root
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import MetadataStore
-from iggy_ref_server.partitions import Partition
+from iggy_ref_server.partitions import Partition, remove_files
 from iggy_ref_server.shard import letters, settings
 from iggy_ref_server.shard.appends import SendAppends
 from iggy_ref_server.shard.census import Census, caller_of
@@ -289,7 +289,7 @@ class Shard:
         )
 
     async def _remove_files(self, key: PartitionKey) -> None:
-        await self._plan.storage.remove_tree(self._plan.config.system.partition_path(*key))
+        await remove_files(self._plan.storage, self._plan.config.system.partition_path(*key))
 
     async def _settle(self, metadata: Metadata) -> None:
         await self.directory.follow(metadata)

@@ -1,0 +1,169 @@
+"""Whose files these are: the generation that the metadata name, an earlier one, or nobody's.
+
+A start deletes files of a generation that is over, so this is decided by what can be proved and by
+nothing else. A record whose checksum holds proves that its files are older than the partition, or
+that the partition was being made when the process died. Where only an empty first segment lies,
+nothing can be lost. Everything else is for a person to look at, and is left as it is.
+
+The server and ``iggy-server check`` ask here, so they never disagree. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from iggy_ref_server.partitions.incarnation import (
+    IMPORTED,
+    NAME,
+    Generation,
+    GenerationDamaged,
+    GenerationState,
+    read_generation,
+)
+from iggy_ref_server.partitions.reservation import NAME as RESERVATION_NAME
+from iggy_ref_server.segments.names import read_listing
+
+if TYPE_CHECKING:
+    from iggy_ref_server.storage.interface import Entry, Storage
+
+__all__ = ["Ownership", "Verdict", "find_owner"]
+
+
+class Verdict(Enum):
+    """What is to be done with the files of a partition."""
+
+    NOTHING = "there are none, or only an empty first segment: make them"
+    OUTDATED = "they are of a generation that is over: delete them and make new ones"
+    UNFINISHED = "they were being made, or made anew: begin that again"
+    OURS = "they are those of the partition: open them"
+    ADOPTED = "they are those of the partition, and are to be marked as such: open them"
+    NO_NUMBER = "their number is missing or damaged: leave them alone"
+    CONTRADICTORY = "their number is another one and nothing vouches for it: leave them alone"
+    NEWER = "they are of a generation that the metadata do not know: leave them alone"
+    NO_LOGS = "the log files are missing: leave the others alone"
+    NO_RESERVATION = "the file `reservation` is missing: leave the others alone"
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether a person has to look, and the partition is set aside until then."""
+        return self in _DAMAGE
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the files are those of the partition."""
+        return self in {Verdict.OURS, Verdict.ADOPTED}
+
+
+_DAMAGE = frozenset(
+    {
+        Verdict.NO_NUMBER,
+        Verdict.CONTRADICTORY,
+        Verdict.NEWER,
+        Verdict.NO_LOGS,
+        Verdict.NO_RESERVATION,
+    }
+)
+
+
+class Ownership(NamedTuple):
+    """The answer.
+
+    Attributes:
+        verdict: what is to be done.
+        reason: why, for people.
+        found: what the file says, None where there is none or it cannot be believed.
+    """
+
+    verdict: Verdict
+    reason: str
+    found: Generation | None = None
+
+
+async def find_owner(storage: Storage, directory: str, expected: int) -> Ownership:
+    """Decide whose files lie in the directory of a partition.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        expected: the generation of the partition, from the metadata.
+
+    Raises:
+        StorageError: a file or directory cannot be read.
+    """
+    entries = await storage.entries(directory)
+    try:
+        found = await read_generation(storage, directory)
+    except GenerationDamaged as damage:
+        return Ownership(Verdict.NO_NUMBER, f"the file `{NAME}` is damaged: {damage}")
+    if found is None:
+        return await _without_record(storage, directory, entries, expected)
+    if not found.is_checked:
+        return await _with_text(storage, directory, entries, expected, found)
+    return _with_record(found, expected, entries)
+
+
+def _with_record(found: Generation, expected: int, entries: list[Entry]) -> Ownership:
+    """Judge files with a record whose checksum holds."""
+    if found.number > expected:
+        reason = (
+            f"the files are of generation {found.number}, but the metadata know only {expected}:"
+            " the metadata are older than the messages"
+        )
+        return Ownership(Verdict.NEWER, reason, found)
+    if found.number < expected:
+        reason = (
+            f"the files are of generation {found.number}, which was deleted or purged;"
+            f" the partition is of generation {expected}"
+        )
+        return Ownership(Verdict.OUTDATED, reason, found)
+    if found.state is GenerationState.CREATING:
+        reason = f"the making of generation {expected} was interrupted"
+        return Ownership(Verdict.UNFINISHED, reason, found)
+    if not read_listing(entries).segments:
+        reason = f"the log files of generation {expected} are missing"
+        return Ownership(Verdict.NO_LOGS, reason, found)
+    if found.has_reservation and all(entry.name != RESERVATION_NAME for entry in entries):
+        reason = f"the file `{RESERVATION_NAME}` is missing"
+        return Ownership(Verdict.NO_RESERVATION, reason, found)
+    return Ownership(Verdict.OURS, f"the files are of generation {expected}", found)
+
+
+async def _with_text(
+    storage: Storage, directory: str, entries: list[Entry], expected: int, found: Generation
+) -> Ownership:
+    """Judge files with a number that no checksum vouches for."""
+    if found.number == expected:
+        reason = f"the files are of generation {expected}, in the format of an earlier release"
+        return Ownership(Verdict.ADOPTED, reason, found)
+    if await _holds_nothing(storage, directory, entries):
+        return Ownership(Verdict.NOTHING, "the partition holds no messages", found)
+    reason = (
+        f"the files are of generation {found.number} and the partition is of generation {expected},"
+        f" but an earlier release wrote the file `{NAME}` without a checksum, and nothing is"
+        " deleted because of it"
+    )
+    return Ownership(Verdict.CONTRADICTORY, reason, found)
+
+
+async def _without_record(
+    storage: Storage, directory: str, entries: list[Entry], expected: int
+) -> Ownership:
+    """Judge files without a number."""
+    if expected == IMPORTED and entries:
+        return Ownership(Verdict.ADOPTED, "the files are those of a real server")
+    if await _holds_nothing(storage, directory, entries):
+        return Ownership(Verdict.NOTHING, "the partition holds no messages")
+    return Ownership(Verdict.NO_NUMBER, f"the file `{NAME}` is missing, and other files are there")
+
+
+async def _holds_nothing(storage: Storage, directory: str, entries: list[Entry]) -> bool:
+    """Tell whether nothing is lost if the partition begins anew at offset 0."""
+    for entry in entries:
+        if entry.is_directory:
+            path = f"{directory}/{entry.name}"
+            if not await _holds_nothing(storage, path, await storage.entries(path)):
+                return False
+        elif entry.size_bytes and entry.name != NAME:
+            return False
+    return all(files.start_offset == 0 for files in read_listing(entries).segments)
