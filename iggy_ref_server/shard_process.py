@@ -36,6 +36,7 @@ from iggy_ref_server.shard.entrances import Entrance
 from iggy_ref_server.shard.loop import ShardPlan, open_shard
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.watchdog import watch_loop
 
 __all__ = ["CLOSE", "DRAIN", "SERVE", "UNSAVED", "Pipes", "ShardJob", "run_shard_process"]
 
@@ -133,6 +134,11 @@ def _die_with(parent: int) -> None:
 
 
 async def _run(job: ShardJob, pipes: Pipes) -> int:
+    with watch_loop():
+        return await _serve(job, pipes)
+
+
+async def _serve(job: ShardJob, pipes: Pipes) -> int:
     storage = await open_storage(job.config.system.path, job.config.system.storage.engine)
     facts: dict[str, object] = {"engine": storage.engine}
 

@@ -8,6 +8,7 @@ for a single test that needs settings, a restart or an empty server.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,17 +77,15 @@ def server(
 @pytest.fixture
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
     """Start servers for one test; those that still run at its end are killed."""
-    started: list[RunningServer] = []
+    with ExitStack() as stack:
 
-    def start(**options: Any) -> RunningServer:
-        running = RunningServer(tmp_path_factory.mktemp("server"), **options)
-        started.append(running)
-        running.start()
-        return running
+        def start(**options: Any) -> RunningServer:
+            running = RunningServer(tmp_path_factory.mktemp("server"), **options)
+            stack.callback(running.close)
+            running.start()
+            return running
 
-    yield start
-    for running in started:
-        running.close()
+        yield start
 
 
 @pytest.fixture

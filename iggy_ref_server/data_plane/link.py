@@ -44,7 +44,7 @@ class Link:
         is_busy: whether a task works on one of its requests.
         is_hearing: False once nothing more shall be read from the peer.
         is_moving: whether another shard is to go on with it as soon as nothing is owed.
-        is_paused: whether as many requests are unanswered as may be.
+        has_unserved: whether requests that were received may be waiting for the link's next turn.
         when_idle: called when the task is done that works on a request of a client that is gone.
         farewell: a status to be sent at the very end, or 0.
         is_ending: whether to close when all that is owed has been sent.
@@ -55,11 +55,11 @@ class Link:
         "clog",
         "connection",
         "farewell",
+        "has_unserved",
         "is_busy",
         "is_ending",
         "is_hearing",
         "is_moving",
-        "is_paused",
         "outbox",
         "outbox_bytes_max",
         "session",
@@ -84,7 +84,7 @@ class Link:
         self.clog: Pending | None = None
         self.is_busy = False
         self.is_hearing = True
-        self.is_paused = False
+        self.has_unserved = False
         self.is_moving = False
         self.is_ending = False
         self.farewell = 0
@@ -102,6 +102,25 @@ class Link:
             and self.answers.staged_bytes < STAGED_BYTES_MAX
             and (self.clog is None or self.clog.is_done)
         )
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether another turn would take a request that was received, or find that none is left.
+
+        So it is never true of a client that has as many unanswered requests as it may have: to
+        serve that one again and again would change nothing.
+        """
+        connection = self.connection
+        return (
+            self.has_unserved
+            and self.is_ready
+            and connection.outstanding < connection.limits.pipelined_max
+        )
+
+    @property
+    def can_read(self) -> bool:
+        """Whether more shall be received: all that came before has been looked at."""
+        return self.is_ready and not self.has_unserved
 
     def end(self) -> None:
         """Hear nothing more, and close when what is owed has been sent."""

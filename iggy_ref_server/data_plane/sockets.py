@@ -52,6 +52,9 @@ LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
 # How often a socket with a large frame is asked in one round; what comes while the last piece is
 # copied costs no wake then. Enough for a batch of a megabyte, and little for those who wait.
 READS_MAX = 8
+# What one socket is sent in a round: a client that reads as fast as it is written to would keep the
+# others waiting. Enough for four batches of a megabyte; the rest makes the epoll ready again.
+SENT_BYTES_MAX = 4 << 20
 # What is read for less than it costs to send it by itself.
 LOADED_BYTES_MAX = 1 << 14
 # How often the room goes round before everything else on the loop has its turn.
@@ -157,11 +160,6 @@ class SocketRoom:
             self._is_rung = True
             os.eventfd_write(self._bell, 1)
 
-    def catch_up(self) -> None:
-        """Look at the links that were woken at once, instead of when the bell is heard."""
-        if self._woken and not self._in_round and not self._epoll.closed:
-            self._round()
-
     async def run(self) -> None:
         """Serve until cancelled, then close everything."""
         try:
@@ -210,12 +208,12 @@ class SocketRoom:
             self._drop(seat)
             return
         if mask & READ:
-            if link.is_ready and not link.is_paused:
+            if link.can_read:
                 if seat.envelope is None:
                     self._receive(seat)
                 else:
                     self._unwrap(seat, seat.envelope)
-            else:
+            elif not link.can_go_on:
                 self._watch(seat, seat.interest & ~READ)
         if mask & WRITE:
             self._woken.add(link)
@@ -230,7 +228,7 @@ class SocketRoom:
             if not size or not missing_bytes or not link.connection.missing_bytes:
                 self._plane.serve(link)
             missing_bytes = link.connection.missing_bytes
-            if missing_bytes < LOW_MARK_MIN or not link.is_ready:
+            if missing_bytes < LOW_MARK_MIN or not link.can_read:
                 break
         self._wait_for(seat, missing_bytes)
 
@@ -258,7 +256,7 @@ class SocketRoom:
             # What came before is looked at first, so that never more is unread than was received.
             self._plane.serve(link)
         for _ in range(READS_MAX):
-            if not link.is_ready or link.is_paused:
+            if not link.can_read:
                 break
             try:
                 data = seat.socket.recv(envelope.receive_bytes)
@@ -307,7 +305,10 @@ class SocketRoom:
         if link.session.drawn_to is not None and self._moves(seat):
             return
         wants = WRITE if link.outbox and not seat.is_loading else 0
-        if link.is_ready and not link.is_paused:
+        if link.can_go_on:
+            # Its next turn is in the next round, after those who came meanwhile.
+            self._woken.add(link)
+        elif link.can_read:
             wants |= READ
         elif not link.is_hearing:
             seat.interest &= ~READ
@@ -336,13 +337,13 @@ class SocketRoom:
         return True
 
     def _send(self, seat: Seat) -> bool:
-        """Write until the socket is full; False when the connection is gone."""
-        link, outbox = seat.link, seat.link.outbox
+        """Write until the socket is full or a turn is over; False when the connection is gone."""
+        outbox = seat.link.outbox
         unsent_bytes = outbox.size_bytes
         try:
             if unsent_bytes <= LOADED_BYTES_MAX:
                 outbox.load_small(LOADED_BYTES_MAX)
-            while outbox:
+            while outbox and unsent_bytes - outbox.size_bytes < SENT_BYTES_MAX:
                 piece = outbox.head_slice()
                 if piece is None:
                     size = send_buffers(seat.socket, outbox.head_buffers())
@@ -363,8 +364,6 @@ class SocketRoom:
         except (OSError, StorageError):
             self._drop(seat)
             return False
-        if unsent_bytes >= link.outbox_bytes_max and link.is_ready:
-            self._woken.add(link)
         return True
 
     async def _load(self, seat: Seat, piece: FileSlice) -> None:

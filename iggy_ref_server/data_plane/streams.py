@@ -120,7 +120,7 @@ async def _read(
     receive_bytes: int,
 ) -> None:
     while link.is_hearing:
-        if not link.is_ready or link.is_paused:
+        if not link.can_read:
             await wire.readers.park()
             continue
         try:
@@ -150,6 +150,9 @@ async def _write(
             while link.outbox:
                 with trio.fail_after(limits.stalled_s):
                     await _send_head(stream, link)
+            if link.can_go_on:
+                # There is room for answers again, and nobody else would ring for that.
+                wire.wake(link)
             wire.readers.unpark_all()
     except (*BROKEN, trio.TooSlowError, StorageError):
         link.is_hearing = False

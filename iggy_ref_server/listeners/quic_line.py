@@ -48,6 +48,9 @@ INBOX_DATAGRAMS_MAX: Final = 512
 # Requests of one client that wait for something at the same time; the size of their replies is not
 # known yet.
 BUSY_MAX: Final = 64
+# Requests that one step takes before other connections have their turn: about a millisecond of
+# small ones. What is left makes the owner's next step.
+REQUESTS_PER_STEP_MAX: Final = 256
 FOREVER: Final = float("inf")
 # Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
 TICK_S: Final = 1e-6
@@ -373,9 +376,10 @@ class Line:
         busy_count = 0
         if self._unserved:
             busy_count = sum(one.link.is_busy for one in self._exchanges.values())
-        while (
-            self._unserved and owed_bytes < self._limits.reply_bytes_max and busy_count < BUSY_MAX
-        ):
+        for _ in range(REQUESTS_PER_STEP_MAX):
+            has_room = owed_bytes < self._limits.reply_bytes_max and busy_count < BUSY_MAX
+            if not self._unserved or not has_room:
+                break
             exchange = self._unserved.popleft()
             if exchange.was_taken:
                 continue
@@ -385,6 +389,8 @@ class Line:
             busy_count += exchange.link.is_busy
             if exchange.is_heard:
                 self._long.end(exchange)
+        else:
+            self._bell.set()
         plane.finish()
 
     def _write(self) -> bool:

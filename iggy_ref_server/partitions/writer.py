@@ -188,7 +188,7 @@ class Writer:
         self.is_committing = False
         self.lock.give_back()
         ended()
-        # The clients are told and the disk is at work again: now there is time for it.
+        # The clients are marked and the disk is at work again: now there is time for it.
         self._save_index_now(write.segment)
 
     def _is_simple(self, write: PendingWrite) -> bool:

@@ -59,7 +59,6 @@ class SendAppends:
         metadata: returns what exists now.
         turns: the round-robin of balanced sends.
         nursery: for commits that have to wait.
-        committed: called after a commit that nobody has waited for.
     """
 
     def __init__(
@@ -67,11 +66,9 @@ class SendAppends:
         metadata: Callable[[], Metadata],
         turns: Turns,
         nursery: trio.Nursery,
-        committed: Callable[[], None],
     ) -> None:
         self._metadata = metadata
         self._nursery = nursery
-        self._committed = committed
         self._router: Router | None = None
         self._routes: dict[tuple[int, bytes], _Route] = {}
         self._routes_version = -1
@@ -141,10 +138,5 @@ class SendAppends:
     def _commit(self, partition: Partition) -> None:
         if partition.commit_now() or partition.is_committing:
             return
-        if not partition.commit_soon(partial(self._go_on, partition)):
+        if not partition.commit_soon(partial(self._commit, partition)):
             self._nursery.start_soon(partition.commit)
-
-    def _go_on(self, partition: Partition) -> None:
-        """Keep the disk busy first, and then tell the clients."""
-        self._commit(partition)
-        self._committed()

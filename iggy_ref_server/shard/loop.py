@@ -135,7 +135,6 @@ class Shard:
             lambda: self.metadata.current,
             Turns(plan.turns or share_turns(len(plan.neighbours) + 1), plan.shard_id),
             nursery,
-            lambda: self.room.catch_up(),
         )
         self._hatches: dict[int, Hatch] = {}
         registry = GroupRegistry(

@@ -4,7 +4,8 @@
         client = server.connect()
 
 It takes no fixed port: the server writes where it listens once it is ready. Whatever it printed is
-part of the error when it does not start, dies, or does not stop as it should.
+part of the error when it does not start, dies, or does not stop as it should. A server whose loop
+was busy for a second, so that all clients had to wait, has failed as well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iggy_ref_server.watchdog import BUSY
 from tests.server.wire_client import WireClient
 
 if TYPE_CHECKING:
@@ -188,6 +190,7 @@ class RunningServer:
         for client in self._clients:
             client.close()
         self._clients.clear()
+        self.check_loops()
 
     def restart(self) -> None:
         """Stop the server and start it on the same data."""
@@ -209,6 +212,17 @@ class RunningServer:
     def output(self) -> str:
         """Return all that the processes of this server have printed."""
         return self._output.read_text(errors="replace") if self._output.exists() else ""
+
+    def check_loops(self) -> None:
+        """See that no shard kept its clients waiting.
+
+        Raises:
+            ServerFailed: a loop was busy for a second; an overloaded machine does not count.
+        """
+        output = self.output()
+        at = output.find(BUSY)
+        if at >= 0:
+            raise ServerFailed(f"a shard did not serve: {output[at:].partition(chr(10))[0]}")
 
     def current_config(self) -> dict[str, object]:
         """Read the configuration that the server says it runs with."""
