@@ -326,7 +326,8 @@ max_reply_backlog_bytes = "64 MiB"
 max_login_queue = 64
 # Closes a connection without any request for so long; "none" never does.
 idle_timeout = "none"
-# Closes a connection that stands still in the middle of a request or an answer.
+# Closes a connection that stands still in the middle of a request or an answer; a request has to
+# be complete or to grow by 64 KiB in this time.
 stall_timeout = "30 s"
 
 # Bounds of the WebSocket door alone; the narrower one counts where there are two.

@@ -37,6 +37,10 @@ class Envelope(Protocol):
         """How much is sure to follow, as far as one receipt may hold it; 0 when nothing is."""
 
     @property
+    def is_mid_frame(self) -> bool:
+        """Whether the rest of a frame of its own is still to come."""
+
+    @property
     def is_ended(self) -> bool:
         """Whether nothing that follows will be looked at."""
 

@@ -76,7 +76,7 @@ class Link:
         outbox_bytes_max: int,
         outbox: Outbox | None = None,
     ) -> None:
-        self.connection = ServerConnection(limits=limits)
+        self.connection = ServerConnection(limits=limits, is_authenticated=False)
         self.session = session
         self.wire = wire
         self.outbox = Outbox() if outbox is None else outbox

@@ -123,6 +123,7 @@ class DataPlane:
         What is left is known by ``link.has_unserved``; ``finish`` wakes a link that can go on.
         """
         self._touched.add(link)
+        link.connection.is_authenticated = link.session.user_id is not None
         if link.has_unserved or link.clog is not None:
             self._resume(link)
         link.has_unserved = True

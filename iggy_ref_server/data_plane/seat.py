@@ -5,13 +5,17 @@ Owns no decisions: those are the room's. Has the calls that a socket is read and
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import termios
 from typing import TYPE_CHECKING
 
 import trio
 
 from iggy_protocol import Limits, record
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES
+from iggy_ref_server.data_plane.pace import RequestPace
 
 if TYPE_CHECKING:
     import socket
@@ -21,12 +25,21 @@ if TYPE_CHECKING:
     from iggy_ref_server.data_plane.link import Link
     from iggy_ref_server.storage.interface import FileSlice
 
-__all__ = ["Seat", "SocketLimits", "discard", "fill", "send_buffers", "send_file"]
+__all__ = [
+    "Seat",
+    "SocketLimits",
+    "discard",
+    "fill",
+    "send_buffers",
+    "send_file",
+    "unread_bytes",
+]
 
 # What is copied for less than it costs to take sends one by one.
 COPIED_BYTES_MAX = 1 << 16
 # A large answer goes out in pieces, so that the others are served in between.
 SENDFILE_BYTES_MAX = 1 << 20
+COUNT = struct.Struct("i")
 
 
 @record(kw_only=True)
@@ -36,7 +49,7 @@ class SocketLimits:
     Attributes:
         connection: the bounds of the protocol.
         outbox_bytes_max: unsent answers of one client, beyond which it is not read any more.
-        stalled_s: how long a client may leave its answers unread.
+        stalled_s: how long a client may leave its answers unread, or a request incomplete.
         idle_s: how long a client may say nothing; 0 is for ever.
     """
 
@@ -58,7 +71,9 @@ class Seat:
     """
 
     __slots__ = (
+        "_pace",
         "envelope",
+        "heard_bytes",
         "interest",
         "is_deserted",
         "is_loading",
@@ -87,12 +102,33 @@ class Seat:
         self.is_loading = False
         self.low_mark = 1
         self.last_heard = trio.current_time()
+        self.heard_bytes = 0
         self.stalled_since: float | None = None
+        self._pace = RequestPace(limits.stalled_s)
+
+    def hear(self, size: int) -> None:
+        """Note that so many bytes were received."""
+        self.last_heard = trio.current_time()
+        self.heard_bytes += size
 
     def has_stalled(self, now: float) -> bool:
-        """Tell whether the client has left its answers unread for too long."""
+        """Tell whether the client leaves its answers unread, or a request incomplete, for long."""
         since = self.stalled_since
-        return since is not None and now - since > self.limits.stalled_s
+        if since is not None and now - since > self.limits.stalled_s:
+            return True
+        link, pace = self.link, self._pace
+        if not link.can_read or not self._is_mid_request:
+            pace.rest()
+            return False
+        # Where much is to come nobody is woken for a little of it, which then waits in the socket.
+        waiting = unread_bytes(self.socket) if self.low_mark > 1 else 0
+        pace.note(now, link.connection.frames_in, self.heard_bytes + waiting)
+        return now >= pace.due_at
+
+    @property
+    def _is_mid_request(self) -> bool:
+        envelope = self.envelope
+        return self.link.connection.is_mid_frame or (envelope is not None and envelope.is_mid_frame)
 
     def is_idle(self, now: float) -> bool:
         """Tell whether the client has said nothing for too long, and nothing is done for it."""
@@ -129,6 +165,12 @@ def send_file(connected: socket.socket, piece: FileSlice) -> int:
     if sent == 0:
         raise OSError("the segment is shorter than its index says")
     return sent
+
+
+def unread_bytes(connected: socket.socket) -> int:
+    """Count what has come and was not received."""
+    (size,) = COUNT.unpack(fcntl.ioctl(connected, termios.FIONREAD, bytes(COUNT.size)))
+    return int(size)
 
 
 async def discard(connected: socket.socket) -> bool:

@@ -243,7 +243,7 @@ class SocketRoom:
             self._drop(seat)
             return None
         connection.buffer_updated(size)
-        seat.last_heard = trio.current_time()
+        seat.hear(size)
         if size == 0:
             seat.is_deserted = True
             self._watch(seat, seat.interest & ~READ)
@@ -265,7 +265,7 @@ class SocketRoom:
             except OSError:
                 self._drop(seat)
                 return
-            seat.last_heard = trio.current_time()
+            seat.hear(len(data))
             seat.is_deserted = not data
             self._take(seat, data)
             self._plane.serve(link)

@@ -14,6 +14,7 @@ import trio
 
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
+from iggy_ref_server.data_plane.pace import RequestPace
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -119,16 +120,24 @@ async def _read(
     limits: SocketLimits,
     receive_bytes: int,
 ) -> None:
+    pace, connection, received_bytes = RequestPace(limits.stalled_s), link.connection, 0
     while link.is_hearing:
         if not link.can_read:
+            pace.rest()
             await wire.readers.park()
             continue
+        now = trio.current_time()
+        if connection.is_mid_frame:
+            pace.note(now, connection.frames_in, received_bytes)
+        else:
+            pace.rest()
         try:
-            with trio.fail_after(limits.idle_s or float("inf")):
+            with trio.fail_at(min(pace.due_at, now + (limits.idle_s or float("inf")))):
                 data = await stream.receive_some(receive_bytes)
         except (*BROKEN, trio.TooSlowError):
             data = b""
-        link.connection.receive_data(data)
+        received_bytes += len(data)
+        connection.receive_data(data)
         plane.serve(link)
         plane.finish()
 

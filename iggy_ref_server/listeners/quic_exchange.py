@@ -48,6 +48,7 @@ class Exchange:
         link: what the data plane sees of it.
         need_bytes: how long the request is in all; None while nobody knows.
         heard_bytes: how much of it has come.
+        begun_at: when it began to come.
         heard_at: when something of it came last.
         loaded: a piece of the reply that was read from a file.
         is_loading: whether a piece is being read.
@@ -61,6 +62,7 @@ class Exchange:
     __slots__ = (
         "_head",
         "_wake",
+        "begun_at",
         "heard_at",
         "heard_bytes",
         "is_heard",
@@ -87,7 +89,7 @@ class Exchange:
         self.link = Link(session, self, limits, outbox_bytes_max=limits.response_bytes_max)
         self.need_bytes: int | None = None
         self.heard_bytes = 0
-        self.heard_at = now
+        self.begun_at = self.heard_at = now
         self.loaded = b""
         self.is_loading = False
         self.is_heard = False

@@ -342,6 +342,7 @@ class Line:
             self._exchanges[stream_id] = exchange
         self._asked_at = now
         if event.data:
+            self._stalls.heard_bytes += len(event.data)
             exchange.feed(event.data, now)
             self._long.begin(exchange)
         if event.end_stream:

@@ -122,6 +122,11 @@ class WebSocketEnvelope:
         return min(self._reader.left, self._receive_bytes)
 
     @property
+    def is_mid_frame(self) -> bool:
+        """Whether the rest of a frame is still to come."""
+        return self._reader.is_mid_frame
+
+    @property
     def is_ended(self) -> bool:
         """Whether the client has closed, or has broken the rules."""
         return self._reader.is_ended

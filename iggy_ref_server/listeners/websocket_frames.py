@@ -83,6 +83,11 @@ class FrameReader:
         self.farewell = b""
         self.is_ended = False
 
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether the rest of a frame is still to come."""
+        return bool(self.left or self._begun)
+
     def feed(self, data: bytes) -> list[bytes]:
         """Take what was received, cut in any way; return the pieces of payload in it."""
         if self._begun:

@@ -17,6 +17,7 @@ import trio
 
 from iggy_protocol import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import decode_json, decode_query
+from iggy_ref_server.data_plane.pace import PROGRESS_BYTES_MIN
 from iggy_ref_server.web.errors import Rejection
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BodyLimits", "header_of", "read_body", "read_json", "read_query", "read_values"]
 
-# Bodies up to this size never wait for others; nobody needs more to log in.
+# Bodies up to this size never wait for others; nobody needs more to log in, or to refresh a token,
+# which may be long where somebody else has made it.
 SMALL_BODY_BYTES: Final = 1 << 16
 # How many larger ones are in memory at once; with the default size 128 MB.
 LARGE_BODIES_MAX: Final = 64
@@ -42,7 +44,8 @@ class BodyLimits:
 
     Attributes:
         size_max_bytes: of one.
-        stalled_s: how long a client may take in addition to the slowest speed.
+        stalled_s: how long a client may take in addition to the slowest speed, and how long a
+            body may take to be complete or to grow by a minimum.
         large: lets a few large ones in at a time.
     """
 
@@ -177,26 +180,35 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes
     patience_s = limits.stalled_s + limits.size_max_bytes / BODY_BYTES_PER_SECOND_MIN
     with trio.move_on_after(patience_s):
         if min(stated or limits.size_max_bytes, limits.size_max_bytes) <= SMALL_BODY_BYTES:
-            return await _gather(receive, limits.size_max_bytes)
+            return await _gather(receive, limits)
         async with limits.large:
-            return await _gather(receive, limits.size_max_bytes)
-    raise Rejection(408, "The request body did not come in time")
+            return await _gather(receive, limits)
+    raise _too_slow()
 
 
-async def _gather(receive: Receive, size_max_bytes: int) -> bytes:
+async def _gather(receive: Receive, limits: BodyLimits) -> bytes:
     pieces: list[bytes] = []
-    size_bytes = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise Rejection(400, "Failed to buffer the request body: the client is gone")
-        piece = message.get("body", b"")
-        size_bytes += len(piece)
-        if size_bytes > size_max_bytes:
-            raise _too_large()
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return b"".join(pieces)
+    size_bytes, due_bytes = 0, PROGRESS_BYTES_MIN
+    with trio.move_on_after(limits.stalled_s) as patience:
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise Rejection(400, "Failed to buffer the request body: the client is gone")
+            piece = message.get("body", b"")
+            size_bytes += len(piece)
+            if size_bytes > limits.size_max_bytes:
+                raise _too_large()
+            pieces.append(piece)
+            if not message.get("more_body", False):
+                return b"".join(pieces)
+            if size_bytes >= due_bytes:
+                due_bytes = size_bytes + PROGRESS_BYTES_MIN
+                patience.deadline = trio.current_time() + limits.stalled_s
+    raise _too_slow()
+
+
+def _too_slow() -> Rejection:
+    return Rejection(408, "The request body did not come in time")
 
 
 def _too_large() -> Rejection:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import registry
 from iggy_protocol.batch import gather_sends
-from iggy_protocol.codes import CommandCode
+from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.endpoint import Endpoint, too_large
 from iggy_protocol.errors import (
     LocalProtocolError,
@@ -57,11 +57,24 @@ STATUS_MAX = 2**32 - 1
 
 
 class ServerConnection(Endpoint[int]):
-    """The server's end: requests come in, answers go out in the same order."""
+    """The server's end: requests come in, answers go out in the same order.
 
-    def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
+    Attributes:
+        is_authenticated: whether the client has proven who it is. While it has not, no request may
+            be longer than ``limits.unauthenticated_bytes_max``. The server sets this at a login
+            and at a logout; it counts for every frame that is not complete yet.
+    """
+
+    def __init__(
+        self,
+        *,
+        dialect: Framing = CLASSIC,
+        limits: Limits = DEFAULT_LIMITS,
+        is_authenticated: bool = True,
+    ) -> None:
         super().__init__(dialect=dialect, limits=limits)
         self._head_bytes = dialect.request_head_bytes
+        self.is_authenticated = is_authenticated
 
     def next_event(self) -> ServerEvent:
         """Return the next thing that happened, or why there is none.
@@ -69,9 +82,10 @@ class ServerConnection(Endpoint[int]):
         Every RequestReceived and RequestRefused must be answered, in their order.
 
         Raises:
-            FrameTooLarge: a request other than SendMessages is above its limit. Its payload is
-                not waited for, so nothing after it can be understood. Answer what is outstanding;
-                the last answer is ``send_error(error.status)`` for this request. Then close.
+            FrameTooLarge: a request other than SendMessages is above its limit, or above the
+                limit for clients that are not authenticated. Its payload is not waited for, so
+                nothing after it can be understood. Answer what is outstanding; the last answer
+                is ``send_error(error.status)`` for this request. Then close.
         """
         if self._is_stuck():
             return self._starved()
@@ -81,13 +95,23 @@ class ServerConnection(Endpoint[int]):
         if not buffer.ensure(head_bytes):
             return self._starved()
         code, size = self._dialect.read_request_head(buffer.view, buffer.start)
-        if not 0 <= size <= self._limits.request_bytes_max(code):
+        size_max = (
+            self._limits.request_bytes_max(code)
+            if self.is_authenticated
+            else self._request_bytes_max(code)
+        )
+        if not 0 <= size <= size_max:
             return self._refuse(code, size)
         if not buffer.ensure(head_bytes + size):
             return self._starved()
         payload = buffer.take(head_bytes, head_bytes + size)
         self._accept(code)
         return RequestReceived(code, payload)
+
+    def _request_bytes_max(self, code: int) -> int:
+        if self.is_authenticated:
+            return self._limits.request_bytes_max(code)
+        return min(self._limits.unauthenticated_bytes_max, self._limits.request_bytes_max(code))
 
     def _accept(self, code: int) -> None:
         self._frames_in += 1
@@ -105,7 +129,9 @@ class ServerConnection(Endpoint[int]):
             self._discard(self._head_bytes)
             malformed = MalformedFrame("a frame's length counts at least the code", field="length")
             return RequestRefused(code, malformed)
-        error = too_large(size, self._limits.request_bytes_max(code))
+        error = too_large(size, self._request_bytes_max(code))
+        if size <= self._limits.request_bytes_max(code):
+            error.status = int(StatusCode.UNAUTHENTICATED)
         if code != CommandCode.SEND_MESSAGES:
             self._fail(error)
         self._discard(self._head_bytes + size)

@@ -103,6 +103,19 @@ class Endpoint(Generic[T]):
         """The number of requests without an answer."""
         return len(self._outstanding)
 
+    @property
+    def frames_in(self) -> int:
+        """The number of frames received so far."""
+        return self._frames_in
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether a part of a frame has come, and the rest of it is still to come.
+
+        Meaningful after NEED_DATA; before that the bytes at hand may be a whole frame.
+        """
+        return self._discarding_bytes > 0 or len(self._buffer) > 0
+
     def statistics(self) -> ConnectionStatistics:
         """Return what the connection has done so far."""
         return ConnectionStatistics(

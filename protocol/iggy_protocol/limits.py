@@ -26,6 +26,9 @@ class Limits:
         control_bytes_max: payload of any request but SendMessages; the real server's number.
         send_bytes_max: payload of SendMessages, for which the real server has no limit. One
             message may have 64,000,000 bytes and 100,000 of user headers; both fit with ease.
+        unauthenticated_bytes_max: payload of any request of a client that a server has not
+            authenticated. A login is two names, a password and two short texts, a few hundred
+            bytes; this leaves room for texts that nobody has thought of.
         pipelined_max: requests that a server accepts before it answers the first; deep enough for
             clients that stream single messages, and a bound for what a silent server hoards.
         outstanding_max: requests that a client sends before the first is answered.
@@ -39,6 +42,7 @@ class Limits:
 
     control_bytes_max: int = 10_485_760
     send_bytes_max: int = 67_108_864
+    unauthenticated_bytes_max: int = 16_384
     pipelined_max: int = 4_096
     outstanding_max: int = 4_096
     response_bytes_max: int = 268_435_456

@@ -384,3 +384,94 @@ def test_server_when_all_that_came_is_taken_then_says_so_and_wants_nothing(feed)
     said.append(server.has_said_all)
 
     assert said == [True, False, False, True, False]
+
+
+# Before a login
+
+
+@pytest.mark.parametrize("feed", FEEDERS.values(), ids=FEEDERS)
+def test_send_when_unauthenticated_and_long_then_it_is_dropped_as_it_comes(feed):
+    server = ServerConnection(is_authenticated=False)
+    frame = request_frame(SEND_MESSAGES, bytes(1_000_000))
+
+    feed(server, frame[:100])
+    event = server.next_event()
+
+    assert isinstance(event, RequestRefused)
+    assert isinstance(event.error, FrameTooLarge)
+    assert (event.error.status, event.error.have) == (40, 16_384)
+    for position in range(100, len(frame), 50_000):
+        feed(server, frame[position : position + 50_000])
+        assert server.next_event() is NEED_DATA
+        assert server.statistics().buffered_bytes == 0
+    assert server.statistics().reserved_bytes <= 2 * 65_536
+    assert not server.is_mid_frame
+    feed(server, PING)
+    assert isinstance(server.next_event(), RequestReceived)
+
+
+def test_control_frame_when_unauthenticated_and_long_then_fails_for_good():
+    server = ServerConnection(is_authenticated=False)
+    server.receive_data((16_384 + 5).to_bytes(4, "little") + b"\xca\0\0\0")
+
+    with pytest.raises(FrameTooLarge) as caught:
+        server.next_event()
+
+    assert (caught.value.status, caught.value.need) == (40, 16_385)
+
+
+def test_control_frame_when_too_long_for_anybody_then_its_status_is_that_of_everybody():
+    server = ServerConnection(is_authenticated=False)
+    server.receive_data((CONTROL_BYTES_MAX + 5).to_bytes(4, "little") + b"\xca\0\0\0")
+
+    with pytest.raises(FrameTooLarge) as caught:
+        server.next_event()
+
+    assert caught.value.status == 3
+
+
+def test_limit_when_another_one_is_narrower_then_that_one_counts():
+    server = ServerConnection(limits=Limits(send_bytes_max=10), is_authenticated=False)
+    server.receive_data(request_frame(SEND_MESSAGES, bytes(11)))
+
+    event = server.next_event()
+
+    assert isinstance(event, RequestRefused)
+    assert (event.error.status, event.error.need, event.error.have) == (3, 11, 10)
+
+
+def test_frame_when_as_long_as_allowed_before_a_login_then_it_is_waited_for():
+    server = ServerConnection(is_authenticated=False)
+    server.receive_data(request_frame(38, bytes(16_384)))
+
+    assert isinstance(server.next_event(), RequestReceived)
+
+
+def test_limit_when_the_client_logs_in_and_out_then_it_follows():
+    server = ServerConnection(is_authenticated=False)
+    server.receive_data(PING)
+    assert isinstance(server.next_event(), RequestReceived)
+
+    server.is_authenticated = True
+    server.receive_data(request_frame(202, bytes(100_000)))
+    assert isinstance(server.next_event(), RequestReceived)
+
+    server.is_authenticated = False
+    server.receive_data(request_frame(202, bytes(100_000)))
+    with pytest.raises(FrameTooLarge):
+        server.next_event()
+
+
+def test_frame_when_a_part_of_it_came_then_the_connection_is_in_the_middle_of_it():
+    server = ServerConnection()
+    states = [server.is_mid_frame]
+
+    server.receive_data(PING + PING[:3])
+    assert len(drain(server)) == 1
+    states.append(server.is_mid_frame)
+    assert server.frames_in == 1
+    server.receive_data(PING[3:])
+    assert len(drain(server)) == 1
+    states.append(server.is_mid_frame)
+
+    assert states == [False, True, False]

@@ -190,11 +190,47 @@ async def test_request_when_it_stands_still_then_ends_the_connection(tmp_path, a
     assert not len(pond.shard.clients)
 
 
+async def test_request_when_it_trickles_then_ends_the_connection(tmp_path, autojump_clock):
+    async with open_pond(tmp_path) as pond, pond.peer() as peer:
+        await peer.log_in()
+        stream_id = peer.send(length(10_000_000) + SEND_CODE, finish=False)
+        began = trio.current_time()
+        while peer.end is None and trio.current_time() - began < 100:
+            peer.send(b"x", stream=stream_id, finish=False)
+            await trio.sleep(1)
+
+        assert 29 < trio.current_time() - began < 65
+        assert peer.end is not None
+        assert "stands still" in peer.end.reason_phrase
+
+
+async def test_request_when_slow_but_steady_then_is_waited_for(tmp_path, autojump_clock):
+    async with open_pond(tmp_path) as pond, pond.peer() as peer:
+        await peer.log_in()
+        stream_id = peer.send(length(600_004) + SEND_CODE, finish=False)
+        for _ in range(100):
+            peer.send(bytes(6_000), stream=stream_id, finish=False)
+            await trio.sleep(2)
+
+        assert (await peer.reply(stream_id))[:4] not in (bytes(4), UNAUTHENTICATED[:4])
+
+
+async def test_send_when_long_and_before_a_login_then_is_refused_before_it_has_come(
+    tmp_path, autojump_clock
+):
+    async with open_pond(tmp_path) as pond, pond.peer() as peer:
+        batch = peer.send(length(17_000) + SEND_CODE, finish=False)
+        assert await peer.reply(batch) == UNAUTHENTICATED
+        assert await peer.ask(PING) == PONG
+
+
 async def test_request_when_it_drips_then_others_are_served_meanwhile(tmp_path, autojump_clock):
     async with open_pond(tmp_path) as pond, pond.peer(1) as slow, pond.peer(2) as other:
+        await slow.log_in()
+        await other.log_in()
         stream_id = slow.send(PING[:1], finish=False)
         for byte in PING[1:]:
-            await trio.sleep(20)
+            await trio.sleep(3)
             slow.send(bytes([byte]), stream=stream_id, finish=False)
             began = trio.current_time()
             assert await other.ask(PING) == PONG
