@@ -5,13 +5,15 @@ Owns the order, and when to stop: without metadata nobody can tell whose message
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_ref_server.doctor.case import Progress
 from iggy_ref_server.doctor.finding import Finding
 from iggy_ref_server.doctor.metadata import examine_metadata
 from iggy_ref_server.doctor.partition import examine_partition
-from iggy_ref_server.doctor.tree import count_files, examine_tree
+from iggy_ref_server.doctor.tree import examine_tree
+from iggy_ref_server.metadata.reading import count_files
 from iggy_ref_server.metadata.records import PartitionRecord, TopicRecord
 from iggy_ref_server.storage.interface import StorageError
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from iggy_ref_server.doctor.case import Case
+    from iggy_ref_server.doctor.quarantine import Quarantine
     from iggy_ref_server.metadata.state import Metadata
 
 __all__ = ["examine"]
@@ -66,10 +69,15 @@ def _headless(case: Case) -> Finding:
     return Finding(
         case.config.system.stream.path,
         "there are files of streams, but no metadata that would say what they are",
-        "restore the directory `state` from a backup; a server that starts without it begins"
-        " empty, and deletes these files one by one",
+        "restore the directory `state` from a backup; no server starts like this. Where there is"
+        " no backup, repair moves all of it to quarantine, and the next start begins as new",
+        partial(_move_away, case.config.system.stream.path),
         is_fatal=True,
     )
+
+
+async def _move_away(path: str, quarantine: Quarantine) -> None:
+    await quarantine.take(path)
 
 
 def _inventory(metadata: Metadata) -> str:

@@ -34,7 +34,8 @@ class Finding:
         problem: what is wrong with it.
         remedy: what ``repair`` does about it, or what a person can do.
         mend: does it; None where nothing is to be done, or nothing can be.
-        is_fatal: whether the data directory stays unusable, in part at least.
+        is_fatal: whether the data directory is unusable, in part at least, and no repair brings
+            back what is missing; where there is a ``mend`` it can be used again without that.
     """
 
     path: str

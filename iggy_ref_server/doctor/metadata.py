@@ -13,6 +13,7 @@ from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataError
 from iggy_ref_server.metadata.frame import HEAD_SIZE, Seal, check_head
 from iggy_ref_server.metadata.importer import import_state
 from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
+from iggy_ref_server.metadata.records import ROOT_USER_ID
 from iggy_ref_server.metadata.repair import (
     DAMAGED_SUFFIX,
     check_metadata,
@@ -42,11 +43,25 @@ async def examine_metadata(case: Case) -> tuple[Metadata | None, list[Finding]]:
     try:
         metadata, findings = await _own(case)
         if metadata.version:
-            return metadata, findings
+            return metadata, [*findings, *_without_root(metadata)]
         return await _upstream(case, findings)
     except MetadataError as error:
         problem = f"at byte {error.position}: {error.reason}"
         return None, [Finding(error.path, problem, _advice(error), is_fatal=True)]
+
+
+def _without_root(metadata: Metadata) -> list[Finding]:
+    """Say that nobody can log in who may do everything; a server mends that when it starts."""
+    if metadata.users.find(ROOT_USER_ID) is not None:
+        return []
+    return [
+        Finding(
+            LOG_PATH,
+            "there is no root user any more, so nobody may do everything",
+            "a server makes it anew when it starts: the name and the password come from"
+            " IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD, or are made up and printed",
+        )
+    ]
 
 
 def _advice(error: MetadataError) -> str:
@@ -79,7 +94,8 @@ async def _own(case: Case) -> tuple[Metadata, list[Finding]]:
 
 async def _mend(case: Case, quarantine: Quarantine) -> None:
     await repair_metadata(case.storage, case.clock, encryptor=case.cipher)
-    await quarantine.take(LOG_PATH + DAMAGED_SUFFIX)
+    if await case.storage.read_file(LOG_PATH + DAMAGED_SUFFIX) is not None:
+        await quarantine.take(LOG_PATH + DAMAGED_SUFFIX)
 
 
 async def _upstream(case: Case, findings: list[Finding]) -> tuple[Metadata, list[Finding]]:

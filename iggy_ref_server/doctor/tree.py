@@ -6,27 +6,19 @@ Owns the comparison of the tree with the metadata. Opens no file.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from iggy_ref_server.doctor.finding import Finding
+from iggy_ref_server.metadata.reading import count_files
+from iggy_ref_server.shard.leftovers import levels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from iggy_ref_server.config.schema_system import System
     from iggy_ref_server.doctor.quarantine import Quarantine
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["count_files", "examine_tree"]
-
-
-class Level(NamedTuple):
-    """A directory, and what in it is known."""
-
-    path: str
-    kind: str
-    ids: frozenset[int]
+__all__ = ["examine_tree"]
 
 
 async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> list[Finding]:
@@ -36,7 +28,7 @@ async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> 
         StorageError: a directory cannot be read.
     """
     findings: list[Finding] = []
-    for level in _levels(system, metadata):
+    for level in levels(system, metadata):
         for entry in await storage.entries(level.path):
             path = f"{level.path}/{entry.name}"
             if entry.is_directory and entry.name.isdecimal() and int(entry.name) in level.ids:
@@ -47,29 +39,6 @@ async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> 
     return findings
 
 
-def _levels(system: System, metadata: Metadata) -> Iterable[Level]:
-    streams = system.stream.path
-    yield Level(streams, "stream", frozenset(metadata.streams.by_id))
-    for stream in metadata.streams:
-        topics = f"{streams}/{stream.id}/{system.topic.path}"
-        yield Level(topics, "topic", frozenset(stream.topics.by_id))
-        for topic in stream.topics:
-            ids = frozenset(record.id for record in topic.partitions)
-            yield Level(f"{topics}/{topic.id}/{system.partition.path}", "partition", ids)
-
-
-async def count_files(storage: Storage, path: str) -> int:
-    """Count the files in a directory and all those below it.
-
-    Raises:
-        StorageError: a directory cannot be read.
-    """
-    count = 0
-    for entry in await storage.entries(path):
-        count += await count_files(storage, f"{path}/{entry.name}") if entry.is_directory else 1
-    return count
-
-
 def _stranger(path: str, kind: str, files_count: int | None) -> Finding:
     if files_count is None:
         return Finding(path, "no server made it", "it is left where it is")
@@ -78,7 +47,8 @@ def _stranger(path: str, kind: str, files_count: int | None) -> Finding:
         path,
         f"it holds {files} of a {kind} that does not exist: it was deleted, or the metadata have"
         " lost it",
-        f"repair moves it to quarantine; a server would delete it when a new {kind} gets that id",
+        "repair moves it to quarantine; a server removes it when it starts, if the number of its"
+        " life proves that it was deleted",
         partial(_move_away, path),
     )
 

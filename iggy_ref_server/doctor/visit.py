@@ -140,7 +140,7 @@ async def repair_case(case: Case) -> int:
             await _mend(case, finding, finding.mend, quarantine)
     for path in quarantine.kept:
         case.say(f"kept {path}")
-    if _status(findings) != TO_MEND:
+    if all(finding.mend is None for finding in findings):
         return _status(findings)
     case.say("looking again")
     left = await _examine(replace(case, say=lambda line: None))

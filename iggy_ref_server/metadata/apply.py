@@ -47,4 +47,10 @@ _EFFECTS: Mapping[type[Any], Callable[[Metadata, Any], Metadata]] = {
 def apply(metadata: Metadata, change: Change) -> Metadata:
     """Return the state after a change; its version is one higher."""
     after = _EFFECTS[type(change)](metadata, change)
-    return replace(after, version=metadata.version + 1)
+    # A change that gives nobody a new life has none, or None.
+    given = getattr(change, "incarnation", None) or 0
+    return replace(
+        after,
+        version=metadata.version + 1,
+        last_incarnation=max(metadata.last_incarnation, given),
+    )

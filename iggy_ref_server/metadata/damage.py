@@ -5,7 +5,7 @@ These are for the person who runs the server, not for clients.
 
 from __future__ import annotations
 
-__all__ = ["MetadataDamaged", "MetadataError", "MetadataLocked"]
+__all__ = ["MetadataDamaged", "MetadataError", "MetadataLocked", "MetadataMissing"]
 
 
 class MetadataError(Exception):
@@ -39,3 +39,17 @@ class MetadataLocked(MetadataError):
     """The file was sealed with another key, or with one at all."""
 
     advice = "set `system.encryption.enabled` and `system.encryption.key` as when it was written"
+
+
+class MetadataMissing(MetadataError):
+    """There are messages, and no metadata that would say whose they are."""
+
+    advice = (
+        "nothing was changed. Restore the directory `state` from a backup. Where there is none,"
+        " `iggy-server repair` moves the data to quarantine, and the next start begins as new"
+    )
+
+    def __init__(self, streams_path: str, files_count: int) -> None:
+        files = "1 file" if files_count == 1 else f"{files_count} files"
+        reason = f"the metadata are missing or empty, but {streams_path} holds {files} of streams"
+        super().__init__("state/metadata.log", 0, reason)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.metadata.frame import HEAD_SIZE, check_head, file_head
-from iggy_ref_server.metadata.scan import scan_log
+from iggy_ref_server.metadata.frame import HEAD_SIZE, file_head
+from iggy_ref_server.metadata.scan import LogScan
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
-    from iggy_ref_server.metadata.frame import Frame
     from iggy_ref_server.storage.interface import File, Storage
 
 __all__ = ["LOG_MAGIC", "LOG_PATH", "MetadataLog"]
@@ -50,27 +49,20 @@ class MetadataLog:
         self.entries_count = entries_count
 
     @classmethod
-    async def open(
-        cls, storage: Storage, *, known_version: int = 0
-    ) -> tuple[MetadataLog, tuple[Frame, ...]]:
-        """Open the log, making one where there is none, and read all changes in it.
-
-        A torn tail is cut off.
+    async def open(cls, storage: Storage, scan: LogScan | None) -> MetadataLog:
+        """Open the log, making one where there is none; a torn tail is cut off.
 
         Args:
             storage: the data directory.
-            known_version: the last change that a snapshot holds.
+            scan: what was found in the log; None where there is none.
 
         Raises:
-            MetadataDamaged: a change in the middle is damaged.
+            StorageError: it cannot be opened, or not be cut.
         """
-        data = await storage.read_file(LOG_PATH)
-        head = file_head(LOG_MAGIC)
-        if data is None or (len(data) < HEAD_SIZE and head.startswith(data)):
-            await storage.replace(LOG_PATH, head)
-            data = head
-        check_head(data, LOG_MAGIC, LOG_PATH)
-        scan = scan_log(data, LOG_PATH, known_version)
+        if scan is None:
+            # All of it or none: a log without its whole head has lost what it held.
+            await storage.replace(LOG_PATH, file_head(LOG_MAGIC))
+            scan = LogScan((), HEAD_SIZE, 0)
         file = await storage.open(LOG_PATH)
         if scan.torn_size:
             logger.warning(
@@ -82,7 +74,7 @@ class MetadataLog:
         # A killed server may have left changes that are written but not on the disk. From now on
         # everybody sees them, so they must not get lost any more.
         await file.sync()
-        return cls(file, scan.end, len(scan.frames)), scan.frames
+        return cls(file, scan.end, len(scan.frames))
 
     async def append(self, frame: bytes) -> None:
         """Write a change and bring it to the disk.

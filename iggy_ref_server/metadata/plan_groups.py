@@ -35,7 +35,7 @@ def plan_create_group(
         topic_id=topic.id,
         id=topic.groups.next_id,
         name=command.name,
-        incarnation=metadata.version + 1,
+        incarnation=metadata.next_incarnation(context.now_us),
     )
 
 

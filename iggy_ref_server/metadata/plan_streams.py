@@ -74,4 +74,4 @@ def plan_purge_stream(
 ) -> StreamPurged:
     """Plan to empty a stream: all its partitions start again as another incarnation."""
     stream = metadata.require_stream(command.stream)
-    return StreamPurged(id=stream.id, incarnation=metadata.version + 1)
+    return StreamPurged(id=stream.id, incarnation=metadata.next_incarnation(context.now_us))

@@ -103,7 +103,7 @@ def plan_create_topic(
         name=command.name,
         created_at_us=context.now_us,
         partitions_count=command.partitions_count,
-        incarnation=metadata.version + 1,
+        incarnation=metadata.next_incarnation(context.now_us),
         message_expiry_us=limits.message_expiry_us,
         compression=command.compression,
         max_size_bytes=limits.max_size_bytes,
@@ -142,7 +142,11 @@ def plan_delete_topic(
 def plan_purge_topic(metadata: Metadata, command: PurgeTopic, context: PlanContext) -> TopicPurged:
     """Plan to empty a topic: all its partitions start again as another incarnation."""
     topic = metadata.require_topic(command.stream, command.topic)
-    return TopicPurged(stream_id=topic.stream_id, id=topic.id, incarnation=metadata.version + 1)
+    return TopicPurged(
+        stream_id=topic.stream_id,
+        id=topic.id,
+        incarnation=metadata.next_incarnation(context.now_us),
+    )
 
 
 def plan_create_partitions(
@@ -162,7 +166,7 @@ def plan_create_partitions(
         first_id=first_id,
         count=command.partitions_count,
         created_at_us=context.now_us,
-        incarnation=metadata.version + 1,
+        incarnation=metadata.next_incarnation(context.now_us),
     )
 
 

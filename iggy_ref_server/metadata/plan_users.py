@@ -90,7 +90,7 @@ def plan_create_root(
         return None
     return UserCreated(
         id=ROOT_USER_ID,
-        incarnation=metadata.version + 1,
+        incarnation=metadata.next_incarnation(context.now_us),
         username=username,
         password_hash=password_hash,
         status=UserStatus.ACTIVE,
@@ -107,7 +107,7 @@ def plan_create_user(
         raise _taken(command.username)
     return UserCreated(
         id=metadata.users.next_id,
-        incarnation=metadata.version + 1,
+        incarnation=metadata.next_incarnation(context.now_us),
         username=command.username,
         password_hash=password_hash,
         status=command.status,
@@ -131,7 +131,7 @@ def plan_update_user(metadata: Metadata, command: UpdateUser, context: PlanConte
         id=user.id,
         username=name,
         status=command.status,
-        incarnation=metadata.version + 1 if deactivated else None,
+        incarnation=metadata.next_incarnation(context.now_us) if deactivated else None,
     )
 
 

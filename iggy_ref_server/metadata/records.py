@@ -3,7 +3,7 @@
 Owns their fields and the look-ups inside them. Knows neither how they come to be nor where they
 are written down.
 
-An incarnation is the number of the change that made a thing, or emptied it. Ids are used again,
+An incarnation is the number of a life: of the thing that was made, or emptied. Ids are used again,
 incarnations never: whoever remembers both notices that the thing behind an id is another one.
 """
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataError
-from iggy_ref_server.metadata.frame import HEAD_SIZE, Seal, check_head, file_head
+from iggy_ref_server.metadata.frame import HEAD_SIZE, Seal, file_head
 from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
-from iggy_ref_server.metadata.replay import change_in, follow
-from iggy_ref_server.metadata.scan import good_frames, scan_log
+from iggy_ref_server.metadata.reading import read_state
+from iggy_ref_server.metadata.replay import change_in
+from iggy_ref_server.metadata.scan import good_frames
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, decode_snapshot, encode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 
@@ -38,17 +39,12 @@ async def check_metadata(
     """
     seal = None if encryptor is None else Seal(encryptor)
     try:
-        snapshot = await storage.read_file(SNAPSHOT_PATH)
-        metadata = Metadata.EMPTY if snapshot is None else decode_snapshot(snapshot, seal)
-        data = await storage.read_file(LOG_PATH)
-        if data is None:
-            return ()
-        check_head(data, LOG_MAGIC, LOG_PATH)
-        scan = scan_log(data, LOG_PATH, metadata.version)
-        follow(metadata, scan.frames, seal)
+        _, scan = read_state(
+            await storage.read_file(SNAPSHOT_PATH), await storage.read_file(LOG_PATH), seal
+        )
     except MetadataError as error:
         return (str(error),)
-    if scan.torn_size:
+    if scan is not None and scan.torn_size:
         return (f"{LOG_PATH} ends in {scan.torn_size} bytes of a change that never took effect",)
     return ()
 
@@ -107,16 +103,15 @@ async def repair_metadata(
         return ()
     snapshot = await storage.read_file(SNAPSHOT_PATH)
     start = Metadata.EMPTY if snapshot is None else decode_snapshot(snapshot, seal)
-    data = await storage.read_file(LOG_PATH) or b""
-    metadata, lost = salvage(start, data, seal)
-    await storage.replace(LOG_PATH + DAMAGED_SUFFIX, data)
+    data = await storage.read_file(LOG_PATH)
+    metadata, lost = salvage(start, data or b"", seal)
+    if data is not None:
+        await storage.replace(LOG_PATH + DAMAGED_SUFFIX, data)
+    if lost or data is None or len(data) < HEAD_SIZE:
+        # Whatever the lost changes made is not known here, and was not deleted either.
+        doubtful = metadata.next_incarnation(clock.now_us()) - 1
+        metadata = replace(metadata, last_incarnation=doubtful, doubtful_incarnation=doubtful)
     await storage.replace(SNAPSHOT_PATH, encode_snapshot(metadata, clock.now_us(), seal))
     await storage.replace(LOG_PATH, file_head(LOG_MAGIC))
-    return (
-        *problems,
-        *lost,
-        (
-            f"saved the metadata up to change {metadata.version};"
-            f" the damaged log is kept as {LOG_PATH}{DAMAGED_SUFFIX}"
-        ),
-    )
+    kept = "" if data is None else f"; the damaged log is kept as {LOG_PATH}{DAMAGED_SUFFIX}"
+    return (*problems, *lost, f"saved the metadata up to change {metadata.version}{kept}")

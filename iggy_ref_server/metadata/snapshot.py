@@ -119,6 +119,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     users: tuple[UserImage, ...]
     free_user_ids: tuple[int, ...]
     tokens: tuple[TokenImage, ...]
+    last_incarnation: int = 0
+    doubtful_incarnation: int = 0
 
 
 _DECODER = msgspec.msgpack.Decoder(MetadataImage)
@@ -173,6 +175,8 @@ def _image(metadata: Metadata) -> MetadataImage:
             TokenImage(token.user_id, token.name, token.hash, token.expires_at_us)
             for token in metadata.tokens
         ),
+        last_incarnation=metadata.last_incarnation,
+        doubtful_incarnation=metadata.doubtful_incarnation,
     )
 
 
@@ -228,6 +232,8 @@ def _metadata(version: int, image: MetadataImage) -> Metadata:
             TokenRecord(token.user_id, token.name, token.hash, token.expires_at_us)
             for token in image.tokens
         ),
+        last_incarnation=image.last_incarnation,
+        doubtful_incarnation=image.doubtful_incarnation,
     )
 
 

@@ -30,6 +30,9 @@ class Metadata:
 
     Attributes:
         version: how many changes led here; the next one has the number ``version + 1``.
+        last_incarnation: the highest that was ever given out, as far as is known.
+        doubtful_incarnation: up to this one, changes may have been lost in a repair, so that
+            nothing follows from a thing not being here.
     """
 
     EMPTY: ClassVar[Metadata]
@@ -38,6 +41,17 @@ class Metadata:
     streams: Catalog[StreamRecord] = field(default_factory=Catalog)
     users: Catalog[UserRecord] = field(default_factory=Catalog)
     tokens: TokenShelf = field(default_factory=TokenShelf)
+    last_incarnation: int = 0
+    doubtful_incarnation: int = 0
+
+    def next_incarnation(self, now_us: int) -> int:
+        """Return the number of a life that begins now, which no other life ever had.
+
+        It follows the clock, so that not even metadata that begin again from nothing give out a
+        number that is on the disk somewhere. It also only rises, whatever the clock does; those
+        of older releases were numbers of changes.
+        """
+        return max(now_us, self.last_incarnation + 1, self.version + 1)
 
     def find_stream(self, stream: Identifier) -> StreamRecord | None:
         """Look up a stream."""

@@ -16,9 +16,9 @@ from iggy_protocol import record
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
 from iggy_ref_server.metadata.frame import Seal, encode_frame
-from iggy_ref_server.metadata.log import MetadataLog
-from iggy_ref_server.metadata.replay import follow
-from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, decode_snapshot, encode_snapshot
+from iggy_ref_server.metadata.log import LOG_PATH, MetadataLog
+from iggy_ref_server.metadata.reading import read_state
+from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, encode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.storage.interface import StorageError
 
@@ -84,16 +84,17 @@ class MetadataStore:
         """Read the snapshot and the changes after it.
 
         Raises:
-            MetadataDamaged: a file is damaged other than by a torn tail; nothing was changed.
+            MetadataDamaged: a file is damaged other than by a torn tail, or one of the two is
+                missing; nothing was changed.
             MetadataLocked: a file is encrypted, and not with this key.
             StorageError: a file cannot be read, or a torn tail not be cut off.
         """
         seal = None if encryptor is None else Seal(encryptor)
         await storage.make_directories(STATE_DIRECTORY)
-        data = await storage.read_file(SNAPSHOT_PATH)
-        metadata = Metadata.EMPTY if data is None else decode_snapshot(data, seal)
-        log, frames = await MetadataLog.open(storage, known_version=metadata.version)
-        metadata = follow(metadata, frames, seal)
+        metadata, scan = read_state(
+            await storage.read_file(SNAPSHOT_PATH), await storage.read_file(LOG_PATH), seal
+        )
+        log = await MetadataLog.open(storage, scan)
         # Also the names that a killed server left behind.
         for directory in (STATE_DIRECTORY, ""):
             await storage.sync_directory(directory)

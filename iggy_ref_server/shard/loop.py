@@ -39,6 +39,8 @@ from iggy_ref_server.metadata.importer import import_once
 from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
 from iggy_ref_server.metadata.plan_users import plan_create_root
+from iggy_ref_server.metadata.reading import demand_metadata
+from iggy_ref_server.metadata.records import ROOT_USER_ID
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.partitions import Partition, remove_files
@@ -49,6 +51,7 @@ from iggy_ref_server.shard.directory import PartitionDirectory
 from iggy_ref_server.shard.entrances import Entrance, Rooms, open_entrances
 from iggy_ref_server.shard.group_desk import GroupsHere, GroupsThere
 from iggy_ref_server.shard.handover import Arrival, Handover
+from iggy_ref_server.shard.leftovers import remove_leftovers
 from iggy_ref_server.shard.maintenance import Maintenance
 from iggy_ref_server.shard.metadata_desk import MetadataDesk
 from iggy_ref_server.shard.post_office import PostOffice
@@ -215,17 +218,28 @@ class Shard:
 
     async def _open_metadata(self) -> None:
         plan, cipher = self._plan, settings.cipher_of(self._plan.config)
+        await demand_metadata(plan.storage, plan.config.system.stream.path)
         store = await MetadataStore.open(plan.storage, plan.clock, encryptor=cipher)
         await import_once(store, plan.storage, self.office.settings, encryptor=cipher)
         context = PlanContext(now_us=plan.clock.now_us(), settings=self.office.settings)
         await store.change(lambda metadata: plan_expire_tokens(metadata, context))
-        if not store.current.users:
-            root = plan.root()
-            password_hash = await self.office.passwords.hash(root.password)
-            await store.change(
-                lambda metadata: plan_create_root(metadata, root.username, password_hash, context)
-            )
+        if store.current.users.find(ROOT_USER_ID) is None:
+            await self._make_root(store, context)
         self.metadata.write_to(store)
+        await remove_leftovers(plan.storage, plan.config.system, store.current)
+
+    async def _make_root(self, store: MetadataStore, context: PlanContext) -> None:
+        """Make the user that may do everything: in a new directory, or where it was lost."""
+        root, users = self._plan.root(), store.current.users
+        name = root.username
+        while name in users.id_by_name:
+            name += "-root"
+        if users:
+            LOGGER.warning("there was no root user any more: %r is made anew", name)
+        password_hash = await self.office.passwords.hash(root.password)
+        await store.change(
+            lambda metadata: plan_create_root(metadata, name, password_hash, context)
+        )
 
     async def listen(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -179,9 +179,11 @@ def test_metadata_when_gone_then_nobody_guesses(patient):
 
     assert_check_changes_nothing(patient, BEYOND)
     assert "restore the directory `state` from a backup" in patient.text()
-    before = patient.content()
-    assert patient.repair() == BEYOND
-    assert patient.content() == before
+    before = {path.read_bytes() for path in (patient.directory / "streams").rglob("*.log")}
+    assert patient.repair() == SOUND
+    assert not (patient.directory / "streams").exists()
+    kept = (patient.directory / "quarantine").rglob("*.log")
+    assert {path.read_bytes() for path in kept} == before
 
 
 def test_logs_when_two_claim_the_same_offsets_then_a_person_has_to_decide(patient):

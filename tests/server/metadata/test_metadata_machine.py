@@ -161,7 +161,7 @@ class MetadataMachine(RuleBasedStateMachine):
                 for entry in topic.partitions:
                     place = (stream.id, topic.id, entry.id)
                     assert entry.incarnation >= self.incarnations.get(place, 1)
-                    assert entry.incarnation <= self.metadata.version
+                    assert entry.incarnation <= self.metadata.last_incarnation
                     self.incarnations[place] = entry.incarnation
 
     @invariant()

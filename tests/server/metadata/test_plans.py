@@ -207,9 +207,10 @@ def test_partitions_when_removed_and_added_then_only_new_ones_have_a_new_incarna
     partitions = metadata.require_topic("s", "t").partitions
     assert partitions[0] == before[0]
     assert [(entry.id, entry.incarnation) for entry in partitions[1:]] == [
-        (1, metadata.version),
-        (2, metadata.version),
+        (1, metadata.last_incarnation),
+        (2, metadata.last_incarnation),
     ]
+    assert metadata.last_incarnation > POPULATED.last_incarnation
 
 
 def test_partitions_when_all_removed_then_numbering_starts_at_zero_again():
@@ -223,7 +224,8 @@ def test_purge_when_done_then_every_partition_is_another_incarnation_and_the_res
     metadata = after(POPULATED, command)
 
     topic, before = metadata.require_topic("s", "t"), POPULATED.require_topic("s", "t")
-    assert {entry.incarnation for entry in topic.partitions} == {metadata.version}
+    assert {entry.incarnation for entry in topic.partitions} == {metadata.last_incarnation}
+    assert metadata.last_incarnation > POPULATED.last_incarnation
     assert replace(topic, partitions=before.partitions) == before
 
 
@@ -428,3 +430,21 @@ def test_require_when_a_partition_is_missing_then_refuses_as_recorded():
         with pytest.raises(ServerFault) as fault:
             topic.require_partition(missing)
         assert fault.value.status == StatusCode.PARTITION_NOT_FOUND
+
+
+def test_incarnation_when_the_metadata_begin_again_then_is_one_that_was_never_given():
+    lost = after(POPULATED, PurgeTopic("s", "t"))
+
+    again = Metadata.EMPTY.next_incarnation(NOW_US + 1_000)
+
+    assert again > lost.last_incarnation
+
+
+def test_incarnation_when_the_clock_goes_back_then_rises_all_the_same():
+    assert POPULATED.next_incarnation(0) == POPULATED.last_incarnation + 1
+
+
+def test_incarnation_when_older_releases_counted_changes_then_is_above_all_of_them():
+    old = replace(POPULATED, version=900, last_incarnation=0)
+
+    assert old.next_incarnation(5) == 901

@@ -129,16 +129,46 @@ async def test_open_when_the_middle_is_damaged_then_refuses_and_changes_nothing(
 
 @pytest.mark.trio
 @pytest.mark.parametrize("size", range(HEAD_SIZE))
-async def test_open_when_only_a_part_of_the_head_was_written_then_starts_anew(size):
+async def test_open_when_the_log_is_shorter_than_its_head_then_refuses_and_changes_nothing(size):
+    # It is made as a whole, so no crash leaves a part of it: whatever it held is lost.
     storage = MemoryStorage()
-    await open_store(storage)
-    head = await read(storage)
-    await storage.replace(LOG_PATH, head[:size])
+    await make(await open_store(storage), *COMMANDS)
+    head = (await read(storage))[:size]
+    await storage.replace(LOG_PATH, head)
 
+    with pytest.raises(MetadataDamaged, match="does not start as it should"):
+        await open_store(storage)
+
+    assert await read(storage) == head
+
+
+@pytest.mark.trio
+async def test_open_when_the_log_is_missing_beside_a_snapshot_then_refuses_and_changes_nothing():
+    storage = MemoryStorage()
     store = await open_store(storage)
-    await make(store, CreateStream("s"))
+    await make(store, *COMMANDS[:3])
+    await store.compact()
+    await make(store, *COMMANDS[3:])
+    await storage.remove(LOG_PATH)
 
-    assert (await open_store(storage.crash())).current == store.current
+    with pytest.raises(MetadataDamaged, match="every change behind number 3"):
+        await open_store(storage)
+
+    assert await storage.read_file(LOG_PATH) is None
+
+
+@pytest.mark.trio
+async def test_open_when_the_log_is_older_than_the_snapshot_then_refuses():
+    storage = MemoryStorage()
+    store = await open_store(storage)
+    await make(store, *COMMANDS[:2])
+    older = await read(storage)
+    await make(store, *COMMANDS[2:])
+    await store.compact()
+    await storage.replace(LOG_PATH, older)
+
+    with pytest.raises(MetadataDamaged, match="this log is older than the snapshot"):
+        await open_store(storage)
 
 
 @pytest.mark.trio
