@@ -1,7 +1,7 @@
 """A shard as a process of its own: pinned to a core, told what to do through a pipe.
 
     supervisor → shard     ``serve``, ``drain``, ``close``; the end of the pipe means: die at once
-    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``, ``unsaved`` if that is so
+    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``, maybe ``unsaved``
 
 No shard accepts a connection before all of them are open: a partition that exists must never look
 as if it did not, only because its shard is still reading. Until then connections wait in the

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_ref_server.metadata.reading import count_files
 from iggy_ref_server.partitions import incarnation, reservation
-from iggy_ref_server.partitions.incarnation import IMPORTED, read_incarnation
+from iggy_ref_server.partitions.incarnation import IMPORTED, GenerationDamaged, read_generation
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -113,11 +113,16 @@ async def _is_over(storage: Storage, metadata: Metadata, directory: str) -> bool
     """Tell whether the life that a directory belongs to has provably ended, or never began."""
     if await _is_blank(storage, directory):
         return True
-    number = await read_incarnation(storage, directory)
+    try:
+        found = await read_generation(storage, directory)
+    except GenerationDamaged:
+        return False
     given_last = max(metadata.last_incarnation, metadata.version)
-    # What a real server made has no number, and files of later lives are of other metadata.
+    # What a real server made has no number, one of an earlier release has no checksum, and files of
+    # later generations are of other metadata.
     return (
-        number is not None
-        and number != IMPORTED
-        and metadata.doubtful_incarnation < number <= given_last
+        found is not None
+        and found.is_checked
+        and found.number != IMPORTED
+        and metadata.doubtful_incarnation < found.number <= given_last
     )

@@ -75,7 +75,8 @@ def test_record_when_damaged_then_set_aside_until_repair_writes_it_anew(patient,
 
 
 def test_generation_when_higher_than_the_metadata_know_then_a_person_has_to_decide(patient):
-    set_number(patient, number_of(patient)._replace(number=1_000))
+    found = number_of(patient)
+    set_number(patient, found._replace(number=found.number + 1_000))
     assert not patient.is_served()
     before = patient.content()
 

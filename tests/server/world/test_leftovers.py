@@ -50,6 +50,7 @@ async def deleted_in_part(command) -> MemoryStorage:
     async with open_world(storage, shards_count=2) as world:
         client = await world.log_in()
         await fill(client)
+        plan.fail("remove")
         plan.fail("remove_tree")
         await client.ask(command)
     plan.heal()
