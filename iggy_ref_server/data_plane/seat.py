@@ -5,8 +5,10 @@ Owns no decisions: those are the room's. Has the calls that a socket is read and
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import socket
 import struct
 import termios
 from typing import TYPE_CHECKING
@@ -18,8 +20,6 @@ from iggy_ref_server.data_plane.lingering import DISCARD_BYTES
 from iggy_ref_server.data_plane.pace import RequestPace
 
 if TYPE_CHECKING:
-    import socket
-
     from iggy_protocol import ServerConnection
     from iggy_ref_server.data_plane.envelope import Envelope
     from iggy_ref_server.data_plane.link import Link
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Seat",
     "SocketLimits",
+    "acknowledge_early",
     "discard",
     "fill",
     "send_buffers",
@@ -40,6 +41,10 @@ COPIED_BYTES_MAX = 1 << 16
 # A large answer goes out in pieces, so that the others are served in between.
 SENDFILE_BYTES_MAX = 1 << 20
 COUNT = struct.Struct("i")
+
+
+# What one segment of any network may hold: a client that has more to send is not waiting yet.
+SEGMENT_BYTES_MAX = 1 << 16
 
 
 @record(kw_only=True)
@@ -134,6 +139,21 @@ class Seat:
         """Tell whether the client has said nothing for too long, and nothing is done for it."""
         idle_s = self.limits.idle_s
         return bool(idle_s) and now - self.last_heard > idle_s and not self.link.is_busy
+
+
+def acknowledge_early(
+    connected: socket.socket | trio.socket.SocketType, missing_bytes: int
+) -> None:
+    """Have the kernel acknowledge what has come, where a client may hold back the end of a frame.
+
+    Official clients leave Nagle's algorithm on and write the head and the body of a request by
+    themselves. Their kernel then keeps the body until the head is acknowledged, and ours waits 40
+    ms for an answer to put the acknowledgement on, which cannot come without the body. The kernel
+    forgets this wish, so it is said for each incomplete frame.
+    """
+    if 0 < missing_bytes < SEGMENT_BYTES_MAX and connected.family != socket.AF_UNIX:
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def fill(connection: ServerConnection, content: bytes) -> None:

@@ -27,6 +27,7 @@ from iggy_ref_server.data_plane.patience import Patience
 from iggy_ref_server.data_plane.seat import (
     Seat,
     SocketLimits,
+    acknowledge_early,
     discard,
     fill,
     send_buffers,
@@ -287,6 +288,8 @@ class SocketRoom:
 
     def _wait_for(self, seat: Seat, missing_bytes: int) -> None:
         """Be woken once for much of a large frame, not for every packet of it."""
+        if missing_bytes:
+            acknowledge_early(seat.socket, missing_bytes)
         low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
         if low_mark != seat.low_mark and seat.link in self._by_link:
             seat.low_mark = low_mark

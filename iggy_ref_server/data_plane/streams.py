@@ -15,6 +15,7 @@ import trio
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.pace import RequestPace
+from iggy_ref_server.data_plane.seat import acknowledge_early
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ async def _read(
     receive_bytes: int,
 ) -> None:
     pace, connection, received_bytes = RequestPace(limits.stalled_s), link.connection, 0
+    transport = _transport_of(stream)
+    connected = None if transport is None else transport.socket
     while link.is_hearing:
         if not link.can_read:
             pace.rest()
@@ -140,6 +143,8 @@ async def _read(
         connection.receive_data(data)
         plane.serve(link)
         plane.finish()
+        if connected is not None and link.connection.missing_bytes:
+            acknowledge_early(connected, link.connection.missing_bytes)
 
 
 async def _write(
@@ -169,10 +174,16 @@ async def _write(
     life.cancel()
 
 
+def _transport_of(stream: trio.abc.Stream) -> trio.SocketStream | None:
+    """Return the connection below TLS, if there is one."""
+    transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else None
+    return transport if isinstance(transport, trio.SocketStream) else None
+
+
 async def _linger(stream: trio.abc.Stream) -> None:
     """Let the client read its last answers; a stream in memory needs no time for that."""
-    transport = stream.transport_stream if isinstance(stream, trio.SSLStream) else None
-    if not isinstance(transport, trio.SocketStream):
+    transport = _transport_of(stream)
+    if transport is None:
         return
 
     async def discard() -> bool:
