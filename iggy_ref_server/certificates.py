@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.config import Tls
 
-__all__ = ["CertificateError", "CertificateFiles", "find_certificate", "tls_context"]
+__all__ = [
+    "CERTIFICATES",
+    "CertificateError",
+    "CertificateFiles",
+    "find_certificate",
+    "tls_context",
+]
 
+# Within the data directory. A development certificate stays the same over restarts, so that clients
+# can come to know it.
+CERTIFICATES: Final = "certificates"
 DEVELOPMENT_CERTIFICATE: Final = "development_cert.pem"
 DEVELOPMENT_KEY: Final = "development_key.pem"
 LIFETIME: Final = timedelta(days=365)

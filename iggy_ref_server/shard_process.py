@@ -33,7 +33,7 @@ from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
 from iggy_ref_server.metadata.damage import MetadataError
 from iggy_ref_server.shard.entrances import Entrance
-from iggy_ref_server.shard.loop import ShardPlan, open_shard
+from iggy_ref_server.shard.loop import Shard, ShardPlan, open_shard
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.watchdog import watch_loop
@@ -170,22 +170,31 @@ async def _serve(job: ShardJob, pipes: Pipes) -> int:
         _report(pipes, "open", facts)
         # A server that is stopped while it starts never serves.
         if await _order(pipes, SERVE, DRAIN) == SERVE:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(shard.listen)
-                _report(pipes, "ready", {})
-                await _order(pipes, DRAIN)
-                nursery.cancel_scope.cancel()
-        await shard.drain()
+            await _serve_until_drained(shard, pipes)
         _report(pipes, "drained", {})
         # Others may still have clients whose messages are for partitions of this shard.
         await _order(pipes, CLOSE)
+    return _account(shard, pipes)
+
+
+async def _serve_until_drained(shard: Shard, pipes: Pipes) -> None:
+    """Serve clients until the supervisor has had enough, and give them their last answers."""
+    # Clients of all listeners have the same time for those, not one after another.
+    async with trio.open_nursery() as stopping, trio.open_nursery() as nursery:
+        await nursery.start(shard.listen)
+        _report(pipes, "ready", {})
+        await _order(pipes, DRAIN)
+        nursery.cancel_scope.cancel()
+        stopping.start_soon(shard.drain)
+
+
+def _account(shard: Shard, pipes: Pipes) -> int:
+    """Report what a closed shard could not save; return the exit code of the process."""
     unsaved = shard.unsaved.values()
     if not unsaved:
         return 0
-    lost, unsynced = (
-        sum(len(one.lost) for one in unsaved),
-        sum(len(one.unsynced) for one in unsaved),
-    )
+    lost = sum(len(one.lost) for one in unsaved)
+    unsynced = sum(len(one.unsynced) for one in unsaved)
     _report(pipes, "unsaved", {"lost": lost, "unsynced": unsynced, "partitions": len(unsaved)})
     return UNSAVED
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.certificates import CertificateError, find_certificate
+from iggy_ref_server.certificates import CERTIFICATES, CertificateError, find_certificate
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, Tls, dump_config, load_config
 from iggy_ref_server.guards import AlreadyRunning, PortTaken
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
-# A development certificate stays the same over restarts, so that clients can come to know it.
-CERTIFICATES = "certificates"
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
 

@@ -36,6 +36,7 @@ from iggy_ref_server.config import (
     parse_address,
     write_private,
 )
+from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.guards import bind_shared_port, lock_data_directory
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
@@ -65,6 +66,9 @@ __all__ = ["run_server"]
 LOGGER = logging.getLogger(__name__)
 
 STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+# How long shards have to see their clients off, which they bound themselves, and then to close
+# their files, which a disk may make slow.
+DRAIN_S = STOP_CLIENTS_S + 0.5
 STOP_S = 10.0
 # After so long a start that is not done says so, again and again.
 OPENING_LINE_S = 5.0
@@ -361,7 +365,7 @@ class _Watch:
         self.children = alive
         for child in alive:
             child.tell(DRAIN)
-        self._wait(lambda: self._all_said("drained"), STOP_S)
+        self._wait(lambda: self._all_said("drained"), DRAIN_S)
         for child in alive:
             child.tell(CLOSE)
         deadline = time.monotonic() + STOP_S

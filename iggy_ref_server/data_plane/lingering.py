@@ -4,7 +4,8 @@ Closing a socket with unread bytes in it makes the kernel throw away answers tha
 read yet. So the last of them is followed by an end of file, and what still comes is discarded until
 the client hangs up, says nothing for a while, or the time is over.
 
-Owns the patience. How to discard is told by whoever owns the connection.
+Owns the patience, also that of the whole server when it stops. How to discard is told by whoever
+owns the connection.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["DISCARD_BYTES", "linger"]
+__all__ = ["DISCARD_BYTES", "STOP_CLIENTS_S", "linger"]
 
 SILENT_S = 0.25
 # A client that never stops sending does not keep us.
 WHOLE_S = 1.0
 DISCARD_BYTES = 1 << 16
+# How long clients have for their last answers when the server stops, those of all listeners at the
+# same time. Service managers and test harnesses kill after 5 s; the rest is for files.
+STOP_CLIENTS_S = 2.5
 
 
 async def linger(discard: Callable[[], Awaitable[bool]]) -> None:

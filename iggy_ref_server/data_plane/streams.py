@@ -75,6 +75,7 @@ class StreamRoom:
         self._receive_bytes = receive_bytes
         self._lives: dict[Link, trio.CancelScope] = {}
         self._leavers = trio.lowlevel.ParkingLot()
+        self._farewell = 0
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -93,6 +94,9 @@ class StreamRoom:
                 async with trio.open_nursery() as nursery:
                     life = self._lives[link] = nursery.cancel_scope
                     self._connected(link)
+                    if self._farewell:
+                        # Its handshake was under way when the server began to stop.
+                        link.part_with(self._farewell)
                     nursery.start_soon(_write, stream, wire, link, plane, limits, life)
                     await _read(stream, wire, link, plane, limits, self._receive_bytes)
                 await _linger(stream)
@@ -102,6 +106,7 @@ class StreamRoom:
 
     async def drain(self, farewell: int) -> None:
         """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        self._farewell = farewell
         for link in list(self._lives):
             link.part_with(farewell)
         while self._lives:

@@ -26,6 +26,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from iggy_protocol import record
 from iggy_ref_server.config.schema import Limits
 from iggy_ref_server.config.schema_doors import Http
+from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import Appends
 from iggy_ref_server.handlers.office import Office
 from iggy_ref_server.listeners.accepting import PAUSE_S, accept_next
@@ -51,8 +52,6 @@ MICROSECONDS: Final = 1_000_000
 # Pieces of a body that wait for the application; one is up to 64 KiB.
 PIECES_MAX: Final = 4
 HTTP2_STREAMS_MAX: Final = 32
-# How long requests under way have to finish when the door is closed.
-GRACE_S: Final = 2.0
 SWEEP_S: Final = 300.0
 
 
@@ -187,7 +186,7 @@ class _Hall:
         finally:
             with trio.CancelScope(shield=True):
                 await self._context.terminated.set()
-                with trio.move_on_after(GRACE_S):
+                with trio.move_on_after(STOP_CLIENTS_S):
                     while self._lives:
                         await self._leavers.park()
                 self._room.give_up()

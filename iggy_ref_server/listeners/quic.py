@@ -8,9 +8,10 @@ connection.
 
 Owns the socket, the table from connection numbers to lines, and who may come in: handshakes that
 stay unfinished are somebody's who means harm, so when there are many, newcomers first have to prove
-that they are where they say (a stateless retry), and at the bound the oldest is given up. Datagrams
-that belong to nobody are dropped without a word. Whatever goes wrong with one connection ends that
-connection, and whatever goes wrong here ends here: the shard goes on.
+that they are where they say (a stateless retry), and at the bound the oldest is given up. Packets
+of a connection that nobody knows, such as one from before a crash, are answered with a stateless
+reset; all other datagrams that belong to nobody are dropped without a word. Whatever goes wrong
+with one connection ends that connection, and whatever goes wrong here ends here: the shard goes on.
 """
 
 from __future__ import annotations
@@ -37,10 +38,12 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.clients import Clients
 from iggy_ref_server.config import Address
+from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import DataPlane
 from iggy_ref_server.listeners.quic_core import ServerCore
 from iggy_ref_server.listeners.quic_line import Line
 from iggy_ref_server.listeners.quic_refusal import refuse
+from iggy_ref_server.listeners.quic_reset import StatelessResets
 from iggy_ref_server.listeners.quic_settings import LineLimits, is_local
 from iggy_ref_server.listeners.quic_socket import Datagram, DatagramSocket
 from iggy_ref_server.session import Session
@@ -54,8 +57,9 @@ logging.getLogger("quic").setLevel(logging.CRITICAL)
 
 CONNECTION_ID_BYTES: Final = 8
 LONG_HEADER: Final = 0x80
-# How long clients have for their last answers when the server stops.
-DRAIN_S: Final = 4.0
+# How long clients have to acknowledge their last answers when the server stops; then they are told
+# that it is over, and whoever is there hears that at once.
+ACKNOWLEDGE_S: Final = 1.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class QuicDoor:
         connected: told of each client with a function that ends its connection.
         gone: told of each session that has ended.
         clients: who is connected to this shard.
+        resets: tells clients that their connection is gone.
     """
 
     socket: DatagramSocket
@@ -87,6 +92,7 @@ class QuicDoor:
     connected: Callable[[Session, Callable[[], None]], None]
     gone: Callable[[Session], None]
     clients: Clients
+    resets: StatelessResets
     _lines: dict[Line, None] = field(default_factory=dict)
     _handshakes: dict[Line, None] = field(default_factory=dict)
     _routes: dict[bytes, Line] = field(default_factory=dict)
@@ -113,11 +119,18 @@ class QuicDoor:
     async def drain(self) -> None:
         """Take nobody in, answer what clients are owed, and close their connections."""
         self._is_closing = True
-        with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
+        with trio.CancelScope(shield=True), trio.move_on_after(STOP_CLIENTS_S):
             for line in list(self._lines):
                 line.leave()
-            while self._lines:
-                await self._change.wait()
+            with trio.move_on_after(ACKNOWLEDGE_S):
+                await self._until_empty()
+            for line in list(self._lines):
+                line.close_now()
+            await self._until_empty()
+
+    async def _until_empty(self) -> None:
+        while self._lines:
+            await self._change.wait()
 
     async def _run(self, line: Line, connection_ids: tuple[bytes, ...]) -> None:
         """Serve one client; whatever becomes of it stays here."""
@@ -195,11 +208,16 @@ class QuicDoor:
 
     def _take(self, datagram: Datagram) -> Line | None:
         """Find the connection of a datagram, or answer a stranger."""
-        data, _ = datagram
+        data, address = datagram
         if not data:
             return None
         if not data[0] & LONG_HEADER:
-            return self._routes.get(data[1 : 1 + CONNECTION_ID_BYTES])
+            connection_id = data[1 : 1 + CONNECTION_ID_BYTES]
+            line = self._routes.get(connection_id)
+            if line is None:
+                reset = self.resets.answer(connection_id, len(data), trio.current_time())
+                self.socket.send([(reset, address)] if reset else [])
+            return line
         try:
             header = pull_quic_header(Buffer(data=data), host_cid_length=CONNECTION_ID_BYTES)
         except ValueError:
@@ -280,6 +298,7 @@ class QuicDoor:
             streams_max=self.limits.stranger_streams_max,
             original_cid=original,
             retry_cid=retried,
+            reset_token=self.resets.token,
         )
         line = Line(core, self, trio.current_time())
         self._lines[line] = self._handshakes[line] = None

@@ -10,6 +10,7 @@ not, and sends datagrams of one size to everybody. What is different here:
                   between them take
     replies       carry the acknowledgement of their requests
     packets       none is begun when nothing is left to write
+    ids           have reset tokens that the server still knows when it has forgotten the rest
 
 Owns what is changed in the library, which is why its minor version is pinned. Knows no sockets,
 no clock and no requests.
@@ -28,6 +29,8 @@ from aioquic.quic.recovery import QuicPacketPacer
 from aioquic.tls import Epoch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.events import ConnectionTerminated
     from aioquic.quic.packet_builder import QuicPacketBuilder
@@ -102,6 +105,7 @@ class ServerCore(QuicConnection):
         streams_max: how many requests may be under way before a login.
         original_cid: where the client sent its first datagram.
         retry_cid: where it was told to send its second one, if it was.
+        reset_token: says by which token a client knows that a connection id of ours is gone.
 
     Attributes:
         held_back: streams that are granted nothing more until they are taken out.
@@ -114,12 +118,15 @@ class ServerCore(QuicConnection):
         streams_max: int,
         original_cid: bytes,
         retry_cid: bytes | None = None,
+        reset_token: Callable[[bytes], bytes],
     ) -> None:
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=original_cid,
             retry_source_connection_id=retry_cid,
         )
+        self._reset_token = reset_token
+        self._host_cids[0].stateless_reset_token = reset_token(self.host_cid)
         self.held_back: set[int] = set()
         self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
         self._unacknowledged_count = 0
@@ -212,6 +219,12 @@ class ServerCore(QuicConnection):
             if sender._buffer or (sender._buffer_fin is not None and not sender.is_finished)
         ]
         return len(left), sum(left)
+
+    def _replenish_connection_ids(self) -> None:
+        known_count = len(self._host_cids)
+        super()._replenish_connection_ids()
+        for made in self._host_cids[known_count:]:
+            made.stateless_reset_token = self._reset_token(made.cid)
 
     def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
         super()._parse_transport_parameters(data, from_session_ticket)

@@ -161,6 +161,13 @@ class Line:
         self._is_leaving = True
         self._bell.set()
 
+    def close_now(self) -> None:
+        """Close although something is owed; the client is told."""
+        self._is_leaving = True
+        if self._core.verdict is None:
+            self._close(NO_ERROR, "the server has closed the connection")
+        self._bell.set()
+
     def give_up(self, reason: str) -> None:
         """Close at once."""
         self._core.close(QuicErrorCode.CONNECTION_REFUSED, reason_phrase=reason)

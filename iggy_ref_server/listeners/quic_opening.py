@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iggy_ref_server.listeners.quic import QuicDoor
+from iggy_ref_server.listeners.quic_reset import StatelessResets
 from iggy_ref_server.listeners.quic_settings import configure, line_limits
 from iggy_ref_server.listeners.quic_socket import UdpSocket
 
@@ -50,6 +51,7 @@ def open_quic_door(
     clients: Clients,
     connected: Callable[[Session, Callable[[], None]], None],
     gone: Callable[[Session], None],
+    reset_key: bytes,
 ) -> QuicDoor:
     """Make the door; run its ``serve`` to open it."""
     quic, limits = config.quic, config.limits
@@ -78,4 +80,5 @@ def open_quic_door(
         connected=connected,
         gone=gone,
         clients=clients,
+        resets=StatelessResets(reset_key),
     )

@@ -17,12 +17,13 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
 from iggy_protocol import record
-from iggy_ref_server.certificates import CertificateFiles
+from iggy_ref_server.certificates import CERTIFICATES, CertificateFiles
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.data_plane.link import Link
@@ -212,9 +213,12 @@ async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
     await _first_call(entrance)
     await trio.to_thread.run_sync(import_module, "iggy_ref_server.listeners.quic")
     from iggy_ref_server.listeners.quic_opening import open_quic_door, use_socket
+    from iggy_ref_server.listeners.quic_reset import load_reset_key
 
     assert entrance.certificate is not None, "QUIC is always encrypted"
     (bound,) = entrance.sockets
+    directory = Path(rooms.config.system.path) / CERTIFICATES
+    reset_key = await trio.to_thread.run_sync(load_reset_key, directory)
 
     def connected(session: Session, close: Callable[[], None]) -> None:
         rooms.clients.add(Client(session, close, rooms.office.clock.now_us()))
@@ -228,6 +232,7 @@ async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
         clients=rooms.clients,
         connected=connected,
         gone=rooms.gone,
+        reset_key=reset_key,
     )
     rooms.nursery.start_soon(door.serve)
     try:

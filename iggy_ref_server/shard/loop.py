@@ -26,6 +26,7 @@ from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import RootCredentials, ServerConfig
 from iggy_ref_server.data_plane.answers import Answer
+from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import DataPlane
 from iggy_ref_server.data_plane.sockets import SocketRoom
 from iggy_ref_server.data_plane.streams import StreamRoom
@@ -74,8 +75,6 @@ __all__ = ["Shard", "ShardPlan", "open_shard"]
 LOGGER = logging.getLogger(__name__)
 
 DEFAULT_PORTS = Ports()
-# The time that clients have to read their last answers, and partitions to be closed.
-DRAIN_S = 5.0
 
 
 @record(kw_only=True)
@@ -272,7 +271,7 @@ class Shard:
 
     async def drain(self) -> None:
         """Answer what clients are owed, and say good-bye to them."""
-        with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_S):
+        with trio.CancelScope(shield=True), trio.move_on_after(STOP_CLIENTS_S):
             async with trio.open_nursery() as nursery:
                 for room in (self.room, self.streams, self.websockets):
                     nursery.start_soon(room.drain, StatusCode.DISCONNECTED)

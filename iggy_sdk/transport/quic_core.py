@@ -1,8 +1,9 @@
 """The client's end of a QUIC connection: that of ``aioquic``, and what it keeps to itself.
 
 It learns how large datagrams may be that the server takes, which the library reads and forgets; it
-says why a connection ends as soon as that is decided, and whether a request has left; and it begins
-no packet when nothing is left to write.
+says why a connection ends as soon as that is decided, and whether a request has left; it begins no
+packet when nothing is left to write; and it understands the stateless reset by which a server says
+that it does not know the connection, because it was restarted.
 
 Owns what is added to the library, which is why its minor version is pinned. It must not know
 sockets, clocks or requests.
@@ -10,6 +11,7 @@ sockets, clocks or requests.
 
 from __future__ import annotations
 
+import hmac
 import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +20,8 @@ from aioquic._buffer import Buffer
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from aioquic.quic.congestion.base import K_INITIAL_WINDOW
 from aioquic.quic.connection import QuicConnection, QuicConnectionState
-from aioquic.quic.packet import pull_quic_transport_parameters
+from aioquic.quic.events import ConnectionTerminated
+from aioquic.quic.packet import QuicErrorCode, pull_quic_transport_parameters
 from aioquic.quic.recovery import QuicPacketPacer
 from aioquic.tls import Epoch
 
@@ -26,8 +29,6 @@ from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.transport.tls import tls_context
 
 if TYPE_CHECKING:
-    from aioquic.quic.events import ConnectionTerminated
-
     from iggy_sdk.options import TlsOptions
     from iggy_sdk.transport.quic_settings import QuicSettings
 
@@ -43,6 +44,10 @@ UNACKNOWLEDGED_MAX: Final = 2
 # A guess until the first answer; twice as long is waited before a datagram is sent again.
 ROUND_TRIP_SECONDS: Final = 0.1
 GIVEN_UP: Final = 0
+LONG_HEADER: Final = 0x80
+# A stateless reset looks as a short packet does, and ends with a token (RFC 9000, section 10.3).
+RESET_BYTES_MIN: Final = 21
+RESET_TOKEN_BYTES: Final = 16
 
 
 class _Pacer(QuicPacketPacer):
@@ -92,6 +97,24 @@ class ClientCore(QuicConnection):
     def is_ended_by_peer(self) -> bool:
         """Whether it was the server that has closed."""
         return self._state is QuicConnectionState.DRAINING
+
+    def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
+        """Take in a datagram, which may say that the server does not know this connection."""
+        super().receive_datagram(data, addr, now)
+        token = self._peer_cid.stateless_reset_token
+        if (
+            token
+            and len(data) >= RESET_BYTES_MIN
+            and not data[0] & LONG_HEADER
+            and hmac.compare_digest(data[-RESET_TOKEN_BYTES:], token)
+            and self._close_event is None
+        ):
+            self._close_event = ConnectionTerminated(
+                error_code=QuicErrorCode.NO_ERROR,
+                frame_type=None,
+                reason_phrase="the server was restarted and does not know the connection",
+            )
+            self._close_begin(is_initiator=False, now=now)
 
     def fit(self, datagram_bytes: int) -> None:
         """Send datagrams of up to so many bytes from here on, unless the server takes less."""

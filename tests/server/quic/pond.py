@@ -69,6 +69,7 @@ async def open_pond(
             clients=shard.clients,
             connected=lambda session, close: shard.clients.add(Client(session, close, 0)),
             gone=shard._gone,
+            reset_key=bytes(32),
         )
         nursery.start_soon(door.serve)
         yield Pond(door, shard, network)

@@ -16,6 +16,7 @@ import trio.testing
 import trustme
 
 from iggy_protocol import CreateStream, Ping, StatusCode
+from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.listeners import http, http_stream
 from iggy_ref_server.web import requests, unread
@@ -458,5 +459,5 @@ async def test_door_when_closed_under_a_client_that_does_nothing_then_ends_in_ti
         site.nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             await until_blocked()
-            mock_clock.jump(http.GRACE_S)
+            mock_clock.jump(STOP_CLIENTS_S)
             assert await read_all(stream) == b""
