@@ -73,6 +73,7 @@ class ShardJob:
         root: chooses the first user of a new data directory.
         environment: may say how much is logged.
         turns: the round-robin of balanced sends.
+        writes_survived: whether the machine has run since a server last used the data directory.
     """
 
     shard_id: int
@@ -87,6 +88,7 @@ class ShardJob:
     ports: Ports
     ip: str
     is_follower: bool
+    writes_survived: bool = False
 
 
 def run_shard_process(job: ShardJob, pipes: Pipes, parent: int) -> int:
@@ -164,6 +166,7 @@ async def _serve(job: ShardJob, pipes: Pipes) -> int:
         ports=job.ports,
         ip=job.ip,
         is_follower=job.is_follower,
+        writes_survived=job.writes_survived,
     )
     async with open_shard(plan) as shard:
         facts["damaged"] = len(shard.directory.damaged)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iggy_ref_server.banner import Door, Started, root_password_line, start_lines
+from iggy_ref_server.boot import note_boot, writes_survived
 from iggy_ref_server.certificates import tls_context
 from iggy_ref_server.cli import package_version
 from iggy_ref_server.config import (
@@ -130,7 +131,7 @@ def run_server(
     shutil.rmtree(runtime, ignore_errors=True)
     runtime.mkdir(parents=True)
     bound = _bind(config, len(placements))
-    jobs = _jobs(loaded, placements, bound, certificates)
+    jobs = _jobs(loaded, placements, bound, certificates, survived=writes_survived(directory))
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS | {signal.SIGCHLD})
     children = [_start(job) for job in jobs]
     for job in jobs:
@@ -207,6 +208,8 @@ def _jobs(
     placements: Sequence[ShardPlacement],
     bound: Mapping[str, list[socket.socket]],
     certificates: Mapping[str, CertificateFiles],
+    *,
+    survived: bool,
 ) -> list[ShardJob]:
     """Write down what each shard is given; each pair of them is joined by a socket."""
     config = loaded.config
@@ -236,6 +239,7 @@ def _jobs(
             ports=ports,
             ip=addresses["tcp"].host,
             is_follower=loaded.flags.follower,
+            writes_survived=survived,
         )
         for placement in placements
     ]
@@ -431,6 +435,7 @@ def _announce(
     config = loaded.config
     facts = watch.children[0].heard("open")
     assert facts is not None
+    note_boot(Path(config.system.path))
     # Shard 0 has a share of every door.
     doors = [
         _door(kind.name, config, jobs[0]) for kind in DOORS if getattr(config, kind.name).enabled

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iggy_ref_server.segments.salvage import copy_bytes
 from iggy_ref_server.storage.paths import parent
 
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = ["QUARANTINE_PATH", "Quarantine", "copy_bytes"]
+__all__ = ["QUARANTINE_PATH", "Quarantine"]
 
 QUARANTINE_PATH = "quarantine"
-PIECE_BYTES = 1 << 20
 
 
 class Quarantine:
@@ -93,19 +93,3 @@ class Quarantine:
             free = f"{name}.{number}"
         self.kept.append(f"{directory}/{free}")
         return self.kept[-1]
-
-
-async def copy_bytes(source: File, start: int, end: int, target: File) -> None:
-    """Copy a stretch of a file to the beginning of another, and bring it to the disk.
-
-    Raises:
-        StorageError: any part of it was copied.
-    """
-    position = start
-    while position < end:
-        piece = await source.read(min(PIECE_BYTES, end - position), position)
-        if not piece:
-            break
-        await target.write([piece], position - start)
-        position += len(piece)
-    await target.sync()

@@ -38,9 +38,15 @@ def last_offset(segments: Sequence[ExaminedSegment]) -> int | None:
     return max(ends) - 1 if any(ends) else None
 
 
-def gaps_between(segments: Sequence[ExaminedSegment]) -> Ranges:
-    """Find the offsets that are missing between those that are there."""
+def gaps_between(
+    segments: Sequence[ExaminedSegment], reservation: Reservation | None = None
+) -> Ranges:
+    """Find the offsets that are missing before, between and behind those that are there."""
     rows = [row for segment in segments for row in segment.rows]
+    if reservation is not None and rows:
+        first = min(reservation.removed_below, rows[0][0])
+        last = max(reservation.stored_below, rows[-1][1], segments[-1].known_end)
+        rows = [(first, first), *rows, (last, last)]
     return tuple((left[1], right[0]) for left, right in pairwise(rows) if left[1] < right[0])
 
 
@@ -62,7 +68,6 @@ async def examine_row(
     Raises:
         StorageError: a file cannot be read.
     """
-    gaps = gaps_between(segments)
     findings: list[Finding] = []
     reservation: Reservation | None = None
     try:
@@ -70,7 +75,8 @@ async def examine_row(
             raise CorruptPartition(directory, f"the file `{NAME}` is missing")
         reservation = await Reservation.load(storage, directory)
     except CorruptPartition as damage:
-        findings.append(_bad_reservation(directory, damage, segments, gaps))
+        findings.append(_bad_reservation(directory, damage, segments, gaps_between(segments)))
+    gaps = gaps_between(segments, reservation)
     findings += [finding for segment in segments for finding in _judge(segment, gaps)]
     explained = {gap for segment in segments if not segment.is_sound for gap in segment.lost}
     unexplained = tuple(

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import record
 from iggy_ref_server.doctor.index_file import IndexComparison
-from iggy_ref_server.doctor.log_file import Run, find_runs
+from iggy_ref_server.segments.intact import Run, find_runs
 from iggy_ref_server.segments.names import SegmentFiles, index_path, log_path
+from iggy_ref_server.segments.tail import count_indexed
+from iggy_ref_server.segments.walk import LogWalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,7 @@ class ExaminedSegment:
         runs: the intact messages that belong here.
         index_problem: what is wrong with the index; empty where nothing is.
         is_index_right: whether the index is right as far as it goes.
+        indexed_count: messages behind the last one that can be read, of which the index tells.
     """
 
     directory: str
@@ -41,6 +44,7 @@ class ExaminedSegment:
     runs: tuple[Run, ...]
     index_problem: str
     is_index_right: bool
+    indexed_count: int = 0
 
     @property
     def start_offset(self) -> int:
@@ -66,10 +70,17 @@ class ExaminedSegment:
         return None
 
     @property
+    def known_end(self) -> int:
+        """The offset behind the last message that the log holds or the index tells of."""
+        end = self.runs[-1].next_offset if self.runs else self.start_offset
+        return end + self.indexed_count
+
+    @property
     def is_sound(self) -> bool:
         """Whether the log is all as it should be."""
         end = 0 if self.in_place is None else self.in_place.end
-        return len(self.runs) <= 1 and end == self.files.log_bytes
+        is_whole = len(self.runs) <= 1 and end == self.files.log_bytes
+        return is_whole and not self.indexed_count
 
     @property
     def is_torn_only(self) -> bool:
@@ -95,14 +106,16 @@ class ExaminedSegment:
     def lost(self) -> tuple[tuple[int, int], ...]:
         """The offsets that the log should hold and does not, as far as that is known."""
         edges = [self.start_offset, *(edge for pair in self.rows for edge in pair)]
-        last = edges[-1] if self.next_start is None else self.next_start
+        last = self.known_end if self.next_start is None else self.next_start
         pairs = zip(edges[::2], [*edges[1::2], last], strict=True)
         return tuple((start, end) for start, end in pairs if start < end)
 
     def describe_damage(self) -> str:
         """Tell what is wrong with the log."""
         size_bytes = sum(end - start for start, end in self.damage)
-        if self.is_torn_only:
+        if not size_bytes:
+            text = "it ends too early"
+        elif self.is_torn_only:
             text = f"its last {size_bytes} bytes are no whole message"
         else:
             places = ", ".join(f"{start} to {end}" for start, end in self.damage)
@@ -149,6 +162,11 @@ async def examine_segment(
         advance(len(stretch.messages))
 
     found = await find_runs(log, files.start_offset, files.log_bytes, visit)
+    end = found[-1] if found else Run(0, 0, files.start_offset, files.start_offset)
+    indexed_count = 0
+    if index is not None:
+        walk = LogWalk(log, end.end, end.next_offset, end.end)
+        indexed_count = await count_indexed(index, files, walk, next_start)
     # What the next segment holds as well is left over from a repair that was interrupted.
     runs = tuple(run for run in found if next_start is None or run.first_offset < next_start)
     return ExaminedSegment(
@@ -158,4 +176,5 @@ async def examine_segment(
         runs,
         comparison.verdict(),
         is_index_right=comparison.is_right,
+        indexed_count=indexed_count,
     )

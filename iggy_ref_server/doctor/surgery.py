@@ -13,18 +13,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iggy_protocol import index_entries
-from iggy_ref_server.doctor.quarantine import copy_bytes
 from iggy_ref_server.partitions.reservation import Reservation
 from iggy_ref_server.segments.index import ENTRY_BYTES
 from iggy_ref_server.segments.names import index_path, log_path
+from iggy_ref_server.segments.salvage import copy_bytes
 from iggy_ref_server.segments.walk import LogWalk
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from iggy_ref_server.doctor.log_file import Run
     from iggy_ref_server.doctor.quarantine import Quarantine
     from iggy_ref_server.doctor.segment import ExaminedSegment
+    from iggy_ref_server.segments.intact import Run
     from iggy_ref_server.storage.interface import File, Storage
 
 __all__ = ["mend_index", "mend_log", "note_gaps"]
@@ -38,6 +38,7 @@ async def note_gaps(storage: Storage, directory: str, gaps: Collection[tuple[int
     """
     reservation = await Reservation.load(storage, directory)
     await reservation.note_gaps(gaps)
+    await reservation.skip_to(max((end for _, end in gaps), default=0))
 
 
 async def mend_log(

@@ -23,10 +23,12 @@ from iggy_ref_server.partitions.incarnation import (
 )
 from iggy_ref_server.partitions.ownership import Verdict, find_owner
 from iggy_ref_server.partitions.reservation import Reservation
-from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.segments.damage import CorruptPartition, SegmentSplit
 from iggy_ref_server.segments.names import read_listing
 from iggy_ref_server.segments.recovery import mend_segment, verify_segment
 from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.segments.tail import Kept
 from iggy_ref_server.segments.walk import LogWalk
 from iggy_ref_server.storage.interface import StorageError
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.deduplication import Deduplicator
     from iggy_ref_server.partitions.reader import Reader
     from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.segments.names import Listing
     from iggy_ref_server.segments.open_files import OpenFiles
     from iggy_ref_server.storage.interface import Storage
 
@@ -90,8 +93,9 @@ async def open_files(
     chain, reservation = await find_segments(
         storage,
         directory,
+        settings,
         is_imported=incarnation == IMPORTED,
-        validate_checksums=settings.validate_checksums,
+        is_adopted=owner.verdict is Verdict.ADOPTED,
     )
     is_marked = owner.found is not None and owner.found.has_reservation
     if owner.verdict is Verdict.ADOPTED or (not is_marked and not reservation.is_missing):
@@ -112,39 +116,40 @@ async def mark(
 
 
 async def find_segments(
-    storage: Storage, directory: str, *, is_imported: bool, validate_checksums: bool
+    storage: Storage,
+    directory: str,
+    settings: PartitionSettings,
+    *,
+    is_imported: bool,
+    is_adopted: bool,
 ) -> tuple[SegmentChain, Reservation]:
     """Find and mend the segments of a partition; the last one is open.
 
     Args:
         storage: the data directory.
         directory: the partition's directory.
+        settings: of the partition.
         is_imported: whether a real server wrote them, long ago.
-        validate_checksums: whether to check every message.
+        is_adopted: whether nothing was noted of segments that were removed.
 
     Raises:
         CorruptPartition: messages are damaged or missing in the middle.
         StorageError: a file cannot be read or changed.
     """
     listing = read_listing(await storage.entries(directory))
-    for name in listing.orphans:
-        _logger.warning("removed %s/%s: there is no log beside it", directory, name)
-        await storage.remove(f"{directory}/{name}")
     reservation = await Reservation.load(storage, directory)
     if is_imported and reservation.is_missing and listing.segments:
         await reservation.note_synced(listing.segments[-1].start_offset)
-    segments = []
-    for files, following in zip_longest(listing.segments, listing.segments[1:]):
-        segment = await mend_segment(
-            storage,
-            directory,
-            files,
-            next_start=None if following is None else following.start_offset,
-            may_be_torn=following is None or not reservation.is_synced(files.start_offset),
-        )
-        segments.append(segment)
-    await check_row(directory, segments, reservation)
-    if validate_checksums:
+    if is_adopted and listing.segments:
+        await reservation.note_removed(listing.segments[0].start_offset)
+    check_beginning(directory, listing, reservation)
+    for name in listing.orphans:
+        _logger.warning("removed %s/%s: there is no log beside it", directory, name)
+        await storage.remove(f"{directory}/{name}")
+    kept = kept_by(settings)
+    segments = await mend_all(storage, directory, reservation, kept)
+    await check_row(directory, segments, reservation, kept)
+    if settings.validate_checksums:
         for segment in segments:
             await verify_segment(storage, segment)
     await continue_row(storage, directory, segments, reservation)
@@ -154,8 +159,61 @@ async def find_segments(
     return SegmentChain(segments), reservation
 
 
-async def check_row(directory: str, segments: Sequence[Segment], reservation: Reservation) -> None:
+def kept_by(settings: PartitionSettings) -> Kept:
+    """Tell what the files hold of all that was written to them."""
+    if settings.writes_survived:
+        return Kept.EVERYTHING
+    return Kept.INDEXED if settings.ack is AckLevel.FSYNC else Kept.SYNCED
+
+
+def check_beginning(directory: str, listing: Listing, reservation: Reservation) -> None:
+    """Refuse a row whose beginning was taken away by somebody else than this server."""
+    starts = [files.start_offset for files in listing.segments]
+    known = reservation.removed_below
+    if starts and starts[0] > known and not reservation.explains(known, starts[0]):
+        raise CorruptPartition(directory, f"the messages {known} to {starts[0] - 1} are missing")
+    for name, size in listing.filled_orphans:
+        # The log goes first when a segment is removed, and only the oldest ones are.
+        if starts and name >= f"{starts[0]:020}":
+            raise CorruptPartition(
+                directory, f"the log beside {name} is missing, and the index has {size} bytes"
+            )
+
+
+async def mend_all(
+    storage: Storage, directory: str, reservation: Reservation, kept: Kept
+) -> list[Segment]:
+    """Mend all segments, from the first one again when one of them had to be split."""
+    found = read_listing(await storage.entries(directory)).segments
+    # What was split is sound from then on, so each of them is split once at most.
+    for _ in range(len(found) + 1):
+        segments: list[Segment] = []
+        try:
+            for files, following in zip_longest(found, found[1:]):
+                segment = await mend_segment(
+                    storage,
+                    directory,
+                    files,
+                    next_start=None if following is None else following.start_offset,
+                    may_be_torn=following is None or not reservation.is_synced(files.start_offset),
+                    kept=kept,
+                    ledger=reservation,
+                )
+                segments.append(segment)
+            return segments
+        except SegmentSplit:
+            found = read_listing(await storage.entries(directory)).segments
+    raise CorruptPartition(directory, "what lies behind damage cannot be set in order")
+
+
+async def check_row(
+    directory: str, segments: Sequence[Segment], reservation: Reservation, kept: Kept
+) -> None:
     """Refuse segments that overlap or leave out messages for no known reason."""
+    end, stored = segments[-1].next_offset if segments else 0, reservation.stored_below
+    if end < stored and not reservation.explains(end, stored):
+        reason = f"the messages {end} to {stored - 1} are missing, which were on the disk"
+        raise CorruptPartition(directory, reason)
     for segment, following in pairwise(segments):
         end, start = segment.next_offset, following.start_offset
         if end > start:
@@ -165,7 +223,7 @@ async def check_row(directory: str, segments: Sequence[Segment], reservation: Re
             raise CorruptPartition(directory, reason)
         if end == start or reservation.explains(end, start):
             continue
-        if reservation.is_synced(segment.start_offset):
+        if kept is not Kept.SYNCED or reservation.is_synced(segment.start_offset):
             raise CorruptPartition(directory, f"the messages {end} to {start - 1} are missing")
         _logger.error(
             "%s: the messages %d to %d are lost, they were not on the disk yet",

@@ -196,6 +196,18 @@ class Reservation:
 
     # ---- reserved offsets
 
+    async def skip_to(self, offset: int) -> None:
+        """Remember that no offset below may be given again.
+
+        Raises:
+            StorageError: it is not remembered.
+        """
+        generation = self._generation
+        async with self.lock:
+            if offset > self._record.ceiling:
+                record = msgspec.structs.replace(self._record, ceiling=offset)
+                await self._write(record, generation)
+
     async def resume(self, next_offset: int) -> int:
         """Decide after a start which offset comes next, and note the gap if there is one.
 

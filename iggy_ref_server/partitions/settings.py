@@ -65,6 +65,8 @@ class PartitionSettings:
             the other levels the index file lags behind by fewer messages than this.
         bytes_required_to_save: the same in bytes of messages.
         index_cache: which index entries stay in memory.
+        writes_survived: whether all that was ever written is in the files, because the machine has
+            run since then; otherwise a power loss may explain what is missing at their ends.
         validate_checksums: check every stored message when the partition is opened.
         deduplication: drop messages whose id was seen; None for no such thing.
         encryptor: seals payloads and user headers in the files; None to store them as they come.
@@ -75,6 +77,7 @@ class PartitionSettings:
     messages_required_to_save: int = 1024
     bytes_required_to_save: int = MEBIBYTE
     index_cache: IndexCache = IndexCache.OPEN_SEGMENT
+    writes_survived: bool = False
     validate_checksums: bool = False
     deduplication: DeduplicationSettings | None = None
     encryptor: PayloadCipher | None = None

@@ -1,8 +1,8 @@
 """Writing: the queue of staged messages goes to the files, in order, one write at a time.
 
 A write is done when the log has it (under ``FSYNC``: when the disk has it). Then its messages are
-shown to polls, the index file follows if it lags too far behind, a full segment is rolled, and
-those who wait are told, in this order.
+shown to polls, the index file follows (under ``FSYNC`` always, else if it lags too far behind), a
+full segment is rolled, and those who wait are told, in this order.
 
 A write that fails leaves any part of its bytes behind the end of the log. If its messages were not
 acknowledged they are withdrawn, and the log is cut before anything else is written. If they were,
@@ -180,16 +180,38 @@ class Writer:
     def _end_sync(
         self, write: PendingWrite, ended: Callable[[], None], error: StorageError | None
     ) -> None:
-        if error is None:
-            self._publish(write)
-            self._finish(write)
-        else:
+        if error is not None:
             self._fail(write, error)
+        else:
+            self._publish(write)
+            # What is acknowledged is in the index file, too.
+            if not self._save_index_now(write.segment) and self._begin_index(write, ended):
+                return
+            self._finish(write)
+        self._end_commit(ended)
+
+    def _begin_index(self, write: PendingWrite, ended: Callable[[], None]) -> bool:
+        """Begin to write the index of a write that is synced, when that cannot be done at once."""
+        segment = write.segment
+
+        def done(error: StorageError | None) -> None:
+            if error is None:
+                self._note_index(segment)
+            else:
+                self._warn(NOT_INDEXED, error)
+            self._finish(write)
+            self._end_commit(ended)
+
+        try:
+            return segment.index.save_soon(segment.written_count, done)
+        except StorageError as error:
+            self._warn(NOT_INDEXED, error)
+            return False
+
+    def _end_commit(self, ended: Callable[[], None]) -> None:
         self.is_committing = False
         self.lock.give_back()
         ended()
-        # The clients are marked and the disk is at work again: now there is time for it.
-        self._save_index_now(write.segment)
 
     def _is_simple(self, write: PendingWrite) -> bool:
         """Tell whether a write is an append to an open segment, and nothing else is in its way."""
@@ -442,10 +464,11 @@ class Writer:
         """Write the index entries if they lag too far behind; tell whether that is settled."""
         lag = segment.written_count - segment.index.written_count
         lag_bytes = segment.written_bytes - segment.indexed_bytes
-        if (
-            lag < self._settings.messages_required_to_save
-            and lag_bytes < self._settings.bytes_required_to_save
-        ):
+        is_due = self._syncs or (
+            lag >= self._settings.messages_required_to_save
+            or lag_bytes >= self._settings.bytes_required_to_save
+        )
+        if not is_due or not lag:
             return True
         try:
             if not segment.index.save_now(segment.written_count):

@@ -1,11 +1,11 @@
 """What can be wrong with stored data beyond what is mended on the spot.
 
-Owns the two errors. Decides nothing.
+Owns the errors. Decides nothing.
 """
 
 from __future__ import annotations
 
-__all__ = ["CorruptPartition", "IndexDamaged"]
+__all__ = ["CorruptPartition", "IndexDamaged", "SegmentSplit"]
 
 
 class CorruptPartition(Exception):
@@ -32,3 +32,7 @@ class IndexDamaged(Exception):
     def __init__(self, start_offset: int, reason: str) -> None:
         super().__init__(f"index of segment {start_offset}: {reason}")
         self.start_offset = start_offset
+
+
+class SegmentSplit(Exception):
+    """Messages of one segment are in several now; whoever goes through them begins again."""

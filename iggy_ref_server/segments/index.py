@@ -23,7 +23,7 @@ from iggy_ref_server.segments.damage import IndexDamaged
 
 if TYPE_CHECKING:
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import File
+    from iggy_ref_server.storage.interface import Done, File, StorageError
 
 __all__ = ["ENTRY_BYTES", "IndexEntry", "SegmentIndex"]
 
@@ -147,6 +147,27 @@ class SegmentIndex:
         if is_written:
             self.written_count = until
         return is_written
+
+    def save_soon(self, until: int, done: Done) -> bool:
+        """Begin to write the entries before an ordinal to the file, if that can be begun.
+
+        Args:
+            until: behind the last entry to write.
+            done: called at the end, with None or with what went wrong.
+
+        Raises:
+            StorageError: the write failed at once; the entries stay in memory.
+        """
+        if self.file is None:
+            return False
+        entries = bytes(self._window[self._place(self.written_count) : self._place(until)])
+
+        def ended(error: StorageError | None) -> None:
+            if error is None:
+                self.written_count = max(self.written_count, until)
+            done(error)
+
+        return self.file.write_soon([entries], self.written_count * ENTRY_BYTES, ended)
 
     async def save(self, until: int) -> None:
         """Write the entries before an ordinal to the file, which is open.

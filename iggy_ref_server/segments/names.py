@@ -43,10 +43,12 @@ class Listing(NamedTuple):
     Attributes:
         segments: ordered by offset.
         orphans: names of indexes without a log.
+        filled_orphans: those of them that hold bytes, and how many.
     """
 
     segments: tuple[SegmentFiles, ...]
     orphans: tuple[str, ...]
+    filled_orphans: tuple[tuple[str, int], ...] = ()
 
 
 def log_path(directory: str, start_offset: int) -> str:
@@ -76,8 +78,12 @@ def read_listing(entries: Iterable[Entry]) -> Listing:
         )
         for offset in sorted(logs)
     ]
-    orphans = [indexes[offset].name for offset in sorted(indexes) if offset not in logs]
-    return Listing(tuple(segments), tuple(orphans))
+    orphans = [indexes[offset] for offset in sorted(indexes) if offset not in logs]
+    return Listing(
+        tuple(segments),
+        tuple(entry.name for entry in orphans),
+        tuple((entry.name, entry.size_bytes) for entry in orphans if entry.size_bytes),
+    )
 
 
 def start_offset_of(name: str, suffix: str) -> int | None:

@@ -4,7 +4,8 @@ A process may die in the middle of a write, so the end of a log may be torn and 
 behind, run ahead, end inside an entry or be missing. Recovery finds the last index entry that
 agrees with the log, walks the log from there on, checks every message (it fits, it has the next
 offset, its checksum holds), makes the index entries that were missing and cuts both files behind
-the last good message. So the work depends on the length of the lag, not of the log.
+the last good message. So the work depends on the length of the lag, not of the log. What lies
+behind that message is cut only if it is a torn end (``tail``).
 
 Entries that cannot be written stay in memory until the index is saved again, so that a partition
 can be opened while its disk is full.
@@ -21,21 +22,18 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import index_entries
-from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments.damage import CorruptPartition, SegmentSplit
 from iggy_ref_server.segments.index import ENTRY, ENTRY_BYTES, IndexEntry
 from iggy_ref_server.segments.names import index_path, log_path
+from iggy_ref_server.segments.salvage import KEPT_PATH, split_log
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.segments.walk import (
-    MESSAGE_BYTES_MAX,
-    OFFSET_MAX,
-    LogWalk,
-    find_intact,
-    is_message,
-)
+from iggy_ref_server.segments.tail import Kept, damage_of, look_behind
+from iggy_ref_server.segments.walk import MESSAGE_BYTES_MAX, OFFSET_MAX, LogWalk, is_message
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from iggy_ref_server.segments.names import SegmentFiles
+    from iggy_ref_server.segments.tail import Ledger, Tail
     from iggy_ref_server.storage.interface import File, Storage
 
 __all__ = ["mend_segment", "rebuild_index", "verify_segment"]
@@ -63,6 +61,8 @@ async def mend_segment(
     *,
     next_start: int | None,
     may_be_torn: bool | None = None,
+    kept: Kept = Kept.EVERYTHING,
+    ledger: Ledger | None = None,
 ) -> Segment:
     """Check a segment found on disk, and mend what a crash may have done to it.
 
@@ -73,12 +73,15 @@ async def mend_segment(
         next_start: where the next segment starts, None for the last one.
         may_be_torn: whether messages at the end may be missing. By default only in the last
             segment; so it may be in others that had not reached the disk yet.
+        kept: what the files are known to hold of all that was written.
+        ledger: knows which offsets are lost, and is told.
 
     Returns:
         The segment; its files are not open, and the newest index entries may be in memory only.
 
     Raises:
         CorruptPartition: a message before the end is damaged.
+        SegmentSplit: messages behind damage are in segments of their own now.
         StorageError: a file cannot be read or changed.
     """
     is_expected = next_start is None if may_be_torn is None else may_be_torn
@@ -98,15 +101,76 @@ async def mend_segment(
         end_offset=end_offset,
     )
     await walk.finish()
-    if walk.position < files.log_bytes:
-        if files.index_bytes is None or not is_expected:
-            await check_torn(directory, files, log, walk, next_start)
+    tail = await look_behind(
+        log, await found_index(storage, directory, files), files, walk, end_offset
+    )
+    reason = damage_of(tail, walk, kept, ledger, next_start=next_start, may_be_torn=is_expected)
+    if reason:
+        raise CorruptPartition(directory, f"{unreadable(log, walk)}, and {reason}")
+    if ledger is not None:
+        await note_lost(storage, directory, log, walk, tail, ledger, is_last=next_start is None)
+    if tail.surplus_bytes:
         await cut(log, walk, files.log_bytes)
     index = await storage.open(index_path(directory, files.start_offset), create=True)
     unwritten = await make_index(log, index, files.start_offset, trusted, until=walk.position)
     if unwritten and await is_saved(index, unwritten):
         unwritten = b""
     return await describe(directory, files.start_offset, walk.position, index, unwritten)
+
+
+async def found_index(storage: Storage, directory: str, files: SegmentFiles) -> File | None:
+    """Open the index of a segment, if there is one."""
+    if files.index_bytes is None:
+        return None
+    return await storage.open(index_path(directory, files.start_offset))
+
+
+async def note_lost(
+    storage: Storage,
+    directory: str,
+    log: File,
+    walk: LogWalk,
+    tail: Tail,
+    ledger: Ledger,
+    *,
+    is_last: bool,
+) -> None:
+    """Keep what a power loss left behind a hole, and have nobody give lost offsets again.
+
+    Raises:
+        SegmentSplit: the row of segments has changed.
+        StorageError: nothing is cut yet.
+    """
+    lost_end = walk.next_offset + tail.indexed_count
+    if tail.runs:
+        edges = [walk.next_offset, *(edge for run in tail.runs for edge in run[2:])]
+        gaps = [gap for gap in zip(edges[::2], edges[1::2], strict=False) if gap[0] < gap[1]]
+        await ledger.note_gaps(gaps)
+        _logger.error(
+            "%s: the power failed and the messages behind it are kept in segments of their own;"
+            " the offsets %s are lost, and what was in their place is in %s",
+            unreadable(log, walk),
+            ", ".join(f"{start} to {end - 1}" for start, end in gaps),
+            KEPT_PATH,
+        )
+        await split_log(storage, directory, log, walk.position, tail.runs)
+        raise SegmentSplit
+    if tail.indexed_count and is_last:
+        _logger.error(
+            "%s: the power failed, and the offsets %d to %d are lost",
+            unreadable(log, walk),
+            walk.next_offset,
+            lost_end - 1,
+        )
+        await ledger.skip_to(lost_end)
+
+
+def unreadable(log: File, walk: LogWalk) -> str:
+    """Say where a log cannot be read any more."""
+    return (
+        f"{log.path} is damaged at byte {walk.position}: the message with offset "
+        f"{walk.next_offset} cannot be read"
+    )
 
 
 async def cut(log: File, walk: LogWalk, log_bytes: int) -> None:
@@ -179,24 +243,6 @@ async def agrees(log: File, files: SegmentFiles, before: IndexEntry, entry: Inde
         offset=files.start_offset + entry.relative_offset,
         timestamp_us=entry.timestamp_us,
     )
-
-
-async def check_torn(
-    directory: str, files: SegmentFiles, log: File, walk: LogWalk, next_start: int | None
-) -> None:
-    """Refuse a log that cannot be read to its end for another reason than a torn write."""
-    if next_start is not None:
-        is_torn, follows = walk.next_offset == next_start, f"segment {next_start} follows"
-    else:
-        # A crash never takes a whole index, so without one the log may be damaged anywhere.
-        is_torn = not await find_intact(log, walk, files.log_bytes)
-        follows = "there is an intact one behind it"
-    if not is_torn:
-        raise CorruptPartition(
-            directory,
-            f"{log.path} is damaged at byte {walk.position}: the message with offset "
-            f"{walk.next_offset} cannot be read, and {follows}",
-        )
 
 
 async def make_index(
@@ -289,8 +335,4 @@ async def verify(log: File, segment: Segment) -> None:
     walk = LogWalk(log, 0, segment.start_offset, until)
     await walk.finish()
     if walk.position != until:
-        raise CorruptPartition(
-            segment.directory,
-            f"{segment.log_path} is damaged at byte {walk.position}: the message with offset "
-            f"{walk.next_offset} cannot be read",
-        )
+        raise CorruptPartition(segment.directory, unreadable(log, walk))

@@ -27,13 +27,11 @@ __all__ = [
     "OFFSET_MAX",
     "LogWalk",
     "Stretch",
-    "find_intact",
     "is_message",
 ]
 
 HEADER_BYTES = 64
 CHECKSUM = Struct("<Q")
-OFFSET = Struct("<Q")
 AT_OFFSET = 24
 # Offset, timestamp, the producer's timestamp, length of user headers, length of payload.
 FIELDS = Struct("<QQQII")
@@ -168,24 +166,3 @@ def is_message(data: bytes, *, offset: int, timestamp_us: int) -> bool:
         and len(data) == HEADER_BYTES + user_headers_length + payload_length
         and CHECKSUM.unpack_from(data)[0] == checksum(memoryview(data)[CHECKSUM.size :])
     )
-
-
-async def find_intact(log: File, walk: LogWalk, end: int) -> bool:
-    """Tell whether an intact message lies behind the place where a walk had to stop.
-
-    Looks for the offset that follows the unreadable message; one message is evidence enough, and
-    a log in which two in a row are damaged is beyond this check.
-    """
-    wanted = OFFSET.pack(walk.next_offset + 1)
-    position = walk.position
-    while position < end:
-        piece = await log.read(PIECE_BYTES, position)
-        at = piece.find(wanted)
-        while at >= 0:
-            found = LogWalk(log, position + at - AT_OFFSET, walk.next_offset + 1, end)
-            if found.position > walk.position and await found.next() is not None:
-                return True
-            at = piece.find(wanted, at + 1)
-        # A piece may cut the number in two.
-        position += max(len(piece) - OFFSET.size + 1, 1)
-    return False

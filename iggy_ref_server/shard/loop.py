@@ -16,7 +16,7 @@ import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -95,6 +95,7 @@ class ShardPlan:
         ports: where the doors of the server are.
         ip: the address of the TCP door.
         is_follower: whether to call itself a follower.
+        writes_survived: whether the machine has run since a server last used the data directory.
         random_bytes: where ids and tokens come from.
     """
 
@@ -111,6 +112,7 @@ class ShardPlan:
     ports: Ports = DEFAULT_PORTS
     ip: str = "127.0.0.1"
     is_follower: bool = False
+    writes_survived: bool = False
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
 
 
@@ -129,7 +131,9 @@ class Shard:
         self._plan = plan
         self._nursery = nursery
         config = plan.config
-        self._settings = settings.partition_settings(config)
+        self._settings = replace(
+            settings.partition_settings(config), writes_survived=plan.writes_survived
+        )
         self.unsaved: dict[PartitionKey, Unsaved] = {}
         self.clients = Clients()
         self.directory = PartitionDirectory(self._is_mine, self._open_partition, self._remove_files)

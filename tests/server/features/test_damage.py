@@ -15,6 +15,7 @@ from iggy_protocol import (
     GetConsumerOffset,
     GetStreams,
     PollingStrategy,
+    StatusCode,
 )
 from tests.server.features.scene import TopicScene, make_topic
 from tests.server.running import RunningServer
@@ -30,7 +31,9 @@ class Damaged:
     server: RunningServer
     whole: TopicScene
     garbage_at_the_end: TopicScene
-    torn_record: TopicScene
+    torn_write: TopicScene
+    short_log: TopicScene
+    empty_log: TopicScene
     no_index: TopicScene
     short_index: TopicScene
     ragged_index: TopicScene
@@ -56,7 +59,10 @@ def damage(server, scenes):
         path.write_bytes(change(path.read_bytes()))
 
     edit("garbage_at_the_end", ".log", lambda data: data + bytes(range(100)))
-    edit("torn_record", ".log", lambda data: data[:-5])
+    # A process that dies leaves the beginning of its last write, which no index knows.
+    edit("torn_write", ".log", lambda data: data + data[:100])
+    edit("short_log", ".log", lambda data: data[:-5])
+    edit("empty_log", ".log", lambda data: b"")
     log_of(server, scenes["no_index"]).with_suffix(".index").unlink()
     edit("short_index", ".index", lambda data: data[:48])
     edit("ragged_index", ".index", lambda data: data[:-7])
@@ -107,12 +113,17 @@ def test_log_when_garbage_follows_its_records_then_it_is_cut_off(damaged):
     assert_whole(damaged.garbage_at_the_end)
 
 
-def test_log_when_its_last_record_is_torn_then_only_that_one_is_lost(damaged):
-    assert damaged.torn_record.read() == MESSAGES[:-1]
+def test_log_when_its_last_write_is_torn_then_it_is_cut_off(damaged):
+    assert_whole(damaged.torn_write)
 
-    damaged.torn_record.send("new")
 
-    assert damaged.torn_record.read() == [*MESSAGES[:-1], "new"]
+@pytest.mark.parametrize("name", ["short_log", "empty_log"])
+def test_log_when_shorter_than_it_was_at_the_stop_then_the_partition_is_set_aside(damaged, name):
+    """Its messages were acknowledged, and their offsets are not given again."""
+    with pytest.raises(Refused) as refusal:
+        getattr(damaged, name).poll()
+
+    assert refusal.value.status == StatusCode.CANNOT_READ_PARTITIONS
 
 
 @pytest.mark.parametrize("name", ["no_index", "short_index", "ragged_index", "long_index"])

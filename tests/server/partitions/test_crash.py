@@ -146,7 +146,12 @@ async def live(
 
 
 async def check(
-    partition: Partition, history: History, *, is_promised: bool, is_reissuing: bool
+    partition: Partition,
+    history: History,
+    *,
+    is_promised: bool,
+    is_reissuing: bool,
+    is_dense: bool,
 ) -> None:
     """Hold what is found against what was told."""
     found = await poll(partition)
@@ -164,7 +169,9 @@ async def check(
         assert own == sorted(own), "messages of a producer keep their order"
     if is_promised:
         assert history.acknowledged <= set(payloads), "what was acknowledged is there"
-        assert [message.offset for message in found] == list(range(len(found)))
+        at = [message.offset for message in found]
+        # A power loss may leave a hole in a write that nobody was told of, and more behind it.
+        assert at == (list(range(len(found))) if is_dense else sorted(set(at)))
         assert partition.stored_offset(CONSUMER) in {history.stored, history.storing}
     stored = partition.stored_offset(CONSUMER)
     assert stored is None or stored <= partition.statistics().current_offset
@@ -181,6 +188,7 @@ async def simulate(ack: AckLevel, end: End, seed: int) -> int:
         segment_size_bytes=chance.choice([300, 2_000, 1 << 30]),
         messages_required_to_save=chance.choice([1, 7, 1024]),
         index_cache=chance.choice(list(IndexCache)),
+        writes_survived=end is End.KILL,
     )
     storage = MemoryStorage(FaultPlan(seed))
     history = History()
@@ -190,7 +198,13 @@ async def simulate(ack: AckLevel, end: End, seed: int) -> int:
     for _ in range(LIVES):
         storage = await live(storage, partition, history, end, chance)
         partition = await reopen(storage, settings)
-        await check(partition, history, is_promised=is_promised, is_reissuing=is_reissuing)
+        await check(
+            partition,
+            history,
+            is_promised=is_promised,
+            is_reissuing=is_reissuing,
+            is_dense=end is End.KILL,
+        )
     return partition.statistics().messages_count
 
 

@@ -228,7 +228,7 @@ async def test_hole_when_no_reservation_explains_it_then_refused():
     await partition.flush(fsync=True)
     await storage.remove(f"{PATH}/{2:020}.log")
 
-    with pytest.raises(CorruptPartition, match="the messages 2 to 3 are missing"):
+    with pytest.raises(CorruptPartition, match=r"the log beside 0+2.index is missing"):
         await reopen(storage, settings)
 
 

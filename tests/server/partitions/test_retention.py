@@ -7,7 +7,13 @@ import pytest
 from iggy_protocol import ConsumerKind, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, OffsetKey, Partition, PartitionSettings
+from iggy_ref_server.partitions import (
+    AckLevel,
+    CorruptPartition,
+    OffsetKey,
+    Partition,
+    PartitionSettings,
+)
 from iggy_ref_server.partitions.retention import plan_expiry
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.fault_plan import FaultPlan
@@ -248,12 +254,27 @@ async def test_removal_when_done_then_a_power_loss_does_not_bring_segments_back(
     assert await starts(left) == STARTS[2:]
 
 
-async def test_orphan_when_found_then_removed():
+async def test_orphan_when_a_removal_was_interrupted_then_removed():
+    storage = MemoryStorage()
+    partition = await filled(storage)
+    plan = storage.plan
+    plan.fail("remove", path="*.index")
+    with pytest.raises(ServerFault):
+        await partition.delete_segments(1)
+    plan.heal()
+
+    partition = await reopen(storage.kill(), SETTINGS)
+
+    assert (await offsets(partition))[0] == 7
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+async def test_first_segment_when_nobody_removed_it_then_set_aside(has_index):
     storage = MemoryStorage()
     await filled(storage)
     await storage.remove(f"{PATH}/{0:020}.log")
+    if not has_index:
+        await storage.remove(f"{PATH}/{0:020}.index")
 
-    partition = await reopen(storage, SETTINGS)
-
-    assert await starts(storage) == STARTS[1:]
-    assert (await offsets(partition))[0] == 7
+    with pytest.raises(CorruptPartition, match="the messages 0 to 6 are missing"):
+        await reopen(storage, SETTINGS)

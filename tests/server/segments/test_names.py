@@ -31,6 +31,7 @@ def test_listing_when_an_index_has_no_log_then_it_is_an_orphan():
     assert read_listing(entries) == Listing(
         segments=(SegmentFiles(7, 200, 32), SegmentFiles(14, 5, None)),
         orphans=("00000000000000000000.index",),
+        filled_orphans=(("00000000000000000000.index", 16),),
     )
 
 

@@ -17,6 +17,7 @@ from iggy_ref_server.segments.damage import CorruptPartition
 from iggy_ref_server.segments.index import ENTRY_BYTES
 from iggy_ref_server.segments.names import SegmentFiles
 from iggy_ref_server.segments.recovery import mend_segment, rebuild_index, verify_segment
+from iggy_ref_server.segments.tail import Kept
 from iggy_ref_server.segments.walk import LogWalk
 from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.memory import MemoryStorage
@@ -45,13 +46,20 @@ async def mend(
     next_start: int | None = None,
     may_be_torn: bool | None = None,
     start_offset: int = 0,
+    kept: Kept = Kept.EVERYTHING,
 ) -> Segment:
     """Put files on a disk and mend them."""
     await put(storage, log, index, start_offset=start_offset)
     files = SegmentFiles(start_offset, len(log), None if index is None else len(index))
     return await mend_segment(
-        storage, DIRECTORY, files, next_start=next_start, may_be_torn=may_be_torn
+        storage, DIRECTORY, files, next_start=next_start, may_be_torn=may_be_torn, kept=kept
     )
+
+
+def flipped(log: bytes, number: int) -> bytes:
+    """Turn over one bit in the middle of a message."""
+    at = sum(sizes_of(log)[:number]) + 30
+    return log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]
 
 
 @pytest.mark.trio
@@ -139,7 +147,7 @@ async def test_log_when_its_end_is_torn_then_whole_messages_stay(kept, index, ca
     storage = MemoryStorage()
     whole = len(LOG) - sizes_of(LOG)[-1]
     with caplog.at_level(logging.WARNING):
-        segment = await mend(storage, LOG[:kept], index)
+        segment = await mend(storage, LOG[:kept], index, kept=Kept.SYNCED)
 
     assert await contents(storage) == (LOG[:whole], INDEX[:64])
     assert segment.messages_count == 4
@@ -157,13 +165,39 @@ async def test_log_when_garbage_follows_then_cut():
 
 
 @pytest.mark.trio
-async def test_log_when_a_later_message_with_another_offset_follows_then_cut():
+async def test_log_when_an_intact_message_lies_behind_damage_then_refused_and_left_alone():
     storage = MemoryStorage()
-    stray = log_of([b"stray"], start_offset=6)
+    for damaged in (LOG + log_of([b"stray"], start_offset=6), flipped(LOG, 3), flipped(LOG, 0)):
+        for index in (INDEX[:16], b"", None):
+            if index and damaged == flipped(LOG, 0):
+                continue  # the entry vouches for the message before it
+            with pytest.raises(CorruptPartition, match="there is an intact one behind it"):
+                await mend(storage, damaged, index)
+            assert await contents(storage) == (damaged, index)
+            await storage.remove_tree(DIRECTORY)
 
-    await mend(storage, LOG + stray, INDEX)
 
-    assert await contents(storage) == (LOG, INDEX)
+@pytest.mark.trio
+@pytest.mark.parametrize("cut", [1, 30, 70, len(LOG) - 80, len(LOG)])
+@pytest.mark.parametrize("kept", [Kept.EVERYTHING, Kept.INDEXED])
+async def test_index_when_it_tells_of_more_messages_than_the_log_then_refused(cut, kept):
+    storage = MemoryStorage()
+
+    with pytest.raises(CorruptPartition, match=r"the index tells that . messages were written"):
+        await mend(storage, LOG[:-cut], INDEX, kept=kept)
+
+    assert await contents(storage) == (LOG[:-cut], INDEX)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("cut", [1, 70])
+async def test_sealed_segment_when_not_whole_and_nothing_was_lost_then_refused(cut):
+    storage = MemoryStorage()
+
+    with pytest.raises(CorruptPartition):
+        await mend(storage, LOG[:-cut], INDEX, next_start=5, may_be_torn=True)
+
+    assert await contents(storage) == (LOG[:-cut], INDEX)
 
 
 @pytest.mark.trio
@@ -243,7 +277,7 @@ async def test_disk_when_full_then_a_torn_segment_can_be_mended():
 async def test_sealed_segment_when_it_was_not_on_the_disk_yet_then_may_be_torn():
     storage = MemoryStorage()
 
-    segment = await mend(storage, LOG[:-1], INDEX, next_start=5, may_be_torn=True)
+    segment = await mend(storage, LOG[:-1], INDEX, next_start=5, may_be_torn=True, kept=Kept.SYNCED)
 
     assert segment.messages_count == 4
     with pytest.raises(CorruptPartition):
@@ -325,7 +359,6 @@ def test_segment_when_damaged_anywhere_then_a_prefix_is_left_or_it_is_refused(da
         try:
             segment = await mend(storage, damaged, index)
         except CorruptPartition:
-            assert index is None
             assert await contents(storage) == (damaged, index)
             return
         left, made = await contents(storage)

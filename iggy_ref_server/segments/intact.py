@@ -1,7 +1,8 @@
-"""Read a whole log: which stretches of it hold intact messages, and what lies between them.
+"""Find the intact messages of a log, and what lies between them.
 
-A server looks at the end of a log only. Here every message is held to its checksum, and behind
-damage the search goes on: one bad message must not hide a million good ones.
+Every message is held to its checksum, and behind damage the search goes on: one bad message must
+not hide a million good ones. ``iggy-server check`` reads whole logs like this, and a server at its
+start what lies behind the last message that it can read, so both find the same.
 
 Owns the search. Changes nothing.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.walk import Stretch
     from iggy_ref_server.storage.interface import File
 
-__all__ = ["Run", "find_runs"]
+__all__ = ["Run", "find_next", "find_runs"]
 
 OFFSET = Struct("<Q")
 AT_OFFSET = 24
@@ -47,36 +48,51 @@ class Run(NamedTuple):
 
 
 async def find_runs(
-    log: File, start_offset: int, end: int, visit: Callable[[Stretch], Awaitable[None]]
+    log: File,
+    start_offset: int,
+    end: int,
+    visit: Callable[[Stretch], Awaitable[None]] | None = None,
+    *,
+    position: int = 0,
 ) -> list[Run]:
     """Find all runs of a log.
 
     Args:
         log: the open log.
-        start_offset: what its first message should have.
+        start_offset: what the message at the position should have.
         end: how long it is.
         visit: is shown every stretch of intact messages.
+        position: where to begin.
 
     Raises:
         StorageError: the log cannot be read.
     """
     runs: list[Run] = []
-    place: tuple[int, int] | None = (0, start_offset)
+    place: tuple[int, int] | None = (position, start_offset)
     while place is not None:
         position, offset = place
         walk = LogWalk(log, position, offset, end)
         while (stretch := await walk.next()) is not None:
-            await visit(stretch)
+            if visit is not None:
+                await visit(stretch)
         if walk.position > position:
             runs.append(Run(position, walk.position, offset, walk.next_offset))
-        place = await _find_next(log, walk.position, walk.next_offset, end)
+        place = await find_next(log, walk.position, walk.next_offset, end)
     return runs
 
 
-async def _find_next(
-    log: File, position: int, next_offset: int, end: int
-) -> tuple[int, int] | None:
-    """Find the next intact message behind damage: where it is, and its offset."""
+async def find_next(log: File, position: int, next_offset: int, end: int) -> tuple[int, int] | None:
+    """Find the next intact message behind damage: where it is, and its offset.
+
+    Args:
+        log: the open log.
+        position: where the damage begins.
+        next_offset: the offset that should follow there.
+        end: how long the log is.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
     behind = await _behind(log, position, next_offset)
     if behind is not None and await _is_intact(log, *behind, end):
         return behind

@@ -1,0 +1,160 @@
+"""What lies behind the last good message of a log, and whether a crash explains it.
+
+A process that dies leaves the beginning of its last write, so nothing intact lies behind a torn
+end. A power loss leaves any part of what was not synced. Damage is whatever neither explains: an
+intact message behind an unreadable one, or an index that tells of messages which the log lacks.
+What was acknowledged may be among that, so nobody cuts it.
+
+Owns the difference between a torn end and damage. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from iggy_ref_server.segments.index import ENTRY, ENTRY_BYTES, MESSAGE_BYTES_MIN
+from iggy_ref_server.segments.intact import Run, find_runs
+from iggy_ref_server.segments.walk import MESSAGE_BYTES_MAX, LogWalk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iggy_ref_server.segments.names import SegmentFiles
+    from iggy_ref_server.storage.interface import File
+
+__all__ = ["Kept", "Ledger", "Tail", "count_indexed", "damage_of", "look_behind"]
+
+ENTRIES_AT_ONCE = 4096
+
+
+class Kept(Enum):
+    """What the files are known to hold of all that was ever written to them."""
+
+    EVERYTHING = "the system has not lost anything since, only the last write may be torn"
+    INDEXED = "the power may have failed, but a message was synced before it was indexed"
+    SYNCED = "the power may have failed, and what was not synced may be lost"
+
+
+class Ledger(Protocol):
+    """What is known about the offsets of a partition."""
+
+    @property
+    def stored_below(self) -> int:
+        """Messages below were on the disk when a server stopped in order."""
+
+    def explains(self, start: int, end: int) -> bool:
+        """Tell whether the offsets from start to before end are known to be lost."""
+
+    async def note_gaps(self, gaps: Iterable[tuple[int, int]]) -> None:
+        """Remember that offsets are lost."""
+
+    async def skip_to(self, offset: int) -> None:
+        """Remember that no offset below may be given again."""
+
+
+class Tail(NamedTuple):
+    """What lies behind the last good message.
+
+    Attributes:
+        surplus_bytes: how much there is.
+        indexed_count: messages of which only the index tells.
+        runs: intact messages further behind, in order.
+    """
+
+    surplus_bytes: int
+    indexed_count: int
+    runs: tuple[Run, ...]
+
+
+async def look_behind(
+    log: File, index: File | None, files: SegmentFiles, walk: LogWalk, end_offset: int | None
+) -> Tail:
+    """Look at everything behind the place where a walk had to stop.
+
+    Args:
+        log: the open log.
+        index: the open index, None where there is none.
+        files: what the listing says.
+        walk: has come to its end.
+        end_offset: messages from here on belong to the next segment; None for any.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    surplus_bytes = files.log_bytes - walk.position
+    runs: list[Run] = []
+    if surplus_bytes and (end_offset is None or walk.next_offset < end_offset):
+        found = await find_runs(log, walk.next_offset, files.log_bytes, position=walk.position)
+        runs = [await clipped(log, run, end_offset) for run in found]
+    indexed = 0 if index is None else await count_indexed(index, files, walk, end_offset)
+    return Tail(surplus_bytes, indexed, tuple(run for run in runs if run.start < run.end))
+
+
+async def clipped(log: File, run: Run, end_offset: int | None) -> Run:
+    """Leave out of a run what the next segment holds as well."""
+    if end_offset is None or run.next_offset <= end_offset:
+        return run
+    walk = LogWalk(log, run.start, run.first_offset, run.end, end_offset=end_offset)
+    await walk.finish()
+    return run._replace(end=walk.position, next_offset=walk.next_offset)
+
+
+async def count_indexed(
+    index: File, files: SegmentFiles, walk: LogWalk, end_offset: int | None
+) -> int:
+    """Count the entries that go on, one after another, where the log cannot be read any more."""
+    first = walk.next_offset - files.start_offset
+    ordinal, position = first, walk.position
+    while True:
+        piece = await index.read(ENTRIES_AT_ONCE * ENTRY_BYTES, ordinal * ENTRY_BYTES)
+        whole = piece[: len(piece) - len(piece) % ENTRY_BYTES]
+        for relative_offset, end, timestamp_us in ENTRY.iter_unpack(whole):
+            is_next = relative_offset == ordinal and timestamp_us
+            is_next = is_next and MESSAGE_BYTES_MIN <= end - position <= MESSAGE_BYTES_MAX
+            if not is_next or files.start_offset + ordinal == end_offset:
+                return ordinal - first
+            ordinal, position = ordinal + 1, end
+        if not whole:
+            return ordinal - first
+
+
+def damage_of(
+    tail: Tail,
+    walk: LogWalk,
+    kept: Kept,
+    ledger: Ledger | None,
+    *,
+    next_start: int | None,
+    may_be_torn: bool,
+) -> str:
+    """Tell why what lies behind cannot be what a crash left; empty when it can.
+
+    Args:
+        tail: what lies behind.
+        walk: has come to its end before it.
+        kept: what the files are known to hold.
+        ledger: what is known about offsets.
+        next_start: where the next segment starts, None for the last one.
+        may_be_torn: whether messages at the end may be missing.
+    """
+    next_offset = walk.next_offset
+    if not (tail.surplus_bytes or tail.indexed_count):
+        return ""
+    if next_start is not None and next_offset == next_start:
+        return ""  # all messages are there, and something follows them
+    if ledger is not None and next_offset < ledger.stored_below:
+        return "it was on the disk when the server stopped"
+    if not may_be_torn:
+        return f"segment {next_start} follows"
+    if ledger is not None and next_start is not None and ledger.explains(next_offset, next_start):
+        return ""
+    if kept is Kept.SYNCED and not (tail.runs and ledger is None):
+        return ""
+    if tail.indexed_count:
+        return f"the index tells that {tail.indexed_count} messages were written from there on"
+    if next_start is not None:
+        return f"segment {next_start} follows"
+    if tail.runs and (kept is Kept.EVERYTHING or ledger is None):
+        return "there is an intact one behind it"
+    return ""

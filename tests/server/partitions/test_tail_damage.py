@@ -1,0 +1,213 @@
+"""Damage at the end of the last log: a torn write is cut, and nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
+from iggy_ref_server.storage.memory import MemoryStorage
+from tests.server.partitions.partition_talk import (
+    PATH,
+    create,
+    offsets,
+    poll,
+    reopen,
+    send,
+)
+
+pytestmark = pytest.mark.trio
+
+LOG = f"{PATH}/{0:020}.log"
+INDEX = f"{PATH}/{0:020}.index"
+COUNT = 50
+SIZE = 64 + 10
+LEVELS = pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
+
+
+def settings_of(ack: AckLevel, *, survived: bool) -> PartitionSettings:
+    """Say how messages are acknowledged, and whether the machine has run since then."""
+    return PartitionSettings(ack=ack, writes_survived=survived)
+
+
+async def filled(ack: AckLevel) -> MemoryStorage:
+    """Send messages one by one, and kill the process."""
+    storage = MemoryStorage()
+    partition = await create(storage, settings_of(ack, survived=True))
+    for number in range(COUNT):
+        await send(partition, b"%010d" % number)
+    return storage.kill()
+
+
+async def change(
+    storage: MemoryStorage, path: str, *, flip: int | None = None, cut: int = 0
+) -> None:
+    """Turn a bit over, or cut bytes off."""
+    content = bytearray(await storage.read_file(path) or b"")
+    if flip is not None:
+        content[flip] ^= 1
+    await storage.replace(path, content[: len(content) - cut])
+
+
+async def names_and_bytes(storage: MemoryStorage) -> dict[str, bytes | None]:
+    """Read the files of segments."""
+    names = [entry.name for entry in await storage.entries(PATH) if entry.name[0] == "0"]
+    return {name: await storage.read_file(f"{PATH}/{name}") for name in names}
+
+
+@LEVELS
+@pytest.mark.parametrize("at", [0, 10, 48])
+@pytest.mark.parametrize("has_index", [True, False])
+async def test_bit_when_flipped_before_intact_messages_then_set_aside_and_untouched(
+    ack, at, has_index
+):
+    storage = await filled(ack)
+    await change(storage, LOG, flip=at * SIZE + 70)
+    if has_index:
+        await storage.replace(INDEX, b"")
+    else:
+        await storage.remove(INDEX)
+    before = await names_and_bytes(storage)
+
+    for _ in range(2):
+        with pytest.raises(CorruptPartition, match=f"offset {at} cannot be read"):
+            await reopen(storage, settings_of(ack, survived=True))
+
+    assert await names_and_bytes(storage) == before
+
+
+@LEVELS
+@pytest.mark.parametrize("at", [0, 10, 48])
+async def test_bit_when_flipped_and_the_power_was_lost_then_all_others_are_kept(ack, at):
+    """Nobody can tell then whether a write was torn, so nothing intact is given up."""
+    storage = await filled(ack)
+    await change(storage, LOG, flip=at * SIZE + 70)
+    await storage.replace(INDEX, b"")
+
+    partition = await reopen(storage, settings_of(ack, survived=False))
+
+    found = [message.offset for message in await poll(partition)]
+    assert found == [offset for offset in range(COUNT) if offset != at]
+    await send(partition, b"new")
+    assert (await offsets(partition))[-1] == COUNT
+    [kept] = await storage.entries("quarantine/at-start/" + PATH)
+    assert kept.size_bytes == SIZE
+    await partition.aclose()
+    again = await reopen(storage, settings_of(ack, survived=True))
+    assert await offsets(again) == [*found, COUNT]
+
+
+@pytest.mark.parametrize("cut", [1, SIZE, 10 * SIZE + 5, COUNT * SIZE])
+async def test_log_when_shorter_than_its_index_tells_then_set_aside(cut):
+    storage = await filled(AckLevel.FSYNC)
+    await change(storage, LOG, cut=cut)
+    before = await names_and_bytes(storage)
+
+    for survived in (True, False):
+        with pytest.raises(CorruptPartition, match="the index tells"):
+            await reopen(storage, settings_of(AckLevel.FSYNC, survived=survived))
+
+    assert await names_and_bytes(storage) == before
+
+
+@pytest.mark.parametrize("cut", [1, SIZE, COUNT * SIZE])
+async def test_log_when_the_power_took_its_end_then_no_offset_is_given_again(cut):
+    storage = await filled(AckLevel.FSYNC)
+    await change(storage, LOG, cut=cut)
+
+    partition = await reopen(storage, settings_of(AckLevel.WRITTEN, survived=False))
+
+    left = (COUNT * SIZE - cut) // SIZE
+    assert await offsets(partition) == list(range(left))
+    await send(partition, b"new")
+    assert await offsets(partition) == [*range(left), COUNT]
+
+
+@LEVELS
+@pytest.mark.parametrize("survived", [True, False])
+@pytest.mark.parametrize("name", ["log", "log and index"])
+async def test_log_when_shorter_than_at_an_orderly_stop_then_set_aside(ack, survived, name):
+    storage = MemoryStorage()
+    partition = await create(storage, settings_of(ack, survived=True))
+    for number in range(COUNT):
+        await send(partition, b"%010d" % number)
+    await partition.aclose()
+    await change(storage, LOG, cut=3 * SIZE)
+    if name == "log and index":
+        await change(storage, INDEX, cut=48)
+
+    with pytest.raises(CorruptPartition):
+        await reopen(storage, settings_of(ack, survived=survived))
+
+
+@LEVELS
+async def test_write_when_torn_then_cut(ack):
+    storage = await filled(ack)
+    content = await storage.read_file(LOG) or b""
+    await storage.replace(LOG, content + content[: SIZE - 1])
+
+    partition = await reopen(storage, settings_of(ack, survived=True))
+
+    assert await offsets(partition) == list(range(COUNT))
+    await send(partition, b"new")
+    assert (await offsets(partition))[-1] == COUNT
+
+
+@pytest.mark.parametrize("survived", [True, False])
+async def test_sealed_segment_when_damaged_and_not_noted_as_synced_then_never_cut_in_silence(
+    survived,
+):
+    storage = MemoryStorage()
+    settings = PartitionSettings(segment_size_bytes=10 * SIZE, writes_survived=survived)
+    partition = await create(storage, settings)
+    for number in range(COUNT):
+        await send(partition, b"%010d" % number)
+    storage = storage.kill()
+    await change(storage, LOG, flip=4 * SIZE + 70)
+    await storage.remove(INDEX)
+    before = await names_and_bytes(storage)
+
+    if survived:
+        with pytest.raises(CorruptPartition):
+            await reopen(storage, settings)
+        assert await names_and_bytes(storage) == before
+    else:
+        partition = await reopen(storage, settings)
+        assert await offsets(partition) == [at for at in range(COUNT) if at != 4]
+
+
+async def test_last_log_when_missing_then_set_aside():
+    storage = MemoryStorage()
+    settings = PartitionSettings(segment_size_bytes=10 * SIZE, writes_survived=True)
+    partition = await create(storage, settings)
+    for number in range(25):
+        await send(partition, b"%010d" % number)
+    await partition.aclose()
+    last = [entry.name for entry in await storage.entries(PATH) if entry.name.endswith(".log")][-1]
+    await storage.remove(f"{PATH}/{last}")
+
+    with pytest.raises(CorruptPartition, match="is missing"):
+        await reopen(storage, settings)
+
+
+async def test_index_when_synced_messages_are_acknowledged_then_holds_all_of_them():
+    storage = MemoryStorage()
+    partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
+    for number in range(1, 6):
+        await send(partition, b"x", b"y")
+        assert len(await storage.read_file(INDEX) or b"") == 2 * 16 * number
+    # Under pressure nothing is written at once, and the acknowledgement waits for the index.
+    storage.plan.refuse(probability=1.0)
+    await send(partition, b"z")
+    assert len(await storage.read_file(INDEX) or b"") == 11 * 16
+
+
+@pytest.mark.parametrize("ack", AckLevel)
+async def test_index_when_a_flush_is_acknowledged_then_holds_all_messages(ack):
+    storage = MemoryStorage()
+    partition = await create(storage, PartitionSettings(ack=ack))
+    for _ in range(5):
+        await send(partition, b"x")
+
+    await partition.flush(fsync=False)
+
+    assert len(await storage.read_file(INDEX) or b"") == 5 * 16
