@@ -16,6 +16,13 @@ EXTRAS ?= dev,server,otel,compression,pydantic,spark
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 
+# How many examples each property test tries in `make slow`.
+EXAMPLES ?= 400
+
+# The gate leaves nothing to luck (tests/fix_seeds.py has its seeds); searches do, and say with which.
+test first-half check coverage: export PYTHONHASHSEED := 0
+SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE=fuzz
+
 VENV := .venv
 BUILT := protocol/iggy_protocol/*.so iggy_ref_server/*.so
 BIN := $(VENV)/bin
@@ -95,10 +102,10 @@ bench: setup ## measure; every benchmark prints its own table
 	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file"; done
 
 .PHONY: fuzz
-fuzz: setup ## throw bytes at the protocol for SECONDS=180, then property tests in proportion
+fuzz: setup ## throw bytes at the protocol for SECONDS=180, then all property tests in proportion
 	$(BIN)/python tests/protocol/fuzz_connection.py --seconds $(SECONDS)
-	HYPOTHESIS_PROFILE=fuzz HYPOTHESIS_EXAMPLES=$$((4 * $(SECONDS))) \
-		$(BIN)/python -m pytest -q --timeout 0 tests/protocol
+	$(SEARCHING) HYPOTHESIS_EXAMPLES=$$((2 * $(SECONDS))) \
+		$(BIN)/python -m pytest --timeout 0 -m 'hypothesis and not slow'
 
 .PHONY: sanitize
 sanitize: setup ## run the C extensions under the compiler's sanitizers
@@ -110,8 +117,10 @@ test-cluster: setup ## the Spark source on a master and two workers without this
 	$(BIN)/python -m tests.spark.cluster
 
 .PHONY: slow
-slow: setup ## the tests too slow for the gate
-	$(BIN)/python -m pytest --run-slow -m slow
+slow: setup ## the tests too slow for the gate, and a random search with EXAMPLES=400 each
+	$(SEARCHING) $(BIN)/python -m pytest --run-slow -m slow
+	$(SEARCHING) HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
+		$(BIN)/python -m pytest --timeout 0 -m 'hypothesis and not slow'
 
 .PHONY: setup
 setup: $(STAMP) ## build .venv, if anything it depends on has changed

@@ -1,28 +1,17 @@
-"""Switches of the whole suite: how hard Hypothesis tries, and whether slow tests run."""
+"""Switches of the whole suite: its fixtures, its luck, and whether slow tests run."""
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.fix_backends", "tests.fix_server", "tests.fix_spark"]
-
-# Machines that run the gate are busy ones, so no single example has a deadline; pytest-timeout
-# guards each test as a whole.
-settings.register_profile("ci", deadline=None, max_examples=40, print_blob=True)
-# The same few examples each time, so that the measured coverage does not depend on luck.
-settings.register_profile("brief", deadline=None, max_examples=20, derandomize=True)
-settings.register_profile(
-    "fuzz",
-    deadline=None,
-    max_examples=max(4, int(os.environ.get("HYPOTHESIS_EXAMPLES", "1000"))),
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+pytest_plugins = [
+    "tests.fix_backends",
+    "tests.fix_seeds",
+    "tests.fix_server",
+    "tests.fix_spark",
+]
 
 
 def pytest_configure() -> None:

@@ -55,7 +55,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 DURATIONS = st.integers(0, 2**64 - 1)
 
 
-@settings(max_examples=15)  # each example parses two whole files
+@settings(max_examples=settings().max_examples // 2)  # each example parses two whole files
 @given(TEXTS, TEXTS, DURATIONS, st.lists(TEXTS, max_size=3).map(tuple))
 def test_dump_when_values_are_odd_then_reads_back(path, secret, interval_us, origins):
     config = default_config()

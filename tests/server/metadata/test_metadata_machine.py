@@ -179,7 +179,9 @@ class MetadataMachine(RuleBasedStateMachine):
 
 
 TestMetadataMachine = MetadataMachine.TestCase
-TestMetadataMachine.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestMetadataMachine.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=30
+)
 
 
 def test_metadata_when_empty_then_is_equal_to_a_new_one():

@@ -28,6 +28,7 @@ from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.memory import MemoryStorage
 from iggy_ref_server.storage.power_loss import Survival
+from tests.fix_seeds import RUN_SEED, plant
 from tests.server.partitions.partition_talk import (
     CONSUMER,
     commit,
@@ -49,6 +50,7 @@ class End(Enum):
 
 PRODUCERS = 3
 LIVES = 4
+MANY_SEEDS = 200
 
 
 @dataclass
@@ -208,8 +210,13 @@ async def simulate(ack: AckLevel, end: End, seed: int) -> int:
     return partition.statistics().messages_count
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(
+def replay(ack: AckLevel, end: End, seed: int) -> int:
+    """Simulate with nothing left to chance but the seed; return how many messages were left."""
+    plant(seed)
+    return trio.run(simulate, ack, end, seed, clock=MockClock(autojump_threshold=0))
+
+
+PROMISES = pytest.mark.parametrize(
     ("ack", "end"),
     [
         (AckLevel.WRITTEN, End.KILL),
@@ -219,26 +226,41 @@ async def simulate(ack: AckLevel, end: End, seed: int) -> int:
     ],
     ids=["written, kill", "fsync, kill", "fsync, power loss", "memory, kill"],
 )
-def test_partition_when_it_lives_and_dies_then_keeps_what_it_promised(ack, end, seed):
-    clock = MockClock(autojump_threshold=0)
 
-    trio.run(simulate, ack, end, seed, clock=clock)
+
+@pytest.mark.parametrize("seed", range(5))
+@PROMISES
+def test_partition_when_it_lives_and_dies_then_keeps_what_it_promised(ack, end, seed):
+    replay(ack, end, seed)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.MEMORY])
 def test_partition_when_the_power_fails_and_nothing_was_promised_then_still_opens(ack, seed):
     """Messages may be lost then, also from the middle, but what is there is right."""
-    clock = MockClock(autojump_threshold=0)
+    replay(ack, End.ORDERLY_POWER_LOSS, seed)
 
-    trio.run(simulate, ack, End.ORDERLY_POWER_LOSS, seed, clock=clock)
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@PROMISES
+def test_partition_when_it_dies_from_many_seeds_then_keeps_what_it_promised(ack, end):
+    for seed in range(RUN_SEED, RUN_SEED + MANY_SEEDS):
+        try:
+            replay(ack, end, seed)
+        except AssertionError as error:
+            error.add_note(f"IGGY_SIM_SEED={seed} plays it again")
+            raise
+
+
+@PROMISES
+def test_simulation_when_the_seed_is_the_same_then_all_happens_alike(ack, end):
+    assert replay(ack, end, 3) == replay(ack, end, 3)
 
 
 def test_simulation_when_run_then_does_something():
     """A simulation in which nothing happens proves nothing."""
-    clock = MockClock(autojump_threshold=0)
-
-    assert trio.run(simulate, AckLevel.WRITTEN, End.KILL, 3, clock=clock) > 50
+    assert replay(AckLevel.WRITTEN, End.KILL, 3) > 50
 
 
 def test_power_loss_when_only_written_then_opens_or_says_what_is_missing():
