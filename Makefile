@@ -1,7 +1,7 @@
 # Every command a contributor needs. `make` alone lists them.
 #
 # Set-up happens by itself: the environment in .venv is built on first use and again only when
-# pyproject.toml or a C source changes.
+# pyproject.toml, a lock in requirements/ or a C source changes.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -11,8 +11,13 @@ MAKEFLAGS += --no-builtin-rules
 # Tests start the server some hundred times; compiling all modules each time would double that.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The extras of pyproject.toml that the gate installs, separated by commas.
-EXTRAS ?= dev,server,otel,compression,pydantic,spark
+# The extras of pyproject.toml that the gate installs, separated by commas. Their versions and hashes,
+# with all that they need, are in requirements/gate.txt; other extras are installed without.
+LOCKED_EXTRAS := dev,server,otel,compression,pydantic,spark
+EXTRAS ?= $(LOCKED_EXTRAS)
+LOCKS := requirements/build.txt requirements/gate.txt
+# `make lock UPGRADE=--upgrade` takes the newest versions; without it, only what is missing is added.
+UPGRADE ?=
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 
@@ -29,7 +34,7 @@ BIN := $(VENV)/bin
 C_SOURCES := $(sort $(wildcard $(foreach kind,c h,protocol/iggy_protocol/*.$(kind) iggy_ref_server/*.$(kind))))
 # The stamp's name is a checksum of all that the environment depends on, its own place included,
 # because an environment cannot be moved.
-FINGERPRINT := $(shell { cat pyproject.toml $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)'; } | cksum | cut -d ' ' -f 1)
+FINGERPRINT := $(shell { cat pyproject.toml $(LOCKS) $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)'; } | cksum | cut -d ' ' -f 1)
 STAMP := $(VENV)/.stamp-$(FINGERPRINT)
 
 .PHONY: help
@@ -117,7 +122,7 @@ test-cluster: setup ## the Spark source on a master and two workers without this
 	$(BIN)/python -m tests.spark.cluster
 
 .PHONY: slow
-slow: setup ## the tests too slow for the gate, and a random search with EXAMPLES=400 each
+slow: setup audit ## the tests too slow for the gate, and a random search with EXAMPLES=400 each
 	$(SEARCHING) $(BIN)/python -m pytest --run-slow -m slow
 	$(SEARCHING) HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
 		$(BIN)/python -m pytest --timeout 0 -m 'hypothesis and not slow'
@@ -139,18 +144,49 @@ $(STAMP):
 	rm -f $(VENV)/.stamp-* $(BUILT); \
 	echo "Setting up $(VENV) with $$python; the first time takes about a minute."; \
 	if command -v uv > /dev/null; then \
-		[ -d $(VENV) ] || uv venv --quiet --seed --python "$$python" $(VENV); \
-		uv pip install --quiet --python $(BIN)/python --editable '.[$(EXTRAS)]'; \
+		[ -d $(VENV) ] || uv venv --quiet --python "$$python" $(VENV); \
+		install='uv pip install --quiet --python $(BIN)/python'; \
 	else \
 		[ -d $(VENV) ] || "$$python" -m venv $(VENV); \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'; \
+		install='$(BIN)/python -m pip install --quiet --disable-pip-version-check'; \
+	fi; \
+	$$install --require-hashes --requirement requirements/build.txt; \
+	if [ '$(EXTRAS)' = '$(LOCKED_EXTRAS)' ]; then \
+		$$install --require-hashes --no-build-isolation --requirement requirements/gate.txt; \
+		$$install --no-deps --no-build-isolation --editable .; \
+	else \
+		echo 'The hashes in requirements/gate.txt are for other EXTRAS; installing without them.'; \
+		$$install --editable '.[$(EXTRAS)]'; \
 	fi; \
 	echo '$(CURDIR)' > $(VENV)/.place; \
 	touch $@
+
+COMPILE = uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' --no-annotate --no-emit-index-url --no-emit-find-links
+comma := ,
+
+.PHONY: lock
+lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
+	$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	$(COMPILE) $(addprefix --extra ,$(subst $(comma), ,$(LOCKED_EXTRAS))) pyproject.toml \
+		--constraint requirements/build.txt --output-file requirements/gate.txt
+	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
+	for version in 0.8.0 0.7.0; do \
+		echo "apache-iggy==$$version" \
+			| $(COMPILE) - --output-file "requirements/apache-iggy-$$version.txt"; \
+	done
+
+.PHONY: audit
+audit: setup ## look for known weaknesses of what is locked, where a database of them can be reached
+	@if bash tests/make_venv.sh $(BIN)/python requirements/audit.txt .venv-audit; then \
+		$(BIN)/python -m tests.audit .venv-audit/bin/pip-audit requirements/*.txt; \
+	else \
+		echo 'Not audited: pip-audit cannot be installed on this machine.'; \
+	fi
 
 .PHONY: clean
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(FIRST_HALF_LOG) htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -26,6 +28,8 @@ EXTENSIONS = [
 NOT_COPIED = shutil.ignore_patterns(
     ".?*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "golden", "htmlcov"
 )
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
 
 
@@ -84,6 +88,7 @@ def test_source_distribution_when_unpacked_then_holds_all_that_builds_and_tests_
     places = (ROOT / "protocol", ROOT / "iggy_ref_server")
     sources = [path.relative_to(ROOT) for place in places for path in place.rglob("*.[ch]")]
     sources += [path.relative_to(ROOT) for path in (ROOT / "tests").glob("*.py")]
+    sources += [path.relative_to(ROOT) for path in LOCKS]
     pages = [Path("LICENSE"), Path("Makefile"), Path("README.md"), Path("pyproject.toml")]
 
     missing = [str(path) for path in [*sources, *pages] if not (unpacked / path).exists()]
@@ -162,3 +167,56 @@ def test_server_command_when_asked_for_nonsense_then_refuses():
 
     assert result.returncode == 2
     assert "--nonsense" in result.stderr
+
+
+def pins(lock: Path) -> dict[str, list[str]]:
+    """Return the locked versions of each distribution; there are several where Pythons differ."""
+    found: dict[str, list[str]] = {}
+    for line in lock.read_text(encoding="utf-8").splitlines():
+        if pinned := re.match(r"(\S+)==([^\s;]+)", line):
+            found.setdefault(canonicalize_name(pinned[1]), []).append(pinned[2])
+    return found
+
+
+def test_lock_of_the_gate_when_read_then_covers_all_that_pyproject_asks_for():
+    extras = re.search(r"^LOCKED_EXTRAS := (.+)$", MAKEFILE, re.MULTILINE)
+    assert extras is not None
+    wanted = [Requirement(text) for text in PROJECT["dependencies"]]
+    for extra in extras[1].split(","):
+        wanted += map(Requirement, PROJECT["optional-dependencies"][extra])
+    locked = pins(ROOT / "requirements" / "gate.txt")
+
+    strangers = [
+        str(one)
+        for one in wanted
+        if not any(map(one.specifier.contains, locked.get(canonicalize_name(one.name), [])))
+    ]
+
+    assert not strangers, "run `make lock`"
+
+
+def test_lock_of_the_gate_when_read_then_builds_with_what_it_installs():
+    built, gate = (pins(ROOT / "requirements" / f"{name}.txt") for name in ("build", "gate"))
+
+    assert built["setuptools"] == gate["setuptools"]
+    assert "pip" in built
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
+def test_lock_when_read_then_every_version_has_hashes_and_no_place_is_named(lock):
+    text = lock.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    entries = "\n".join(lines).replace("\\\n", "").splitlines()
+
+    assert entries
+    for entry in entries:
+        assert re.fullmatch(
+            r"[\w.-]+(\[[\w,-]+\])?==\S+ (; [^#]+? )?( *--hash=sha256:\w{64})+ *", entry
+        )
+    assert "/" not in text
+    assert "@" not in text
+
+
+def test_environment_when_a_lock_changes_then_is_made_anew():
+    assert re.search(r"^FINGERPRINT := .*cat pyproject.toml \$\(LOCKS\) ", MAKEFILE, re.MULTILINE)
+    assert "LOCKS := requirements/build.txt requirements/gate.txt" in MAKEFILE
