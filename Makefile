@@ -18,6 +18,9 @@ EXTRAS ?= $(LOCKED_EXTRAS)
 LOCKS := requirements/build.txt requirements/gate.txt
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, only what is missing is added.
 UPGRADE ?=
+# How long `make soak` runs, and how many messages it sends in a second.
+MINUTES ?= 5
+RATE ?= 1000
 # How long `make fuzz` throws bytes at the connections.
 SECONDS ?= 180
 
@@ -127,6 +130,10 @@ slow: setup audit ## the tests too slow for the gate, and a random search with E
 	$(SEARCHING) HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
 		$(BIN)/python -m pytest --timeout 0 -m 'hypothesis and not slow'
 
+.PHONY: soak
+soak: setup ## load, churn and restarts for MINUTES=5 at RATE=1000; leaves soak-report.json
+	$(BIN)/python -m tests.server.soak.run --minutes $(MINUTES) --rate $(RATE)
+
 .PHONY: setup
 setup: $(STAMP) ## build .venv, if anything it depends on has changed
 
@@ -186,7 +193,7 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 
 .PHONY: clean
 clean: ## remove everything that was built, the environment included
-	rm -rf $(VENV) build dist $(FIRST_HALF_LOG) htmlcov .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) build dist $(FIRST_HALF_LOG) soak-report.* htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -rf .venv-audit .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

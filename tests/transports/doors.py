@@ -14,6 +14,7 @@ from tests.certificates import Certificate
 from tests.server.running import RunningServer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 PLAIN = ("tcp", "ws", "quic", "http")
@@ -42,16 +43,25 @@ class Doors:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def open(cls, folder: Path, *, shards: int, secured: bool, certificate: Certificate) -> Doors:
+    def open(
+        cls,
+        folder: Path,
+        *,
+        shards: int,
+        secured: bool,
+        certificate: Certificate,
+        settings: Mapping[str, str] | None = None,
+    ) -> Doors:
         """Start a server; it keeps its ports when it is restarted."""
-        settings = {
+        told = {
             # Base64 makes batches larger by a third.
             "IGGY_HTTP_MAX_REQUEST_SIZE": "16 MB",
             **certificate.settings("QUIC_CERTIFICATE", is_switch=False),
+            **(settings or {}),
         }
         for section in ("TCP_TLS", "WEBSOCKET_TLS", "HTTP_TLS") if secured else ():
-            settings |= certificate.settings(section)
-        server = RunningServer(folder, shards=shards, settings=settings)
+            told |= certificate.settings(section)
+        server = RunningServer(folder, shards=shards, settings=told)
         server.start()
         config: Any = server.current_config()
         for section in _SECTIONS:
