@@ -175,7 +175,7 @@ class Ledger:
         )
 
     def end_life(self, *, is_killed: bool) -> None:
-        """Note that the server is about to end, and what may be lost by that."""
+        """Note how the server has ended, before it is started again, and what that may lose."""
         life = self.lives[-1]
         life.is_killed = is_killed
         if life.may_lose:

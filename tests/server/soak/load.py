@@ -170,7 +170,6 @@ async def _read(scene: Scene, track: Track, transport: str) -> None:
             STREAM,
             TOPIC,
             partition_id=track.partition,
-            start=PollingStrategy.first(),
             batch_length=POLLED_MAX,
         )
         async with reader as consumer:
@@ -191,9 +190,7 @@ async def be_member(scene: Scene, number: int) -> None:
 async def _join(scene: Scene, transport: str) -> None:
     until = time.monotonic() + scene.chance.uniform(2.0, 20.0)
     async with scene.client(transport) as client:
-        member = client.consumer_group(
-            GROUP, STREAM, TOPIC, start=PollingStrategy.first(), batch_length=POLLED_MAX
-        )
+        member = client.consumer_group(GROUP, STREAM, TOPIC, batch_length=POLLED_MAX)
         async with member as consumer:
             await _read_as_member(scene, consumer, until)
     scene.ledger.counts["memberships"] += 1

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.server.soak.ledger import Ledger
-    from tests.server.soak.watching import Pinger, Watch
+    from tests.server.watching import Pinger, Watch
 
 MIB = 1 << 20
 

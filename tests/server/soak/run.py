@@ -12,7 +12,6 @@ an offset is given twice, or memory, descriptors or the time for a ping exceed t
 from __future__ import annotations
 
 import argparse
-import itertools
 import logging
 import random
 import shutil
@@ -36,7 +35,14 @@ from tests.server.running import ServerFailed
 from tests.server.soak import churn, load
 from tests.server.soak.ledger import Ledger
 from tests.server.soak.report import Bounds, Report, hold_to_bounds, measure
-from tests.server.soak.watching import SAMPLE_EVERY_S, Pinger, Watch, descriptors, processes_of
+from tests.server.watching import (
+    SAMPLE_EVERY_S,
+    Pinger,
+    Watch,
+    descriptors,
+    processes_of,
+    unforeseen,
+)
 from tests.transports.doors import Doors
 
 if TYPE_CHECKING:
@@ -57,7 +63,6 @@ SETTINGS = {
     "IGGY_SYSTEM_SEGMENT_SIZE": "2 MiB",
     "IGGY_SYSTEM_LOGGING_LEVEL": "info",
 }
-UNFORESEEN = ("Traceback (most recent call last)", "nobody foresaw")
 
 
 @dataclass
@@ -160,7 +165,6 @@ class Soak:
         is_killed = self._chance.random() < 0.5
         self._scene.disturbances += 1
         self._scene.serving = anyio.Event()
-        self._ledger.end_life(is_killed=is_killed)
         self._restarts["killed" if is_killed else "orderly"] += 1
         began = time.monotonic()
         if is_killed:
@@ -168,6 +172,7 @@ class Soak:
         else:
             await self._in_thread(self._server.stop)
             self._stop_max_s = max(self._stop_max_s, time.monotonic() - began)
+        self._ledger.end_life(is_killed=is_killed)
         await self._start_server()
 
     async def _start_server(self) -> None:
@@ -291,23 +296,6 @@ class Soak:
         )
         hold_to_bounds(report, self._plan.bounds, self._ledger)
         return report
-
-
-def unforeseen(output: str) -> Iterator[str]:
-    """Find the errors in what a server printed that nobody wrote words for, each kind once."""
-    told: set[str] = set()
-    lines = output.splitlines()
-    for number, line in enumerate(lines):
-        if not any(words in line for words in UNFORESEEN):
-            continue
-        # The line before says where it happened, the last line of the trace what it was.
-        trace = list(itertools.takewhile(lambda text: text[:1] in " |+", lines[number:]))
-        last = next((text for text in reversed(trace) if text.strip(" |+-0123456789")), line)
-        sentence = f"the server said: {lines[max(0, number - 1)].strip()} ... {last.strip(' |')}"
-        kind = sentence.partition("Z ")[2] or sentence
-        if kind not in told:
-            told.add(kind)
-            yield sentence
 
 
 def soak(plan: Plan, folder: Path) -> Report:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.server.soak.ledger import Intervals, Ledger, batch_payloads, batch_size
 from tests.server.soak.run import Plan, soak
-from tests.server.soak.watching import Series
+from tests.server.watching import Series
 
 SEED = 13
 

@@ -6,6 +6,7 @@ moment in which a shard did not come back to its loop, plus what the machine too
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from contextlib import suppress
@@ -27,6 +28,7 @@ WARM_UP_S = 30.0
 """Memory that a server takes at first is no trend."""
 TREND_S = 60.0
 """The shortest life of which a trend is told."""
+UNFORESEEN = ("Traceback (most recent call last)", "nobody foresaw")
 NEVER_ANSWERED = (HungUp, ConnectionError, TimeoutError, OSError, Refused)
 
 
@@ -181,3 +183,20 @@ class Pinger:
         for client in self._clients:
             client.close()
         self._clients.clear()
+
+
+def unforeseen(output: str) -> Iterator[str]:
+    """Find the errors in what a server printed that nobody wrote words for, each kind once."""
+    told: set[str] = set()
+    lines = output.splitlines()
+    for number, line in enumerate(lines):
+        if not any(words in line for words in UNFORESEEN):
+            continue
+        # The line before says where it happened, the last line of the trace what it was.
+        trace = list(itertools.takewhile(lambda text: text[:1] in " |+", lines[number:]))
+        last = next((text for text in reversed(trace) if text.strip(" |+-0123456789")), line)
+        sentence = f"the server said: {lines[max(0, number - 1)].strip()} ... {last.strip(' |')}"
+        kind = sentence.partition("Z ")[2] or sentence
+        if kind not in told:
+            told.add(kind)
+            yield sentence
