@@ -24,9 +24,9 @@ PING_EVERY_S = 0.05
 PING_CONNECTIONS = 4
 """Connections are spread over the shards, so some of these reach each of two or three."""
 SAMPLE_EVERY_S = 1.0
-WARM_UP_S = 30.0
+WARM_UP_S = 60.0
 """Memory that a server takes at first is no trend."""
-TREND_S = 60.0
+TREND_S = 120.0
 """The shortest life of which a trend is told."""
 UNFORESEEN = ("Traceback (most recent call last)", "nobody foresaw")
 NEVER_ANSWERED = (HungUp, ConnectionError, TimeoutError, OSError, Refused)
@@ -55,6 +55,18 @@ def descriptors(pid: int) -> int:
     with suppress(OSError):
         return sum(1 for _ in (Path("/proc") / str(pid) / "fd").iterdir())
     return 0
+
+
+def leftovers(pid: int) -> dict[str, int]:
+    """Count what a process at rest should have few of: sockets, and files that were deleted."""
+    found = {"sockets": 0, "deleted files": 0}
+    with suppress(OSError):
+        for path in (Path("/proc") / str(pid) / "fd").iterdir():
+            with suppress(OSError):
+                name = str(path.readlink())
+                found["sockets"] += name.startswith("socket:")
+                found["deleted files"] += name.startswith("/") and name.endswith(" (deleted)")
+    return found
 
 
 @dataclass

@@ -39,7 +39,7 @@ from tests.server.watching import (
     SAMPLE_EVERY_S,
     Pinger,
     Watch,
-    descriptors,
+    leftovers,
     processes_of,
     unforeseen,
 )
@@ -57,8 +57,8 @@ LIVES_S = (30.0, 60.0, 20.0, 90.0, 300.0)
 SHORT_RUN_LIVES = 4
 PROGRESS_EVERY_S = 10.0
 DRAIN_S = 60.0
-QUIET_DESCRIPTORS = 24
-"""How many more descriptors than at its first rest a process may have at its last one."""
+LEFTOVERS_MAX = 4
+"""How many more sockets than at its first rest a process may have at its last one."""
 SETTINGS = {
     "IGGY_SYSTEM_SEGMENT_SIZE": "2 MiB",
     "IGGY_SYSTEM_LOGGING_LEVEL": "info",
@@ -107,7 +107,9 @@ class Soak:
         self._restarts = {"orderly": 0, "killed": 0}
         self._start_max_s = self._stop_max_s = 0.0
         self._levels = cycle(plan.levels)
-        self._rest_descriptors = 0
+        # In turn, so that in six lives every level ends in both ways.
+        self._kills = cycle(self._chance.sample([True, False], 2))
+        self._leftovers_at_first: dict[str, int] = {}
         certificate = Certificate.make(trustme.CA(), folder)
         ports = zip(("TCP", "HTTP", "QUIC", "WEBSOCKET"), free_ports(4), strict=True)
         addresses = {f"IGGY_{name}_ADDRESS": f"127.0.0.1:{port}" for name, port in ports}
@@ -158,11 +160,11 @@ class Soak:
             await client.create_consumer_group(load.STREAM, load.TOPIC, load.GROUP)
         await self._in_thread(self._server.stop)
         await self._start_server()
-        self._rest_descriptors = self._most_descriptors()
+        self._leftovers_at_first = self._leftovers()
 
     async def _restart(self) -> None:
         assert self._scene is not None
-        is_killed = self._chance.random() < 0.5
+        is_killed = next(self._kills)
         self._scene.disturbances += 1
         self._scene.serving = anyio.Event()
         self._restarts["killed" if is_killed else "orderly"] += 1
@@ -263,22 +265,30 @@ class Soak:
             self._ledger.accuse(sentence)
 
     async def _check_rest(self) -> None:
-        """See that descriptors come back when everybody has gone."""
-        most = 0
+        """See that nothing is held any more when everybody has gone."""
+        left: dict[str, int] = {}
         for _ in range(50):
-            most = self._most_descriptors()
-            if most <= self._rest_descriptors + QUIET_DESCRIPTORS:
+            left = self._leftovers()
+            if not self._excess(left):
                 return
             await anyio.sleep(0.2)
-        self._ledger.accuse(
-            f"{most} descriptors are open although everybody has gone, {self._rest_descriptors} "
-            "were at the beginning"
-        )
+        for name in self._excess(left):
+            self._ledger.accuse(
+                f"{left[name]} {name} are open in a process although everybody has gone, "
+                f"{self._leftovers_at_first[name]} were at the beginning"
+            )
 
-    def _most_descriptors(self) -> int:
-        if not self._server.is_running:
-            return 0
-        return max((descriptors(pid) for pid in processes_of(self._server.pid)), default=0)
+    def _excess(self, left: dict[str, int]) -> list[str]:
+        first = self._leftovers_at_first
+        return [name for name in left if left[name] > first[name] + LEFTOVERS_MAX]
+
+    def _leftovers(self) -> dict[str, int]:
+        """Count what is left in the process that has most of it."""
+        most = {"sockets": 0, "deleted files": 0}
+        for pid in processes_of(self._server.pid) if self._server.is_running else ():
+            for name, count in leftovers(pid).items():
+                most[name] = max(most[name], count)
+        return most
 
     def _report(self, seconds: float, pinger: Pinger) -> Report:
         counts = {"lost": 0, "duplicates": 0, **self._ledger.counts}
