@@ -58,6 +58,7 @@ class Case:
     specimen: str
     damage: str
     broken: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         head = f"seed {self.seed} ({self.specimen}): {self.damage}"
@@ -115,6 +116,7 @@ class Trial:
 
     def _visit(self, what: str) -> Verdict:
         verdict = visit(self._directory, self._settings, mends=what == "repair")
+        self.case.said += [f"{what}: {line}" for line in verdict.said if line[0] != "["]
         self._note(judge_doctor(verdict, what), what)
         return verdict
 
@@ -137,6 +139,7 @@ class Trial:
             after.lost.setdefault(path, set()).update(lost)
         after.torn |= before.torn
         after.said += before.said
+        after.status = max(after.status, before.status)
         return after
 
     def _repair(self, verdict: Verdict, excused: Excused) -> None:
@@ -182,7 +185,7 @@ def run_case(specimens: list[Specimen], seed: int, *, in_process: bool = False) 
 
 
 def run_cases(
-    specimens: list[Specimen], seeds: Iterable[int], tell: Callable[[Case], object]
+    specimens: list[Specimen], seeds: Iterable[int], told: Callable[[Case], object]
 ) -> list[Case]:
     """Run many cases, and return those that broke a promise."""
     broken = []
@@ -190,7 +193,7 @@ def run_cases(
         case = run_case(specimens, seed)
         if case.broken:
             broken.append(case)
-            tell(case)
+            told(case)
     return broken
 
 
@@ -198,6 +201,13 @@ def seeds_from(first: int, count: int) -> Iterable[int]:
     """Choose the seeds, or the one that the environment names."""
     chosen = os.environ.get(SEED_VARIABLE)
     return [int(chosen)] if chosen else range(first, first + count)
+
+
+def tell(say: Callable[[str], object], case: Case) -> None:
+    """Say what a case broke; and all that the doctor said, if it is looked at alone."""
+    say(str(case))
+    if SEED_VARIABLE in os.environ:
+        say("\n".join(case.said))
 
 
 def main(arguments: list[str]) -> int:
@@ -211,7 +221,7 @@ def main(arguments: list[str]) -> int:
         specimens = make_specimens(folder)
         made = time.monotonic()
         seeds = seeds_from(asked.first, asked.cases)
-        broken = run_cases(specimens, seeds, say)
+        broken = run_cases(specimens, seeds, partial(tell, say))
     rules = Counter(
         sentence.partition("] ")[2].partition(":")[0] for case in broken for sentence in case.broken
     )

@@ -123,7 +123,9 @@ def _judge_named(
     if seen.refused is not None or seen.undecodable:
         return
     named = verdict.lost.get(each.path, set())
-    last = max(({*seen.messages} | seen.broken) & {*each.messages}, default=-1)
+    # Messages that were sent to see how it goes on are behind whatever was cut.
+    old = {offset for offset, payload in seen.messages.items() if payload != NEW_MESSAGE}
+    last = max(old | seen.broken, default=-1)
     if each.path in verdict.torn or each.path in excused.ends:
         missing = {offset for offset in missing if offset < last}
     if not any(each.path in line for line in verdict.said if not line.startswith("[")):

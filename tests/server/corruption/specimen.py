@@ -249,7 +249,7 @@ class Maker:
         self._store("alpha", "orders", READER, "consumers/1", 21)
         self._store("alpha", "orders", SECOND_READER, "consumers/2", 30)
         self._ask.ask(JoinConsumerGroup("alpha", "orders", GROUP))
-        self._store("alpha", "orders", Consumer.group(GROUP), "groups/0", 12)
+        self._store("alpha", "orders", Consumer.group(GROUP), "groups/0", 24)
         self._store("beta", "orders", READER, "consumers/1", 33)
         self._delete_segments("alpha", "orders", 1)
         self._ask.ask(DeleteUser("bob"))
