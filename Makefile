@@ -178,7 +178,7 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) $(addprefix --extra ,$(subst $(comma), ,$(LOCKED_EXTRAS))) pyproject.toml \
 		--constraint requirements/build.txt --output-file requirements/gate.txt
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
-	for version in 0.8.0 0.7.0; do \
+	for version in 0.9.0 0.8.0 0.7.0; do \
 		echo "apache-iggy==$$version" \
 			| $(COMPILE) - --output-file "requirements/apache-iggy-$$version.txt"; \
 	done

@@ -29,18 +29,21 @@ from iggy_protocol import (
     BatchShape,
     CommandCode,
     ConnectionClosed,
+    ForeignRequestReceived,
     FrameTooLarge,
     RemoteProtocolError,
     RequestReceived,
     RequestRefused,
 )
 from iggy_ref_server.data_plane.answers import Answer
+from iggy_ref_server.data_plane.foreign import ForeignClients
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.pending import Pending
 
 if TYPE_CHECKING:
     import trio
 
+    from iggy_protocol import ServerEvent
     from iggy_ref_server.data_plane.answers import Owed
     from iggy_ref_server.data_plane.link import Link
     from iggy_ref_server.session import Session
@@ -112,6 +115,7 @@ class DataPlane:
         self._appends = appends
         self._desk = desk
         self._nursery = nursery
+        self._foreign = ForeignClients()
         self._touched: set[Link] = set()
         self._is_finishing = False
 
@@ -143,13 +147,22 @@ class DataPlane:
                 if link.connection.has_said_all:
                     link.has_unserved = False
                     return
-            elif isinstance(event, RequestRefused):
-                link.answers.owe().answer = Answer(event.error.status)
-            elif isinstance(event, ConnectionClosed):
-                link.end()
-            else:
-                link.has_unserved = event is PAUSED
+            elif not self._hear(link, event):
                 return
+
+    def _hear(self, link: Link, event: ServerEvent) -> bool:
+        """Take note of what is no request; tell whether there may be more to look at."""
+        if isinstance(event, RequestRefused):
+            link.answers.owe().answer = Answer(event.error.status)
+        elif isinstance(event, ForeignRequestReceived):
+            self._foreign.note(link.session)
+            link.outbox.put(event.refusal)
+        elif isinstance(event, ConnectionClosed):
+            link.end()
+        else:
+            link.has_unserved = event is PAUSED
+            return False
+        return True
 
     def _resume(self, link: Link) -> None:
         """Take note of what is known by now; it may make room for what the link waited with."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import CommandCode, StatusCode
+from iggy_protocol import VSR_HEAD_BYTES, CommandCode, StatusCode, begins_vsr_request
 from iggy_ref_server.data_plane.link import Link
 
 if TYPE_CHECKING:
@@ -111,18 +111,28 @@ class Exchange:
             return
         if self.need_bytes is None:
             data = self._head = self._head + data
-            if len(data) < HEAD.size:
+            self.need_bytes = self._measure(data)
+            if self.need_bytes is None:
                 return
-            length, _ = HEAD.unpack_from(data)
-            if length < LENGTH_MIN:
-                self._end_void()
-                return
-            self.need_bytes = LENGTH_BYTES + length
         if len(data) > self.need_bytes - self.heard_bytes:
             data = data[: self.need_bytes - self.heard_bytes]
         self.heard_bytes += len(data)
         self.link.connection.receive_data(data)
         self.is_heard = self.heard_bytes == self.need_bytes
+
+    def _measure(self, head: bytes) -> int | None:
+        """Tell how long the request is in all; None while nobody knows, or where it is none."""
+        if len(head) < HEAD.size:
+            return None
+        length, _ = HEAD.unpack_from(head)
+        if length >= LENGTH_MIN:
+            return LENGTH_BYTES + int(length)
+        if not begins_vsr_request(head):
+            self._end_void()
+        elif len(head) >= VSR_HEAD_BYTES:
+            # A client of another protocol: its head is enough for the connection to refuse it.
+            return VSR_HEAD_BYTES
+        return None
 
     def finish(self) -> None:
         """Note that the client has finished its side."""

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 from websockets.frames import CloseCode, Opcode
 from websockets.protocol import OPEN
 
+from iggy_protocol import VSR_HEAD_BYTES, is_vsr_refusal
+
 try:
     from websockets.speedups import apply_mask
 except ImportError:  # the library was built without a compiler
@@ -43,6 +45,8 @@ NO_MASK: Final = bytes(4)
 FRAME_BYTES_MAX: Final = 16 << 20
 REPLY_HEAD: Final = struct.Struct("<II")
 ACKNOWLEDGEMENT: Final = bytes([WHOLE_BINARY, REPLY_HEAD.size]) + bytes(REPLY_HEAD.size)
+FOREIGN: Final = VSR_HEAD_BYTES
+REFUSAL_HEAD: Final = bytes([WHOLE_BINARY, TWO_BYTES]) + FOREIGN.to_bytes(2, "big")
 
 
 class FrameReader:
@@ -213,6 +217,10 @@ class ReplyFramer:
         """Return what to write for a part of the replies; payloads are passed on as they are."""
         if self.is_between and not len(data) % REPLY_HEAD.size and data == bytes(len(data)):
             return [ACKNOWLEDGEMENT * (len(data) // REPLY_HEAD.size)]
+        if not len(data) % FOREIGN and self.is_between and is_vsr_refusal(data[:FOREIGN]):
+            # A client of another protocol takes one frame of its own in each message.
+            refusals = [data[at : at + FOREIGN] for at in range(0, len(data), FOREIGN)]
+            return [b"".join((REFUSAL_HEAD, refusal)) for refusal in refusals]
         if self._begun:
             data, self._begun = self._begun + bytes(data), b""
         view, written = memoryview(data), list[bytes | memoryview]()

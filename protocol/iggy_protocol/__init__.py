@@ -137,6 +137,7 @@ from iggy_protocol.events import (
     ClientEvent,
     ConnectionClosed,
     ErrorReceived,
+    ForeignRequestReceived,
     RequestReceived,
     RequestRefused,
     ResponseReceived,
@@ -146,6 +147,13 @@ from iggy_protocol.framing import (
     CLASSIC,
     Framing,
     HeadroomBuffer,
+)
+from iggy_protocol.framing.vsr import (
+    VSR_HEAD_BYTES,
+    begins_vsr_request,
+    is_vsr_answer,
+    is_vsr_refusal,
+    vsr_probe,
 )
 from iggy_protocol.hashing import (
     client_id,
@@ -266,6 +274,7 @@ __all__ = [
     "STATUSES",
     "UNLIMITED",
     "USER_HEADERS_BYTES_MAX",
+    "VSR_HEAD_BYTES",
     "BatchShape",
     "Buffer",
     "CacheMetrics",
@@ -306,6 +315,7 @@ __all__ = [
     "DeleteUser",
     "ErrorReceived",
     "FlushUnsavedBuffer",
+    "ForeignRequestReceived",
     "FrameTooLarge",
     "Framing",
     "GetClient",
@@ -403,6 +413,7 @@ __all__ = [
     "UserDetails",
     "UserStatus",
     "allocate",
+    "begins_vsr_request",
     "checksum",
     "client_id",
     "consumer_id",
@@ -418,6 +429,8 @@ __all__ = [
     "gather_sends",
     "index_entries",
     "inspect_send",
+    "is_vsr_answer",
+    "is_vsr_refusal",
     "pack_namespace",
     "partition_for_key",
     "record",
@@ -425,4 +438,5 @@ __all__ = [
     "stamp",
     "status",
     "validate",
+    "vsr_probe",
 ]

@@ -32,13 +32,21 @@ from iggy_protocol.errors import (
     UnknownCommand,
 )
 from iggy_protocol.events import (
+    NEED_DATA,
     PAUSED,
     ErrorReceived,
+    ForeignRequestReceived,
     RequestReceived,
     RequestRefused,
     ResponseReceived,
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer, join_small, size_of
+from iggy_protocol.framing.vsr import (
+    VSR_HEAD_BYTES,
+    begins_vsr_request,
+    read_vsr_request,
+    vsr_refusal,
+)
 from iggy_protocol.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -117,13 +125,17 @@ class ServerConnection(Endpoint[int]):
         self._frames_in += 1
         self._outstanding.append(code)
 
-    def _refuse(self, code: int, size: int) -> RequestRefused:
+    def _refuse(self, code: int, size: int) -> ServerEvent:
         """Skip a frame that cannot be a request, or fail where skipping is no use.
 
         A SendMessages above the limit is skipped: its client is sound and would only reconnect to
         send the same again. The refusal is told at once and the body dropped as it comes, so
         that a server may also choose to hang up instead of receiving all of it.
         """
+        if size < 0 and not code and not self._frames_in:
+            foreign = self._hear_foreign()
+            if foreign is not None:
+                return foreign
         self._accept(code)
         if size < 0:
             self._discard(self._head_bytes)
@@ -136,6 +148,26 @@ class ServerConnection(Endpoint[int]):
             self._fail(error)
         self._discard(self._head_bytes + size)
         return RequestRefused(code, error)
+
+    def _hear_foreign(self) -> ServerEvent | None:
+        """Recognise a client of another dialect by its first frame; None if it is none.
+
+        Eight zero bytes come first there. As long as what follows may be such a frame, the rest of
+        its head is waited for; any other bytes are refused as a classic frame without a length.
+        """
+        buffer = self._buffer
+        if not buffer.ensure(VSR_HEAD_BYTES):
+            may_be = begins_vsr_request(buffer.view[buffer.start : buffer.end])
+            return NEED_DATA if may_be and not self._is_ended else None
+        head = buffer.view[buffer.start : buffer.start + VSR_HEAD_BYTES]
+        size = read_vsr_request(head)
+        if size is None:
+            return None
+        refusal = vsr_refusal(head)
+        del head
+        self._discard(size)
+        self._count_out(len(refusal))
+        return ForeignRequestReceived(refusal)
 
     def more_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
         """Take the complete SendMessages that follow and go where the last one went.

@@ -23,6 +23,7 @@ __all__ = [
     "ClientEvent",
     "ConnectionClosed",
     "ErrorReceived",
+    "ForeignRequestReceived",
     "RequestReceived",
     "RequestRefused",
     "ResponseReceived",
@@ -84,6 +85,19 @@ class RequestRefused:
 
 
 @record
+class ForeignRequestReceived:
+    """A client speaks the dialect of servers from 0.9 on; write the refusal, and expect no sense.
+
+    It is skipped as a whole and not outstanding. Whatever the client asks next is told likewise.
+
+    Attributes:
+        refusal: what to write to the client, which understands it.
+    """
+
+    refusal: bytes
+
+
+@record
 class ResponseReceived(Generic[R]):
     """The server has done what the command asked for.
 
@@ -132,6 +146,7 @@ class ConnectionClosed:
 ServerEvent = (
     RequestReceived
     | RequestRefused
+    | ForeignRequestReceived
     | ConnectionClosed
     | Literal[Signal.NEED_DATA]
     | Literal[Signal.PAUSED]

@@ -18,6 +18,7 @@ from iggy_protocol.events import (
     PAUSED,
     ConnectionClosed,
     ErrorReceived,
+    ForeignRequestReceived,
     RequestReceived,
     RequestRefused,
     Signal,
@@ -139,7 +140,9 @@ def test_event_when_told_apart_then_type_checkers_follow():
     elif event is PAUSED:
         assert_type(event, Literal[Signal.PAUSED])
     else:
-        assert_type(event, RequestReceived | RequestRefused | ConnectionClosed)
+        assert_type(
+            event, RequestReceived | RequestRefused | ForeignRequestReceived | ConnectionClosed
+        )
 
 
 # The end

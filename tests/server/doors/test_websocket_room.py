@@ -32,6 +32,8 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
     Transport,
+    is_vsr_refusal,
+    vsr_probe,
 )
 from iggy_ref_server.listeners.websocket_envelope import WebSocketEnvelope
 from iggy_ref_server.listeners.websocket_frames import FrameReader
@@ -360,3 +362,17 @@ async def test_batch_when_large_then_comes_together_over_many_frames(autojump_cl
         assert [kind(frame) for frame in frames] == ["ok", "ok", "polled"]
         for message in batch[:9]:
             assert message.payload in bytes(frames[2].data)
+
+
+async def test_client_of_another_protocol_when_it_asks_then_gets_one_message_for_each_refusal(
+    autojump_clock,
+):
+    probe = vsr_probe(bytes(range(1, 17)))
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.send(ws_frame(probe) * 2)
+
+        for _ in range(2):
+            frame = await peer.read()
+            assert frame.opcode is Opcode.BINARY
+            assert is_vsr_refusal(frame.data)

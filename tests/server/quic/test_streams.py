@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 import trio
 
-from iggy_protocol import CommandCode, GetMe, Partitioning, Ping, SendMessages, StatusCode
+from iggy_protocol import (
+    CommandCode,
+    GetMe,
+    Partitioning,
+    Ping,
+    SendMessages,
+    StatusCode,
+    is_vsr_refusal,
+    vsr_probe,
+)
 from tests.server.features.scene import frame_of
 from tests.server.quic.pond import open_pond
 from tests.server.quic.test_packets import (
@@ -367,3 +376,14 @@ async def test_connection_when_a_step_fails_then_only_that_one_ends(
         assert line not in pond.door._lines
         assert "nobody foresaw" in caplog.text
         assert await second.ask(PING) == PONG
+
+
+async def test_client_of_another_protocol_when_it_asks_then_is_refused_in_its_own_way(
+    tmp_path, autojump_clock
+):
+    probe = vsr_probe(bytes(range(1, 17)))
+    async with open_pond(tmp_path) as pond, pond.peer() as peer:
+        assert is_vsr_refusal(await peer.ask(probe))
+        assert await peer.ask(probe[:100]) == b""
+        assert await peer.ask(probe[:60] + b"\6" + probe[61:]) == b""
+        assert await peer.ask(PING) == PONG

@@ -1,0 +1,134 @@
+"""The dialect of the servers from 0.9 on, as far as it takes to recognise and to refuse it.
+
+    0    48  zero      checksums and cluster, which clients leave alone
+    48    4  size      of the whole frame, head included
+    52    8  zero      view and release
+    60    1  command   5 request, 8 reply, 13 eviction
+    61   67  zero
+    128  16  client    chosen by the client, never zero          (a reply has it at 160)
+    144   8            of an eviction: the highest and the lowest version that the server accepts
+    168   8  request   its number
+    176   1  operation 2 is one that is named by a code of the classic dialect
+    196   4  code      1 is ping
+    255   1  reason    of an eviction: 14 is an incompatible protocol
+
+A classic frame cannot begin like this: its length would be 0, and it counts at least the code. To
+be sure, and because a malformed classic frame has its own refusal, all of the first 128 bytes are
+looked at. Nothing of this dialect is spoken beyond the refusal and the question whether a server
+speaks it. This module owns these bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from iggy_protocol.layout import Buffer
+
+__all__ = [
+    "CLASSIC_VERSION",
+    "VSR_HEAD_BYTES",
+    "begins_vsr_request",
+    "is_vsr_answer",
+    "is_vsr_refusal",
+    "read_vsr_request",
+    "vsr_probe",
+    "vsr_refusal",
+]
+
+VSR_HEAD_BYTES: Final = 256
+CLASSIC_VERSION: Final = (0, 10, 0)
+"""What official clients of the classic dialect call themselves; a refusal has to name a version."""
+
+REQUEST, REPLY, EVICTION = 5, 8, 13
+INCOMPATIBLE_PROTOCOL = 14
+NON_REPLICATED, PING = 2, 1
+SIZE_AT, COMMAND_AT, CLIENT_AT, CLIENT_END = 48, 60, 128, 144
+VERSIONS_AT, VERSIONS_END, REQUEST_AT = 144, 152, 168
+OPERATION_AT, CODE_AT, REASON_AT = 176, 196, 255
+
+# Where the bytes of every request are known, and what they are.
+FIXED: Final = (
+    (0, bytes(SIZE_AT)),
+    (52, bytes(8)),
+    (COMMAND_AT, bytes([REQUEST])),
+    (61, bytes(CLIENT_AT - 61)),
+)
+
+_SIZE = struct.Struct("<I")
+_VERSIONS = struct.Struct("<II")
+_NUMBER = struct.Struct("<Q")
+
+
+def begins_vsr_request(data: Buffer) -> bool:
+    """Tell whether bytes are the beginning of a request; none at all are."""
+    for start, expected in FIXED:
+        part = bytes(data[start : start + len(expected)])
+        if part != expected[: len(part)]:
+            return False
+    return True
+
+
+def read_vsr_request(head: Buffer) -> int | None:
+    """Return how long a request is in all, or None where the head is that of none."""
+    (size,) = _SIZE.unpack_from(head, SIZE_AT)
+    has_client = any(head[CLIENT_AT:CLIENT_END])
+    if not begins_vsr_request(head) or size < VSR_HEAD_BYTES or not has_client:
+        return None
+    return int(size)
+
+
+def vsr_refusal(head: Buffer) -> bytes:
+    """Return the eviction that tells the client of a request that its protocol is not spoken.
+
+    Its version window holds the version of the classic dialect alone: official clients then raise
+    an error that names both versions, instead of trying again.
+    """
+    frame = _frame(EVICTION)
+    frame[CLIENT_AT:CLIENT_END] = bytes(head[CLIENT_AT:CLIENT_END])
+    major, minor, patch = CLASSIC_VERSION
+    version = (major << 20) | (minor << 10) | patch
+    _VERSIONS.pack_into(frame, VERSIONS_AT, version, version)
+    frame[REASON_AT] = INCOMPATIBLE_PROTOCOL
+    return bytes(frame)
+
+
+def is_vsr_refusal(data: Buffer) -> bool:
+    """Tell whether bytes are a refusal of ours; an answer of the classic dialect never is."""
+    return len(data) == VSR_HEAD_BYTES and bytes(data) == vsr_refusal(data)
+
+
+def vsr_probe(client: bytes) -> bytes:
+    """Return a ping, which servers of this dialect answer without a login.
+
+    Args:
+        client: sixteen bytes that are not all zero.
+    """
+    frame = _frame(REQUEST)
+    frame[CLIENT_AT:CLIENT_END] = client
+    _NUMBER.pack_into(frame, REQUEST_AT, 1)
+    frame[OPERATION_AT] = NON_REPLICATED
+    _SIZE.pack_into(frame, CODE_AT, PING)
+    return bytes(frame)
+
+
+def is_vsr_answer(data: Buffer) -> bool:
+    """Tell whether a server of this dialect has answered, be it with an eviction.
+
+    A refusal of ours is none: it comes from a server that speaks the classic dialect.
+    """
+    return (
+        len(data) >= VSR_HEAD_BYTES
+        and not any(data[:16])
+        and _SIZE.unpack_from(data, SIZE_AT)[0] >= VSR_HEAD_BYTES
+        and data[COMMAND_AT] in {REPLY, EVICTION}
+        and not is_vsr_refusal(data)
+    )
+
+
+def _frame(command: int) -> bytearray:
+    frame = bytearray(VSR_HEAD_BYTES)
+    _SIZE.pack_into(frame, SIZE_AT, VSR_HEAD_BYTES)
+    frame[COMMAND_AT] = command
+    return frame
