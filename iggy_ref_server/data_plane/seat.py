@@ -81,6 +81,7 @@ class Seat:
         "heard_bytes",
         "interest",
         "is_deserted",
+        "is_drained",
         "is_loading",
         "last_heard",
         "limits",
@@ -104,6 +105,8 @@ class Seat:
         self.envelope = envelope
         self.interest = interest
         self.is_deserted = False
+        # Whether all that had come was read, so that the client may be waiting for us.
+        self.is_drained = True
         self.is_loading = False
         self.low_mark = 1
         self.last_heard = trio.current_time()

@@ -236,13 +236,16 @@ class SocketRoom:
     def _read(self, seat: Seat) -> int | None:
         """Take what has come; None when nothing has, or the connection is gone."""
         connection = seat.link.connection
+        space = connection.get_buffer()
         try:
-            size = seat.socket.recv_into(connection.get_buffer())
+            size = seat.socket.recv_into(space)
         except BlockingIOError:
             return None
         except OSError:
             self._drop(seat)
             return None
+        seat.is_drained = size < len(space)
+        del space
         connection.buffer_updated(size)
         seat.hear(size)
         if size == 0:
@@ -288,7 +291,7 @@ class SocketRoom:
 
     def _wait_for(self, seat: Seat, missing_bytes: int) -> None:
         """Be woken once for much of a large frame, not for every packet of it."""
-        if missing_bytes:
+        if missing_bytes and seat.is_drained:
             acknowledge_early(seat.socket, missing_bytes)
         low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
         if low_mark != seat.low_mark and seat.link in self._by_link:

@@ -21,7 +21,12 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
 
-from iggy_protocol import CreateStream, CreateTopic, Partitioning, SendMessages  # noqa: E402  the path comes first
+from iggy_protocol import (  # noqa: E402  the path comes first
+    CreateStream,
+    CreateTopic,
+    Partitioning,
+    SendMessages,
+)
 from tests.bench.machine import cpu_seconds, descendants  # noqa: E402  the path comes first
 from tests.server.features.scene import frame_of  # noqa: E402  the path comes first
 from tests.server.running import RunningServer  # noqa: E402  the path comes first
