@@ -18,6 +18,12 @@ from iggy_sdk.conversation import Conversation, open_conversation
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ConnectionFailedError, DisconnectedError, IggyError, ProtocolError
 from iggy_sdk.leader import find_leader
+from iggy_sdk.probe import (
+    PROBED_TRANSPORTS,
+    SILENCE_SECONDS,
+    incompatible,
+    speaks_other_protocol,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +47,16 @@ class Established(NamedTuple):
 
     session: Conversation
     endpoint: Endpoint
+
+
+class _Doubt:
+    """Whether the server that a login waits for speaks another protocol."""
+
+    __slots__ = ("is_founded", "waiting")
+
+    def __init__(self, waiting: anyio.CancelScope) -> None:
+        self.waiting = waiting
+        self.is_founded = False
 
 
 class Dialler:
@@ -151,11 +167,46 @@ class Dialler:
             session = await open_conversation(endpoint, self._options, dial=self._dial)
             with _aborting(session):
                 if login is not None:
-                    await session.request(login, timeout=deadline - anyio.current_time())
+                    await self._log_in(session, endpoint, login, deadline)
         except BaseException:
             self.failures_count += 1
             raise
         return Established(session, endpoint)
+
+    async def _log_in(
+        self, session: Conversation, endpoint: Endpoint, login: Command[Any], deadline: float
+    ) -> None:
+        """Log in; where no answer comes, find out whether the server speaks another protocol."""
+        if self._options.transport not in PROBED_TRANSPORTS:
+            await session.request(login, timeout=deadline - anyio.current_time())
+            return
+        failure: IggyError | None = None
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as waiting:
+                doubt = _Doubt(waiting)
+                tasks.start_soon(self._doubt, endpoint, doubt)
+                try:
+                    await session.request(login, timeout=deadline - anyio.current_time())
+                except IggyError as error:
+                    failure = error
+            tasks.cancel_scope.cancel()
+        if isinstance(failure, DisconnectedError):
+            # Who hangs up on a login may have taken it for something else.
+            await self._ask_protocol(endpoint, doubt)
+        if doubt.is_founded:
+            raise incompatible(endpoint) from failure
+        if failure is not None:
+            raise failure
+
+    async def _doubt(self, endpoint: Endpoint, doubt: _Doubt) -> None:
+        """Ask a server that is silent for its protocol, and end the login where it has another."""
+        await anyio.sleep(SILENCE_SECONDS)
+        await self._ask_protocol(endpoint, doubt)
+        if doubt.is_founded:
+            doubt.waiting.cancel()
+
+    async def _ask_protocol(self, endpoint: Endpoint, doubt: _Doubt) -> None:
+        doubt.is_founded = await speaks_other_protocol(endpoint, self._options, dial=self._dial)
 
     async def _follow_leader(self, established: Established, login: Command[Any]) -> Established:
         """Go to the leader of the cluster, or stay where that cannot be found or reached."""

@@ -5,6 +5,7 @@
     │  └─ DisconnectedError                   it could be, and went away (.sent)
     ├─ ClientClosedError                      the client was closed by its owner
     ├─ ProtocolError                          the peer does not speak Iggy 0.8
+    │  └─ IncompatibleServerError             it speaks 0.9 or later
     ├─ RequestTimeoutError(TimeoutError)      no answer in time
     ├─ AuthenticationError                    no login, a wrong or an expired one
     ├─ PermissionDeniedError(PermissionError) known, but not allowed
@@ -55,6 +56,7 @@ __all__ = [
     "DisconnectedError",
     "EncryptionError",
     "IggyError",
+    "IncompatibleServerError",
     "InvalidOffset",
     "InvalidRequestError",
     "LimitReachedError",
@@ -169,6 +171,10 @@ class ProtocolError(IggyError):
     """The peer's bytes are no answer of an Iggy server of version 0.8."""
 
     default_code = StatusCode.INVALID_BYTES_RESPONSE
+
+
+class IncompatibleServerError(ProtocolError):
+    """The server speaks the protocol of Apache Iggy 0.9 or later, which this client does not."""
 
 
 class RequestTimeoutError(IggyError, TimeoutError):

@@ -21,6 +21,7 @@ from iggy_protocol import (
     NEED_DATA,
     Command,
     ConnectionClosed,
+    ForeignRequestReceived,
     GetClusterMetadata,
     GetStream,
     Identity,
@@ -82,6 +83,10 @@ class Peer:
                 return decode_request(event.code, event.payload)
             if isinstance(event, ConnectionClosed):
                 raise PeerGone
+            if isinstance(event, ForeignRequestReceived):
+                # The client asks which protocol is spoken here; every other one is refused.
+                await self.write(event.refusal)
+                continue
             assert event is NEED_DATA
             try:
                 count = await self.wire.receive_into(self._connection.get_buffer())

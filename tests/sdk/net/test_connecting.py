@@ -120,6 +120,8 @@ async def test_connect_when_the_password_is_wrong_then_is_not_tried_again():
 
 
 async def test_connect_when_the_server_never_answers_the_login_then_gives_up_in_time():
+    """It is asked for its protocol meanwhile; a refusal of 0.9 says that it speaks 0.8."""
+
     async def silent(peer: Peer) -> None:
         while True:
             await peer.hear()
