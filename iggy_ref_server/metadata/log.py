@@ -26,10 +26,10 @@ LOG_PATH = "state/metadata.log"
 LOG_MAGIC = b"iggymeta"
 
 
-def _status(error: StorageError) -> StatusCode:
+def _status(error: Exception) -> StatusCode:
     if isinstance(error, DiskFull):
         return StatusCode.CANNOT_WRITE_TO_FILE
-    if error.action == "sync":
+    if isinstance(error, StorageError) and error.action == "sync":
         return StatusCode.CANNOT_SYNC_FILE
     return StatusCode.CANNOT_APPEND_TO_FILE
 
@@ -45,6 +45,7 @@ class MetadataLog:
     def __init__(self, file: File, size_bytes: int, entries_count: int) -> None:
         self._file = file
         self._distrust = ""
+        self._is_dirty = False
         self.size_bytes = size_bytes
         self.entries_count = entries_count
 
@@ -82,11 +83,14 @@ class MetadataLog:
         Raises:
             ServerFault: it is not there; the log is as it was, or takes no more changes.
         """
+        if self._is_dirty:
+            await self._take_back()
         if self._distrust:
             raise ServerFault(StatusCode.CANNOT_APPEND_TO_FILE, self._distrust)
         try:
             await self._file.write([frame], self.size_bytes, sync=True)
-        except StorageError as error:
+        except Exception as error:
+            # Not only disks fail: a process that is given no thread cannot write either.
             logger.error("%s: a change was not written: %s", LOG_PATH, error)
             await self._take_back()
             raise ServerFault(_status(error), f"the change could not be saved: {error}") from error
@@ -94,13 +98,19 @@ class MetadataLog:
         self.entries_count += 1
 
     async def _take_back(self) -> None:
+        self._is_dirty, self._distrust = True, ""
         try:
             await self._file.truncate(self.size_bytes)
             await self._file.sync()
-        except StorageError as error:
+            self._is_dirty = False
+        except Exception as error:
+            # A sync that failed once may well succeed the next time, without having done anything.
+            is_over = isinstance(error, StorageError) and error.action == "sync"
+            self._is_dirty = not is_over
+            until = "until the server is started again" if is_over else "until it can be"
             self._distrust = (
-                f"no changes are taken until the server is started again: {LOG_PATH} could not be"
-                f" cleaned after a failed write: {error}"
+                f"no changes are taken {until}: {LOG_PATH} could not be cleaned after a failed"
+                f" write: {error}"
             )
             logger.critical("%s", self._distrust)
 

@@ -20,7 +20,6 @@ from iggy_ref_server.metadata.log import LOG_PATH, MetadataLog
 from iggy_ref_server.metadata.reading import read_state
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, encode_snapshot
 from iggy_ref_server.metadata.state import Metadata
-from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from iggy_protocol import PayloadCipher
@@ -129,13 +128,15 @@ class MetadataStore:
         return planned
 
     async def _commit(self, change: Change) -> None:
-        version, now_us = self.current.version + 1, self._clock.now_us()
+        # Everything that could go wrong goes wrong before the change is in the log.
+        after, now_us = apply(self.current, change), self._clock.now_us()
+        version = after.version
         payload = encode_change(change)
         entry = encode_frame(version, now_us, payload)
         await self._log.append(
             entry if self._seal is None else encode_frame(version, now_us, payload, self._seal)
         )
-        self.current = apply(self.current, change)
+        self.current = after
         for listener in self._listeners:
             listener(entry, self.current)
         if self._log_is_long():
@@ -177,7 +178,7 @@ class MetadataStore:
             await self._save(self.current)
             await self._log.clear()
             self._compactions_failed = 0
-        except StorageError as error:
+        except Exception as error:
             self._compactions_failed += 1
             logger.warning("no metadata snapshot was written, the log goes on: %s", error)
 

@@ -5,6 +5,10 @@ what was deleted is removed, what was purged starts anew. A partition whose file
 beyond repair is put aside, and the others are served; one whose files the disk refuses is tried
 again from time to time.
 
+What it is told to follow has happened already: it is in the log, and other shards follow it too. So
+following never fails. Whatever cannot be done at once, for whatever reason, is tried again until
+it is done, and until then requests for that partition are refused.
+
 Owns the table of open partitions. Which shard owns what is the placement's affair.
 """
 
@@ -18,7 +22,8 @@ import trio
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import CorruptPartition, Partition
-from iggy_ref_server.storage.interface import DiskFull, StorageError
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.storage.interface import DiskFull
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -64,7 +69,8 @@ class PartitionDirectory:
         self._incarnations: dict[PartitionKey, int] = {}
         self._created_at_us: dict[PartitionKey, int] = {}
         self._damaged: dict[PartitionKey, str] = {}
-        self._refused: dict[PartitionKey, StorageError] = {}
+        self._refused: dict[PartitionKey, Exception] = {}
+        self._are_groups_followed = True
         self._following = trio.Lock()
         self._metadata: Metadata | None = None
         self._groups: dict[tuple[int, int], dict[int, int]] = {}
@@ -106,25 +112,24 @@ class PartitionDirectory:
         return partition
 
     async def follow(self, metadata: Metadata) -> None:
-        """Make the partitions of this shard what the metadata say.
+        """Make the partitions of this shard what the metadata say, as far as that can be done now.
 
-        Raises:
-            ServerFault: a partition could not be purged.
+        The rest is done by ``retry``.
         """
         async with self._following:
             self._metadata = metadata
             await self._follow(metadata)
 
     async def retry(self) -> None:
-        """Try again to open the partitions whose files the disk refused."""
+        """Try again to do what could not be done at once."""
         async with self._following:
-            if self._refused and self._metadata is not None:
+            is_done = not self._refused and self._are_groups_followed
+            if not is_done and self._metadata is not None:
                 await self._follow(self._metadata)
 
     async def _follow(self, metadata: Metadata) -> None:
         wanted = dict(self._wanted(metadata))
         self._created_at_us = {key: record.created_at_us for key, record in wanted.items()}
-        faults: list[ServerFault] = []
         async with trio.open_nursery() as nursery:
             limiter = trio.Semaphore(AT_ONCE_MAX)
             for key in [key for key in self._incarnations if key not in wanted]:
@@ -133,34 +138,42 @@ class PartitionDirectory:
                 incarnation = record.incarnation
                 if self._incarnations.get(key) != incarnation or key in self._refused:
                     self._incarnations[key] = incarnation
-                    nursery.start_soon(self._with, limiter, self._renew, key, incarnation, faults)
+                    nursery.start_soon(self._with, limiter, self._renew, key, incarnation)
         await self._follow_groups(metadata)
-        if faults:
-            raise ServerFault(faults[0].status, faults[0].message)
 
     async def _follow_groups(self, metadata: Metadata) -> None:
         """Forget the offsets of groups that are gone, or were made anew under the same id."""
+        self._are_groups_followed = True
         for stream in metadata.streams:
             for topic in stream.topics:
                 groups = {group.id: group.incarnation for group in topic.groups}
                 known = self._groups.get((stream.id, topic.id))
                 if known == groups:
                     continue
-                self._groups[stream.id, topic.id] = groups
                 kept = {
                     group_id
                     for group_id, incarnation in groups.items()
                     if known is None or known.get(group_id) == incarnation
                 }
-                for key, partition in self:
-                    if key[:2] == (stream.id, topic.id):
-                        await self._keep_groups(key, partition, kept)
+                kept_everywhere = [
+                    await self._keep_groups(key, partition, kept)
+                    for key, partition in self
+                    if key[:2] == (stream.id, topic.id)
+                ]
+                if all(kept_everywhere):
+                    self._groups[stream.id, topic.id] = groups
+                else:
+                    self._are_groups_followed = False
 
-    async def _keep_groups(self, key: PartitionKey, partition: Partition, kept: set[int]) -> None:
+    async def _keep_groups(self, key: PartitionKey, partition: Partition, kept: set[int]) -> bool:
+        """Keep the offsets of these groups only; False if those of others are still there."""
         try:
             await partition.keep_groups(kept)
-        except ServerFault as fault:
-            LOGGER.warning("offsets of deleted groups are still in %s: %s", tuple(key), fault)
+        except Exception as error:
+            LOGGER.warning("offsets of deleted groups are still in %s: %s", tuple(key), error)
+            # What cannot even be read gives nobody an offset, and a start looks at it anew.
+            return partition.health is PartitionHealth.QUARANTINED
+        return True
 
     def _wanted(self, metadata: Metadata) -> Iterator[tuple[PartitionKey, PartitionRecord]]:
         for stream in metadata.streams:
@@ -179,42 +192,52 @@ class PartitionDirectory:
         async with limiter:
             await work(*arguments)
 
-    async def _renew(self, key: PartitionKey, incarnation: int, faults: list[ServerFault]) -> None:
+    async def _renew(self, key: PartitionKey, incarnation: int) -> None:
         """Create, open or purge one partition."""
         partition = self._partitions.get(key)
-        if partition is not None:
-            try:
-                await partition.purge(incarnation=incarnation)
-            except ServerFault as fault:
-                faults.append(fault)
-            return
-        self._damaged.pop(key, None)
         try:
-            self._partitions[key] = await self._open_partition(key, incarnation)
+            if partition is None:
+                self._damaged.pop(key, None)
+                self._partitions[key] = await self._open_partition(key, incarnation)
+            else:
+                await partition.purge(incarnation=incarnation)
         except CorruptPartition as damage:
             self._refused.pop(key, None)
             self._damaged[key] = str(damage)
             LOGGER.error("partition %s is put aside: %s", tuple(key), damage)
-        except StorageError as error:
+        except Exception as error:
+            if partition is not None and partition.health is not PartitionHealth.READ_ONLY:
+                # Nobody knows how far the purge has come. Opened anew, its files are of a life
+                # that is over.
+                await self._close(key)
             if key not in self._refused:
-                LOGGER.error("partition %s is opened later: %s", tuple(key), error)
+                LOGGER.error("partition %s is not ready, and tried again: %s", tuple(key), error)
             self._refused[key] = error
         else:
             if self._refused.pop(key, None) is not None:
-                LOGGER.warning("partition %s is open now", tuple(key))
+                LOGGER.warning("partition %s is ready now", tuple(key))
 
     async def _drop(self, key: PartitionKey) -> None:
         del self._incarnations[key]
         self._damaged.pop(key, None)
         self._refused.pop(key, None)
-        partition = self._partitions.pop(key, None)
-        if partition is not None:
-            await partition.aclose()
+        await self._close(key)
         try:
             await self._remove_files(key)
-        except StorageError as error:
-            # They carry the number of a life that is over, so nobody will ever see them.
-            LOGGER.warning("files of a deleted partition are still there: %s", error)
+        except Exception as error:
+            LOGGER.warning(
+                "files of a deleted partition are still there; the next start removes them: %s",
+                error,
+            )
+
+    async def _close(self, key: PartitionKey) -> None:
+        """Let go of a partition whose messages nobody wants any more."""
+        partition = self._partitions.pop(key, None)
+        if partition is not None:
+            try:
+                await partition.aclose()
+            except Exception as error:
+                LOGGER.warning("partition %s was not closed in order: %s", tuple(key), error)
 
     async def aclose(self) -> dict[PartitionKey, Unsaved]:
         """Save and close all partitions; return, and log, what could not be saved."""
@@ -235,7 +258,7 @@ class PartitionDirectory:
         return unsaved
 
 
-def _status_of(error: StorageError) -> StatusCode:
+def _status_of(error: Exception) -> StatusCode:
     if isinstance(error, DiskFull):
         return StatusCode.CANNOT_WRITE_TO_FILE
     return StatusCode.CANNOT_READ_PARTITIONS

@@ -308,7 +308,13 @@ class Shard:
         await remove_files(self._plan.storage, self._plan.config.system.partition_path(*key))
 
     async def _settle(self, metadata: Metadata) -> None:
-        await self.directory.follow(metadata)
+        try:
+            await self.directory.follow(metadata)
+        except Exception as error:
+            # The change has happened, and this shard is not what the metadata say. Nobody may be
+            # served by it any more.
+            LOGGER.critical("the shard cannot follow the metadata, and ends: %s", error)
+            self._nursery.start_soon(_fail, error)
         self._router.forget()
 
     # Clients
@@ -370,6 +376,11 @@ class Shard:
         # Shard 0 is ahead at times; what this client sees next must not be older than this.
         await self.metadata.reach(reply.version)
         return Answer(reply.status, (payload,) if payload.nbytes else (), reply.is_final)
+
+
+async def _fail(error: Exception) -> None:
+    """End the shard, from a task that nobody waits for."""
+    raise error
 
 
 @asynccontextmanager

@@ -5,11 +5,16 @@ has followed it, so that a client never sees it undone on another connection. Th
 replicas that only go forward. Partitions are added and emptied on all shards before any shard shows
 that, so that whoever sees a topic can use it.
 
+What fails before a change is in the log is refused, and the change is nowhere. Once it is there it
+has happened: all shards follow, a partition that is not ready yet is made ready later, and the
+answer is a success. A shard that cannot follow at all ends, and the server with it.
+
 Owns the present state of the shard and the order of changes. Knows neither commands nor files.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.shard.wall import Hatch
 
 __all__ = ["MetadataDesk"]
+
+LOGGER = logging.getLogger(__name__)
 
 C = TypeVar("C", bound="Change | None")
 
@@ -125,35 +132,32 @@ class MetadataDesk:
                     self._advance(metadata)
                     self._follow_with_groups(change)
                 letter = letters.Entry(metadata.version, is_shown)
-                faults = await self._with_all(letter, [entry], partial(self._settle, metadata))
+                await self._with_all(letter, [entry], partial(self._settle, metadata))
                 if not is_shown:
                     self._advance(metadata)
                     self._follow_with_groups(change)
-                    faults += await self._with_all(letters.Show(metadata.version), [])
-                if faults:
-                    raise ServerFault(faults[0].status, faults[0].message)
+                    await self._with_all(letters.Show(metadata.version), [])
 
     async def _with_all(
         self,
         letter: letters.Letter,
         payload: list[bytes],
         own: Callable[[], Awaitable[None]] | None = None,
-    ) -> list[ServerFault]:
-        """Have all shards do their part, this one included; return what went wrong."""
-        faults: list[ServerFault] = []
+    ) -> None:
+        """Have all shards do their part, this one included."""
 
         async def attempt(work: Callable[[], Awaitable[object]]) -> None:
             try:
                 await work()
             except ServerFault as fault:
-                faults.append(fault)
+                # A shard that is gone has no clients, and the supervisor stops the server.
+                LOGGER.error("a shard did not follow a change of the metadata: %s", fault)
 
         async with trio.open_nursery() as nursery:
             for hatch in self._hatches.values():
                 nursery.start_soon(attempt, partial(hatch.ask, letter, payload))
             if own is not None:
                 nursery.start_soon(attempt, own)
-        return faults
 
     def _follow_with_groups(self, change: Change) -> None:
         """Let the consumer groups be what the metadata say."""

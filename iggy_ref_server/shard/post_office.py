@@ -147,6 +147,9 @@ class PostOffice:
         except ServerFault as fault:
             hatch.answer(question, letters.Fault(fault.status, fault.message))
         except Exception as error:
+            if isinstance(letter, letters.Entry):
+                # A replica that has missed a change would answer wrongly from here on.
+                raise
             status = answer_for(error).status
             hatch.answer(question, letters.Fault(status, str(error)))
 

@@ -75,14 +75,31 @@ async def test_change_when_the_disk_recovers_then_goes_on(verb, number, status):
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("verb", ["truncate", "sync"])
-async def test_log_when_it_cannot_be_cleaned_then_takes_no_changes_until_restarted(verb):
+async def test_log_when_it_cannot_be_cleaned_then_takes_no_changes_until_it_can_be():
     plan = FaultPlan()
     storage = MemoryStorage(plan)
     store = await open_store(storage)
     await make(store, CreateStream("before"))
     plan.fail("write", path=LOG_PATH, times=1)
-    plan.fail(verb, path=LOG_PATH, times=1)
+    plan.fail("truncate", path=LOG_PATH, times=2)
+    for _ in range(2):
+        failed = await status_of_failed(store, CreateStream("failed"))
+        assert failed == StatusCode.CANNOT_APPEND_TO_FILE
+
+    await make(store, CreateStream("later"))
+
+    assert [stream.name for stream in store.current.streams] == ["before", "later"]
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+async def test_log_when_its_cleaning_was_not_synced_then_takes_no_changes_until_restarted():
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    await make(store, CreateStream("before"))
+    plan.fail("write", path=LOG_PATH, times=1)
+    plan.fail("sync", path=LOG_PATH, times=1)
     await status_of_failed(store, CreateStream("failed"))
     plan.heal()
 
