@@ -201,13 +201,17 @@ def unforeseen(output: str) -> Iterator[str]:
     """Find the errors in what a server printed that nobody wrote words for, each kind once."""
     told: set[str] = set()
     lines = output.splitlines()
-    for number, line in enumerate(lines):
+    at = 0
+    while at < len(lines):
+        line, said = lines[at], lines[max(0, at - 1)]
+        at += 1
         if not any(words in line for words in UNFORESEEN):
             continue
-        # The line before says where it happened, the last line of the trace what it was.
-        trace = list(itertools.takewhile(lambda text: text[:1] in " |+", lines[number:]))
+        # A trace is indented below the line that was logged, and its last line says what it was.
+        trace = list(itertools.takewhile(lambda text: text[:1] in " |+", lines[at:]))
+        at += len(trace)
         last = next((text for text in reversed(trace) if text.strip(" |+-0123456789")), line)
-        sentence = f"the server said: {lines[max(0, number - 1)].strip()} ... {last.strip(' |')}"
+        sentence = f"the server said: {said.strip()} ... {last.strip(' |')}"
         kind = sentence.partition("Z ")[2] or sentence
         if kind not in told:
             told.add(kind)

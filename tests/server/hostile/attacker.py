@@ -42,6 +42,8 @@ POUR_SECONDS_MAX = 5.0
 HELD_MAX = 40
 """Connections that are left silent or unread at a time; more would only test the limit of them."""
 READ_BYTES = 1 << 16
+WRITE_BYTES = 1 << 20
+"""A flood leaves at once, so that the server finds all of it in its socket."""
 FRAMES_IN_A_WAVE = 400
 FLOOD_REQUESTS = 1_500
 """More than a server takes of one connection at a time, which is 1,024 by default."""
@@ -253,7 +255,7 @@ def pour(line: socket.socket, data: bytes, *, reads: bool = True) -> bool:
                 return False
             if writable:
                 with suppress(BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                    view = view[line.send(view[:READ_BYTES]) :]
+                    view = view[line.send(view[:WRITE_BYTES]) :]
     except OSError:
         return False
     return not view
