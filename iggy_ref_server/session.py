@@ -42,6 +42,8 @@ class Session:
         user_id: who has logged in, or None.
         user_incarnation: which life of that user.
         is_evicted: whether the client missed its heartbeats.
+        served_at: when a request was served last before a login, on the clock of the loop;
+            infinite while one is being worked on.
         drawn_to: the other shard that has what this client keeps asking for, if there is one.
     """
 
@@ -52,6 +54,7 @@ class Session:
     user_incarnation: int = 0
     is_evicted: bool = False
     drawn_to: int | None = None
+    served_at: float = 0.0
     _visited: int | None = field(default=None, repr=False)
     _visits_count: int = field(default=0, repr=False)
     _checked_version: int = field(default=-1, repr=False)

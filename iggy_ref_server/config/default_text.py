@@ -311,9 +311,11 @@ ports = { tcp = 8091, quic = 8081, http = 3001, websocket = 8093 }
 
 # Only here: bounds on what clients can ask for.
 [limits]
-# How many TCP connections each shard takes, and how many of all doors before a login.
+# How many TCP connections each shard takes, and how many of all doors before a login, in all and
+# from one address. For one more of these the one goes that has been silent for longest.
 max_connections = 8192
 max_unauthenticated_connections = 1024
+max_unauthenticated_connections_per_address = 512
 # How many requests of one connection may be under way; the next ones wait in the socket.
 max_pipelined_requests = 1024
 # The largest request that sends messages; a larger one closes the connection.
@@ -329,6 +331,9 @@ idle_timeout = "none"
 # Closes a connection that stands still in the middle of a request or an answer; a request has to
 # be complete or to grow by 64 KiB in this time.
 stall_timeout = "30 s"
+# Closes a connection without a login and without a request for so long; "none" never does. Official
+# clients ping every 5 s, before their login as well.
+login_timeout = "15 s"
 
 # Bounds of the WebSocket door alone; the narrower one counts where there are two.
 [limits.websocket]

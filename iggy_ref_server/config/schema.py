@@ -169,6 +169,7 @@ class Limits(Section, frozen=True):
 
     max_connections: PositiveU32
     max_unauthenticated_connections: PositiveU32
+    max_unauthenticated_connections_per_address: PositiveU32
     max_pipelined_requests: PositiveU32
     max_send_bytes: Size = field(name="max_send_bytes")
     max_poll_bytes: Size = field(name="max_poll_bytes")
@@ -176,6 +177,7 @@ class Limits(Section, frozen=True):
     max_login_queue: PositiveU32
     idle_timeout_us: Duration
     stall_timeout_us: Duration
+    login_timeout_us: Duration
     websocket: WebSocketLimits
     http: HttpLimits
     quic: QuicLimits

@@ -48,9 +48,11 @@ class Link:
         when_idle: called when the task is done that works on a request of a client that is gone.
         farewell: a status to be sent at the very end, or 0.
         is_ending: whether to close when all that is owed has been sent.
+        abort: closes at once, whatever is owed.
     """
 
     __slots__ = (
+        "abort",
         "answers",
         "clog",
         "connection",
@@ -90,6 +92,7 @@ class Link:
         self.farewell = 0
         self.when_idle: Callable[[], None] | None = None
         self.outbox_bytes_max = outbox_bytes_max
+        self.abort: Callable[[], None] = self.end
 
     @property
     def is_ready(self) -> bool:

@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import trio
+
 from iggy_protocol import (
     PAUSED,
     BatchShape,
@@ -41,8 +43,6 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.pending import Pending
 
 if TYPE_CHECKING:
-    import trio
-
     from iggy_protocol import ServerEvent
     from iggy_ref_server.data_plane.answers import Owed
     from iggy_ref_server.data_plane.link import Link
@@ -219,6 +219,8 @@ class DataPlane:
         if link.answers.unsettled() is not None:
             self._appends.commit()
         owed = link.answers.owe()
+        if link.session.user_id is None:
+            link.session.served_at = trio.current_time()
         if link.answers.unsettled() is None:
             owed.answer = self._desk.answer_now(link.session, request)
             link.settle()
@@ -231,7 +233,11 @@ class DataPlane:
         earlier = link.answers.unsettled()
         if earlier is not None:
             await earlier.settled()
-        owed.answer = await self._desk.answer(link.session, request)
+        session = link.session
+        if session.user_id is None:
+            session.served_at = float("inf")
+        owed.answer = await self._desk.answer(session, request)
+        session.served_at = trio.current_time()
         del request
         link.is_busy = False
         if link.when_idle is not None:

@@ -146,6 +146,7 @@ class SocketRoom:
         seat = Seat(connected, link, limits, envelope, READ)
         self._seats[connected.fileno()] = seat
         self._by_link[link] = seat
+        link.abort = partial(self._drop, seat)
         self._epoll.register(connected.fileno(), READ)
         if unread:
             self._take(seat, unread)

@@ -93,6 +93,7 @@ class StreamRoom:
             async with stream:
                 async with trio.open_nursery() as nursery:
                     life = self._lives[link] = nursery.cancel_scope
+                    link.abort = life.cancel
                     self._connected(link)
                     if self._farewell:
                         # Its handshake was under way when the server began to stop.

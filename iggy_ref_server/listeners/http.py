@@ -53,6 +53,8 @@ MICROSECONDS: Final = 1_000_000
 PIECES_MAX: Final = 4
 HTTP2_STREAMS_MAX: Final = 32
 SWEEP_S: Final = 300.0
+# One line for a burst of connections that give way or are refused.
+LINES_APART_S: Final = 10.0
 
 
 @record(kw_only=True)
@@ -159,25 +161,52 @@ class _Hall:
         self._limits = door.limits.http
         self._config = _hypercorn_config(door.limits)
         self._stalled_s = door.limits.stall_timeout_us / MICROSECONDS
+        self._first_s = door.limits.login_timeout_us / MICROSECONDS
         self._context = WorkerContext(None)
-        self._lives: set[trio.CancelScope] = set()
+        self._lives: dict[trio.CancelScope, PacedStream] = {}
         self._leavers = trio.lowlevel.ParkingLot()
-        self._handshakes = 0
+        self._handshakes: dict[trio.CancelScope, None] = {}
+        self._warned_at = -float("inf")
 
     async def accept(self, listener: trio.socket.SocketType, nursery: trio.Nursery) -> None:
         """Accept until cancelled."""
         while True:
             accepted, address = await accept_next(listener, "HTTP")
-            if len(self._lives) >= self._limits.max_connections:
-                LOGGER.warning(
-                    "refused %s: %d HTTP connections are enough", address, len(self._lives)
-                )
+            if len(self._lives) >= self._limits.max_connections and not self._close_idle(address):
                 accepted.close()
                 continue
             # Entered here, so that the door cannot be closed without it.
             life = trio.CancelScope(shield=True)
-            self._lives.add(life)
-            nursery.start_soon(self._serve, accepted, life)
+            paced = self._lives[life] = PacedStream(
+                trio.SocketStream(accepted), stalled_s=self._stalled_s, first_s=self._first_s
+            )
+            nursery.start_soon(self._serve, accepted, life, paced)
+
+    def _close_idle(self, newcomer: object) -> bool:
+        """Close the connection that is idle for longest, in favour of a new one.
+
+        Returns:
+            False where none is idle.
+        """
+        idle = min(
+            (one for one, paced in self._lives.items() if not paced.is_serving),
+            key=lambda one: self._lives[one].idle_since,
+            default=None,
+        )
+        now = trio.current_time()
+        if now >= self._warned_at + LINES_APART_S:
+            self._warned_at = now
+            LOGGER.warning(
+                "limits.http.max_connections = %d is reached: %s for %s and others",
+                self._limits.max_connections,
+                "no connection is idle, no room" if idle is None else "idle connections give way",
+                newcomer,
+            )
+        if idle is None:
+            return False
+        del self._lives[idle]
+        idle.cancel()
+        return True
 
     async def close_when_cancelled(self) -> None:
         """Wait for the end, then let requests under way finish, for a while."""
@@ -193,23 +222,24 @@ class _Hall:
                 for life in self._lives:
                     life.cancel()
 
-    async def _serve(self, accepted: trio.socket.SocketType, life: trio.CancelScope) -> None:
+    async def _serve(
+        self, accepted: trio.socket.SocketType, life: trio.CancelScope, paced: PacedStream
+    ) -> None:
         """Serve one connection; whatever becomes of it stays here."""
         try:
             with life:
-                await self._converse(accepted)
+                await self._converse(accepted, paced)
         except* OSError as group:
             LOGGER.debug("lost an HTTP client: %s", group.exceptions[0])
         except* Exception as group:
             LOGGER.error("an HTTP connection ended by an error", exc_info=group)
         finally:
             accepted.close()
-            self._lives.discard(life)
+            self._lives.pop(life, None)
             self._leavers.unpark_all()
 
-    async def _converse(self, accepted: trio.socket.SocketType) -> None:
+    async def _converse(self, accepted: trio.socket.SocketType, paced: PacedStream) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        paced = PacedStream(trio.SocketStream(accepted), stalled_s=self._stalled_s)
         stream: Any = paced
         if self._tls is not None:
             stream = await self._encrypt(paced)
@@ -222,19 +252,21 @@ class _Hall:
 
     async def _encrypt(self, paced: PacedStream) -> trio.SSLStream[PacedStream] | None:
         assert self._tls is not None
-        if self._handshakes >= self._limits.max_handshakes:
-            return None
+        if len(self._handshakes) >= self._limits.max_handshakes:
+            next(iter(self._handshakes)).cancel()
         stream = trio.SSLStream(paced, self._tls, server_side=True, https_compatible=True)
-        self._handshakes += 1
-        try:
-            with trio.fail_after(self._limits.handshake_timeout_us / MICROSECONDS):
+        reason: object = "it took too long, or too many others came"
+        with trio.move_on_after(self._limits.handshake_timeout_us / MICROSECONDS) as patience:
+            self._handshakes[patience] = None
+            try:
                 await stream.do_handshake()
-        except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            LOGGER.info("no TLS with an HTTP client: %s", error.__cause__ or error)
-            return None
-        finally:
-            self._handshakes -= 1
-        return stream
+                return stream
+            except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
+                reason = error.__cause__ or error
+            finally:
+                del self._handshakes[patience]
+        LOGGER.info("no TLS with an HTTP client: %s", reason)
+        return None
 
 
 async def _close_when_cancelled(accepted: trio.socket.SocketType) -> None:

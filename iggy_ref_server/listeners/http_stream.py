@@ -42,13 +42,21 @@ class PacedStream(trio.abc.Stream):
     Args:
         stream: the socket.
         stalled_s: how long a head may take, and an answer in addition to the slowest speed.
+        first_s: how long the client may say nothing at first; 0 is for ever.
+
+    Attributes:
+        idle_since: when the connection began, or its last request.
     """
 
-    def __init__(self, stream: trio.SocketStream, *, stalled_s: float) -> None:
+    def __init__(
+        self, stream: trio.SocketStream, *, stalled_s: float, first_s: float = 0.0
+    ) -> None:
         self._stream = stream
         self._stalled_s = stalled_s
         self._is_serving = False
-        self._head_deadline = float("inf")
+        self.idle_since = trio.current_time()
+        self._has_begun = False
+        self._head_deadline = trio.current_time() + (first_s or float("inf"))
         self._reading: trio.CancelScope | None = None
         self._is_at_end = False
 
@@ -64,7 +72,8 @@ class PacedStream(trio.abc.Stream):
 
     def serve(self, is_serving: bool) -> None:
         """Note that a request is complete up to its body, or that its answer was sent."""
-        self._is_serving = is_serving
+        self._is_serving, self._has_begun = is_serving, False
+        self.idle_since = trio.current_time()
         self._head_deadline = float("inf")
         if self._reading is not None:
             self._reading.deadline = self._head_deadline
@@ -78,7 +87,8 @@ class PacedStream(trio.abc.Stream):
                 self._reading = None
             if not data:
                 self._is_at_end = True
-            elif not self._is_serving and self._head_deadline == float("inf"):
+            elif not self._is_serving and not self._has_begun:
+                self._has_begun = True
                 self._head_deadline = trio.current_time() + self._stalled_s
             return data
         raise trio.BrokenResourceError("the head of a request took too long")

@@ -74,10 +74,9 @@ class QuicDoor:
         plane: serves requests.
         connections_max: how many there may be, handshakes included.
         handshakes_max: how many may be unfinished.
-        has_room: whether another client may be let in behind its handshake.
         connected: told of each client with a function that ends its connection.
         gone: told of each session that has ended.
-        clients: who is connected to this shard.
+        clients: who is connected to this shard; makes room for those who have not logged in.
         resets: tells clients that their connection is gone.
     """
 
@@ -88,7 +87,6 @@ class QuicDoor:
     plane: DataPlane
     connections_max: int
     handshakes_max: int
-    has_room: Callable[[], bool]
     connected: Callable[[Session, Callable[[], None]], None]
     gone: Callable[[Session], None]
     clients: Clients
@@ -167,8 +165,7 @@ class QuicDoor:
         self._handshakes.pop(line, None)
         host, port = line.peer[:2]
         address = str(Address(host, port))
-        if self._is_closing or not self.has_room():
-            LOGGER.warning("refused %s: there are connections enough", address)
+        if self._is_closing or not self.clients.make_room(address):
             return None
         session = Session(self._number(address), address, Transport.QUIC)
         self.connected(session, line.leave)

@@ -55,11 +55,6 @@ def open_quic_door(
 ) -> QuicDoor:
     """Make the door; run its ``serve`` to open it."""
     quic, limits = config.quic, config.limits
-    strangers_max = limits.max_unauthenticated_connections
-
-    def has_room() -> bool:
-        return len(clients) < strangers_max or clients.count_strangers() < strangers_max
-
     return QuicDoor(
         socket=datagrams,
         local=configure(quic, certificate, is_local=True),
@@ -76,7 +71,6 @@ def open_quic_door(
         plane=plane,
         connections_max=limits.quic.max_connections,
         handshakes_max=limits.quic.max_handshakes,
-        has_room=has_room,
         connected=connected,
         gone=gone,
         clients=clients,

@@ -12,11 +12,12 @@ import socket
 import ssl
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
 from iggy_protocol import Transport, client_id
+from iggy_ref_server.clients import Clients
 from iggy_ref_server.config import Tcp
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.sockets import SocketRoom
@@ -29,6 +30,7 @@ __all__ = ["TcpDoor"]
 LOGGER = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
+# Handshakes that are not finished; for one more the oldest is given up.
 HANDSHAKES_MAX = 64
 LINGER = struct.Struct("ii")
 
@@ -44,8 +46,7 @@ class TcpDoor:
         streams: serves TLS connections.
         nursery: for TLS connections, which outlive the accepting.
         connections_max: how many connections this shard takes.
-        strangers_max: how many of them may not have logged in yet.
-        count_strangers: counts those.
+        clients: makes room for those who have not logged in.
         connected: told of each new link of a plain socket.
         gone: told of each session that has ended.
     """
@@ -56,11 +57,10 @@ class TcpDoor:
     streams: StreamRoom
     nursery: trio.Nursery
     connections_max: int
-    strangers_max: int
-    count_strangers: Callable[[], int]
+    clients: Clients
     connected: Callable[[Link], None]
     gone: Callable[[Session], None]
-    _handshakes: int = 0
+    _handshakes: dict[trio.CancelScope, None] = field(default_factory=dict)
 
     async def serve(self, listener: trio.socket.SocketType) -> None:
         """Accept until cancelled."""
@@ -68,11 +68,11 @@ class TcpDoor:
             self._admit(*await accept_next(listener, "TCP"))
 
     def _admit(self, accepted: trio.socket.SocketType, address: tuple[str, int]) -> None:
-        if not self._has_room():
-            LOGGER.warning("refused %s: %d connections are enough", address, self.room.plain_count)
+        peer = _write_address(address)
+        is_plain = self.tls is None
+        if not self._has_room(peer) or (is_plain and not self.clients.make_room(peer)):
             accepted.close()
             return
-        peer = _write_address(address)
         session = Session(client_id(peer), peer, Transport.TCP)
         with contextlib.suppress(OSError):
             self._set_options(accepted, is_local=_is_local(address))
@@ -80,16 +80,14 @@ class TcpDoor:
             family, kind = accepted.family, accepted.type
             plain = socket.socket(family, kind, fileno=accepted.detach())
             self.connected(self.room.admit(plain, session))
-        elif self._handshakes < HANDSHAKES_MAX:
-            self.nursery.start_soon(self._serve_tls, accepted, session)
         else:
-            accepted.close()
+            self.nursery.start_soon(self._serve_tls, accepted, session)
 
-    def _has_room(self) -> bool:
+    def _has_room(self, peer: str) -> bool:
         connections = self.room.plain_count + len(self.streams)
-        if connections >= self.connections_max:
-            return False
-        return connections < self.strangers_max or self.count_strangers() < self.strangers_max
+        return connections < self.connections_max or self.clients.make_room_at(
+            Transport.TCP, peer, "limits.max_connections"
+        )
 
     def _set_options(self, accepted: trio.socket.SocketType, *, is_local: bool) -> None:
         # Replies are small: with Nagle's algorithm a client that pipelines waits 40 ms at a time.
@@ -113,22 +111,32 @@ class TcpDoor:
         stream = trio.SSLStream(
             trio.SocketStream(accepted), self.tls, server_side=True, https_compatible=True
         )
-        self._handshakes += 1
-        try:
-            with trio.fail_after(HANDSHAKE_S):
-                await stream.do_handshake()
-        except (trio.BrokenResourceError, trio.TooSlowError, ssl.SSLError, OSError) as error:
-            LOGGER.info("no TLS with %s: %s", session.address, error.__cause__ or error)
+        if not await self._shake_hands(stream, session.address):
             await trio.aclose_forcefully(stream)
             return
-        finally:
-            self._handshakes -= 1
         try:
             await self.streams.serve(stream, session)
         except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
             LOGGER.info("lost %s: %s", session.address, error)
         finally:
             self.gone(session)
+
+    async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], address: str) -> bool:
+        """Shake hands in good time; False where that fails, or where there is no room."""
+        if len(self._handshakes) >= HANDSHAKES_MAX:
+            next(iter(self._handshakes)).cancel()
+        reason: object = "it took too long, or too many others came"
+        with trio.move_on_after(HANDSHAKE_S) as patience:
+            self._handshakes[patience] = None
+            try:
+                await stream.do_handshake()
+                return self.clients.make_room(address)
+            except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
+                reason = error.__cause__ or error
+            finally:
+                del self._handshakes[patience]
+        LOGGER.info("no TLS with %s: %s", address, reason)
+        return False
 
 
 def _is_local(address: tuple[str, int]) -> bool:

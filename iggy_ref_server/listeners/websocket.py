@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from iggy_protocol import Transport, client_id
+from iggy_ref_server.clients import Clients
 from iggy_ref_server.config import Address, WebSocket
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.sockets import SocketLimits, SocketRoom
@@ -59,7 +60,8 @@ class WebSocketDoor:
         nursery: for connections, which outlive the accepting.
         handshakes_max: how many may be under way.
         handshake_s: how long one of them may take.
-        has_room: whether the shard takes another connection.
+        has_room: whether the shard takes another connection from an address.
+        clients: makes room for those who have not logged in.
         connected: told of each new link of a plain connection.
         gone: told of each session of a TLS connection that has ended.
     """
@@ -73,7 +75,8 @@ class WebSocketDoor:
     nursery: trio.Nursery
     handshakes_max: int
     handshake_s: float
-    has_room: Callable[[], bool]
+    has_room: Callable[[str], bool]
+    clients: Clients
     connected: Callable[[Link], None]
     gone: Callable[[Session], None]
     _handshakes: dict[trio.CancelScope, None] = field(default_factory=dict)
@@ -83,12 +86,11 @@ class WebSocketDoor:
         while True:
             accepted, address = await accept_next(listener, "WebSocket")
             peer = str(Address(address[0], address[1]))
-            if self.has_room():
+            if self.has_room(peer):
                 with contextlib.suppress(OSError):
                     _set_options(accepted, is_local=peer.startswith(("127.", "[::1]")))
                 self.nursery.start_soon(self._attend, accepted, peer)
             else:
-                LOGGER.warning("refused %s: there are connections enough", peer)
                 accepted.close()
 
     async def _attend(self, accepted: trio.socket.SocketType, peer: str) -> None:
@@ -107,7 +109,7 @@ class WebSocketDoor:
     async def _introduce(self, plain: BareSocket, peer: str) -> None:
         """Lead a client to the room that serves it, once it speaks WebSocket."""
         opened = await self._open(plain, peer)
-        if opened is None:
+        if opened is None or not self.clients.make_room(peer):
             return
         session = Session(client_id(peer), peer, Transport.WEBSOCKET)
         transport, reader, rest = opened

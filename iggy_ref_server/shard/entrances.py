@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import trio
 
-from iggy_protocol import record
+from iggy_protocol import Transport, record
 from iggy_ref_server.certificates import CERTIFICATES, CertificateFiles
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig
@@ -90,17 +90,15 @@ class Rooms:
     connected: Callable[[Link], None]
     gone: Callable[[Session], None]
 
-    def has_room_for_websocket(self) -> bool:
+    def has_room_for_websocket(self, address: str) -> bool:
         """Tell whether another client may come in through the WebSocket door."""
-        limits, strangers_max = (
-            self.config.limits,
-            self.config.limits.max_unauthenticated_connections,
-        )
         connections = self.room.enveloped_count + len(self.websockets)
-        if connections >= limits.websocket.max_connections:
-            return False
-        clients = self.clients
-        return len(clients) < strangers_max or clients.count_strangers() < strangers_max
+        return (
+            connections < self.config.limits.websocket.max_connections
+            or self.clients.make_room_at(
+                Transport.WEBSOCKET, address, "limits.websocket.max_connections"
+            )
+        )
 
 
 Open: TypeAlias = Callable[[Rooms, Entrance, trio.Nursery], Awaitable[None]]
@@ -145,8 +143,7 @@ async def _open_tcp(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> 
         streams=rooms.streams,
         nursery=rooms.nursery,
         connections_max=rooms.config.limits.max_connections,
-        strangers_max=rooms.config.limits.max_unauthenticated_connections,
-        count_strangers=rooms.clients.count_strangers,
+        clients=rooms.clients,
         connected=rooms.connected,
         gone=rooms.gone,
     )
@@ -256,6 +253,7 @@ async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nurser
         handshakes_max=limits.max_handshakes,
         handshake_s=limits.handshake_timeout_us / 1e6,
         has_room=rooms.has_room_for_websocket,
+        clients=rooms.clients,
         connected=rooms.connected,
         gone=rooms.gone,
     )

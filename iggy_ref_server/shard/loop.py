@@ -135,7 +135,7 @@ class Shard:
             settings.partition_settings(config), writes_survived=plan.writes_survived
         )
         self.unsaved: dict[PartitionKey, Unsaved] = {}
-        self.clients = Clients()
+        self.clients = Clients(settings.unauthenticated_limits(config))
         self.directory = PartitionDirectory(self._is_mine, self._open_partition, self._remove_files)
         self._appends = SendAppends(
             lambda: self.metadata.current,
@@ -321,7 +321,7 @@ class Shard:
 
     def _connected(self, link: Link) -> None:
         now_us = self._plan.clock.now_us()
-        self.clients.add(Client(link.session, link.end, now_us))
+        self.clients.add(Client(link.session, link.end, now_us, link.abort))
 
     def _last_seen_us(self, session: Session) -> int:
         client = self.clients.get(session.client_id)
@@ -342,7 +342,7 @@ class Shard:
             connected.close()
             raise
         link = self.room.admit(connected, arrival.session, arrival.unread)
-        self.clients.add(Client(link.session, link.end, arrival.last_seen_us))
+        self.clients.add(Client(link.session, link.end, arrival.last_seen_us, link.abort))
 
     def _gone(self, session: Session) -> None:
         """Forget a client whose connection has ended, in all places at once."""

@@ -103,6 +103,7 @@ class Maintenance:
 
     async def _hang_up(self) -> None:
         self._room.hang_up_on_the_silent()
+        self._office.clients.close_silent()
 
     async def _report(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from iggy_protocol import Limits, PayloadCipher
+from iggy_ref_server.clients import UnauthenticatedLimits
 from iggy_ref_server.data_plane.sockets import SocketLimits
 from iggy_ref_server.metadata.plan_context import MetadataSettings
 from iggy_ref_server.partitions import (
@@ -28,6 +29,7 @@ __all__ = [
     "partition_settings",
     "quic_limits",
     "socket_limits",
+    "unauthenticated_limits",
     "websocket_limits",
     "websocket_receive_bytes",
 ]
@@ -82,6 +84,16 @@ def socket_limits(config: ServerConfig) -> SocketLimits:
         outbox_bytes_max=limits.max_reply_backlog_bytes,
         stalled_s=limits.stall_timeout_us / 1e6,
         idle_s=limits.idle_timeout_us / 1e6,
+    )
+
+
+def unauthenticated_limits(config: ServerConfig) -> UnauthenticatedLimits:
+    """Return the bounds of those who have not logged in."""
+    limits = config.limits
+    return UnauthenticatedLimits(
+        total_max=limits.max_unauthenticated_connections,
+        per_address_max=limits.max_unauthenticated_connections_per_address,
+        login_s=limits.login_timeout_us / 1e6,
     )
 
 

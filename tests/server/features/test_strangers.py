@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -99,3 +101,94 @@ def test_login_when_a_long_send_is_pipelined_behind_it_then_both_are_served(star
     assert raw[12:16] not in (bytes(4), REFUSED[:4])
     client.socket.sendall(frame_of(Ping()))
     assert client.socket.recv(100) == bytes(8)
+
+
+# Those who say nothing
+
+
+def many(address: tuple[str, int], count: int, first: bytes) -> list[socket.socket]:
+    """Open connections that say a little, or nothing."""
+    opened = [socket.create_connection(address, timeout=10) for _ in range(count)]
+    for one in opened:
+        if first:
+            one.sendall(first)
+    return opened
+
+
+@pytest.mark.parametrize("first", [b"", b"\x04"])
+@pytest.mark.parametrize("door", ["tcp", "websocket"])
+def test_logins_when_silent_connections_take_all_places_then_work_all_the_same(
+    start_server, first, door
+):
+    settings = {"IGGY_LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS": "50"}
+    server = start_server(settings=settings)
+    address = door_of(server, door)
+    silent: list[socket.socket] = []
+    try:
+        for _ in range(3):
+            silent += many(address, 60, first)
+            assert server.login().ask(Ping()) is None
+            with WsPeer(door_of(server)) as peer:
+                peer.login()
+        assert server.output().count("without a login") <= 4
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_logins_when_one_address_is_full_then_work_all_the_same(start_server):
+    settings = {"IGGY_LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS_PER_ADDRESS": "5"}
+    server = start_server(settings=settings)
+    silent = many(server.address, 20, b"")
+    try:
+        assert server.login().ask(Ping()) is None
+        assert "limits.max_unauthenticated_connections_per_address" in server.output()
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_connection_when_silent_without_a_login_then_ends_and_others_stay(start_server):
+    server = start_server(settings={"IGGY_LIMITS_LOGIN_TIMEOUT": "1 s"})
+    known, silent, http = (
+        server.login(),
+        server.connect(),
+        socket.create_connection(door_of(server, "http"), timeout=20),
+    )
+
+    assert silent.is_closed_by_peer()
+    assert http.recv(100) == b""
+    http.close()
+    assert known.ask(Ping()) is None
+
+
+def test_handshakes_when_many_stay_unfinished_then_tls_logins_work(start_server):
+    server = start_server(settings={"IGGY_TCP_TLS_ENABLED": "true"})
+    silent = many(server.address, 100, b"\x16")
+    try:
+        client = server.connect(tls=trusting())
+        client.login()
+        assert client.ask(Ping()) is None
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_http_when_silent_connections_take_all_places_then_newcomers_are_served(start_server):
+    server = start_server(settings={"IGGY_LIMITS_HTTP_MAX_CONNECTIONS": "20"})
+    silent = many(door_of(server, "http"), 60, b"")
+    try:
+        with socket.create_connection(door_of(server, "http"), timeout=20) as client:
+            client.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(1000).startswith(b"HTTP/1.1 200")
+    finally:
+        for one in silent:
+            one.close()
+
+
+def trusting() -> ssl.SSLContext:
+    """Speak TLS with anybody."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
