@@ -29,6 +29,7 @@ import trio
 from iggy_protocol import record
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
+from iggy_ref_server.descriptor_limit import files_max
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
 from iggy_ref_server.metadata.damage import MetadataError
@@ -142,6 +143,7 @@ async def _run(job: ShardJob, pipes: Pipes) -> int:
 
 async def _serve(job: ShardJob, pipes: Pipes) -> int:
     storage = await open_storage(job.config.system.path, job.config.system.storage.engine)
+    storage.open_files.descriptors_max = files_max()
     facts: dict[str, object] = {"engine": storage.engine}
 
     def root() -> RootCredentials:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from iggy_ref_server.certificates import CERTIFICATES, CertificateError, find_certificate
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, Tls, dump_config, load_config
+from iggy_ref_server.descriptor_limit import TooFewDescriptors
 from iggy_ref_server.guards import AlreadyRunning, PortTaken
 from iggy_ref_server.shard.topology import TopologyError
 from iggy_ref_server.supervisor import run_server
@@ -41,7 +42,13 @@ def start(flags: StartFlags) -> int:
         _say(dump_config(loaded.config, show_secrets=False))
     try:
         return run_server(loaded, _say, lambda: _find_certificates(loaded.config))
-    except (AlreadyRunning, PortTaken, TopologyError, CertificateError) as error:
+    except (
+        AlreadyRunning,
+        PortTaken,
+        TopologyError,
+        CertificateError,
+        TooFewDescriptors,
+    ) as error:
         return _give_up(str(error), EXIT_FAILED)
 
 

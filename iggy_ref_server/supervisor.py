@@ -38,6 +38,7 @@ from iggy_ref_server.config import (
     write_private,
 )
 from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
+from iggy_ref_server.descriptor_limit import raise_descriptor_limit
 from iggy_ref_server.guards import bind_shared_port, lock_data_directory
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
@@ -118,10 +119,12 @@ def run_server(
     Raises:
         AlreadyRunning: another server uses the data directory.
         PortTaken: another program listens on the address.
+        TooFewDescriptors: the system lets a process open too few files.
         TopologyError: the machine has no such cores.
     """
     config = loaded.config
     directory = Path(config.system.path)
+    raise_descriptor_limit()
     placements = place_shards(config.system.sharding.cpu_allocation, read_machine())
     lock_data_directory(directory)
     if loaded.flags.fresh:

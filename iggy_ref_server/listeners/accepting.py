@@ -2,7 +2,8 @@
 
 A client that is gone before it was accepted is nobody's failure. When descriptors or memory run out
 the client keeps its place in the kernel's queue, and a door that tried again at once would only
-burn the core.
+burn the core. A connection that would use up the reserve of descriptors is closed at once, so that
+files can still be opened for those who are connected.
 
 Owns that patience. Who is let in is the doors' affair.
 """
@@ -14,6 +15,8 @@ import logging
 from typing import Any, Final
 
 import trio
+
+from iggy_ref_server.descriptor_limit import connections_end
 
 __all__ = ["PAUSE_S", "accept_next"]
 
@@ -34,7 +37,17 @@ async def accept_next(
     """
     while True:
         try:
-            return await listener.accept()
+            accepted, address = await listener.accept()
+            if accepted.fileno() < connections_end():
+                return accepted, address
+            accepted.close()
+            LOGGER.error(
+                "refused a %s connection of %s: the descriptors that are left are reserved for "
+                "files; raise the limit of open files (ulimit -n)",
+                door,
+                address,
+            )
+            await trio.sleep(PAUSE_S)
         except OSError as error:
             if error.errno in OUT_OF_RESOURCES:
                 LOGGER.error("cannot accept %s connections: %s", door, error.strerror)

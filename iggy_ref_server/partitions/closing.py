@@ -80,27 +80,33 @@ async def save_for_good(
     Returns:
         What was acknowledged and is not there; None when nothing is missing.
     """
+    if health.state is PartitionHealth.QUARANTINED:
+        return None
     # A failed purge or damage leaves little to do, except for messages in memory.
     is_sound = health.state is PartitionHealth.OK
     reasons = [] if is_sound else [health.reason]
 
-    async def attempt(step: Callable[[], Awaitable[object]]) -> None:
+    async def attempt(step: Callable[[], Awaitable[object]]) -> bool:
         try:
             await step()
         except (ServerFault, StorageError) as error:
             reasons.append(str(error))
+            return False
+        return True
+
+    is_synced = not writer.has_failed_sync
 
     if is_sound or len(appender.journal):
         async with writer.lock:
             await attempt(writer.write_all)
             await attempt(writer.save_indexes)
-        await attempt(writer.sync)
+        is_synced = await attempt(writer.sync) and is_synced
     await attempt(lambda: offsets.save_kept_back(writer.next_written))
     salvaged_count = await count_salvaged(appender.journal)
     unsaved = Unsaved(
         reason="; ".join(dict.fromkeys(reasons)),
         lost=range(writer.next_written + salvaged_count, appender.next_offset),
-        unsynced=writer.unconfirmed,
+        unsynced=NONE if is_synced else writer.unconfirmed,
         offsets_count=offsets.kept_back_count,
     )
     if unsaved.lines:

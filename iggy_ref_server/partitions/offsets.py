@@ -21,6 +21,8 @@ import trio
 from iggy_protocol import ConsumerKind
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from iggy_ref_server.storage.interface import Entry, File, Storage
 
 __all__ = ["OffsetKey", "OffsetTable"]
@@ -62,6 +64,7 @@ class OffsetTable:
         self._present: set[OffsetKey] = set()
         self._kept_back: set[OffsetKey] = set()
         self._files: dict[OffsetKey, File] = {}  # least recently written first
+        self._used: set[OffsetKey] = set()  # since somebody looked for files to close
         self._life = 0
         self.lock = trio.Lock()
 
@@ -194,7 +197,7 @@ class OffsetTable:
             del self._offsets[key]
             self._present.discard(key)
             self._kept_back.discard(key)
-            self._files.pop(key, None)
+            self._close(key)
             return True
 
     def clear(self) -> None:
@@ -203,14 +206,41 @@ class OffsetTable:
         self._offsets.clear()
         self._present.clear()
         self._kept_back.clear()
-        self._files.clear()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for key in tuple(self._files):
+            self._close(key)
+
+    def _close(self, key: OffsetKey) -> None:
+        self._storage.open_files.forget(self, key)
+        self.let_go(key)
+
+    # ---- what the budget of open files asks
+
+    def is_idle(self, item: Hashable) -> bool:
+        """Tell whether an offset was not stored since the last time."""
+        assert isinstance(item, OffsetKey)
+        is_idle = item not in self._used
+        self._used.discard(item)
+        return is_idle
+
+    def let_go(self, item: Hashable) -> None:
+        """Keep the file of an offset open no longer."""
+        assert isinstance(item, OffsetKey)
+        self._files.pop(item, None)
+        self._used.discard(item)
+
+    # ---- files
 
     async def _write(self, key: OffsetKey, offset: int) -> None:
         """Write an offset to its file, which may have to be made."""
         with trio.CancelScope(shield=True):
             self._files[key] = await self._write_file(key, OFFSET.pack(offset))
+        self._storage.open_files.keep(self, key, 1)
         while len(self._files) > FILES_OPEN_MAX:
-            del self._files[next(iter(self._files))]
+            self._close(next(iter(self._files)))
 
     async def _write_file(self, key: OffsetKey, content: bytes) -> File:
         path = self._path(key)
@@ -224,6 +254,7 @@ class OffsetTable:
 
     def _set(self, key: OffsetKey, offset: int, *, is_written: bool) -> None:
         self._offsets[key] = offset
+        self._used.add(key)
         if is_written:
             self._kept_back.discard(key)
         else:

@@ -270,9 +270,10 @@ async def remember_ids(
         if skip >= segment.messages_count:
             continue
         await files.open(segment)
-        assert segment.log is not None
+        log = segment.log  # others may close the segment meanwhile
+        assert log is not None
         position = (await segment.index.entry(skip - 1)).end_position if skip else 0
-        walk = LogWalk(segment.log, position, segment.start_offset + skip, segment.written_bytes)
+        walk = LogWalk(log, position, segment.start_offset + skip, segment.written_bytes)
         while (stretch := await walk.next()) is not None:
             for view in MessageBatch(stretch.messages):
                 deduplicator.confirm((view.id,), view.timestamp_us)

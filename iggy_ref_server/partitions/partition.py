@@ -187,6 +187,7 @@ class Partition:
         await self._offsets.load(self._chain.last_offset)
         if self._appender.deduplicator is not None:
             await self._remember_ids(self._appender.deduplicator)
+        self._files.keep(self._chain.last)
         async with self._writer.lock:
             await self._writer.write_due()
         return self
@@ -212,13 +213,11 @@ class Partition:
         if self._is_closed:
             return None
         self._is_closed = True
-        unsaved = None
-        if self.health is not PartitionHealth.QUARANTINED:
-            unsaved = await save_for_good(
-                self._writer, self._appender, self._offsets, self._reservation, self._health
-            )
-        for segment in self._chain.segments:
-            segment.close()
+        unsaved = await save_for_good(
+            self._writer, self._appender, self._offsets, self._reservation, self._health
+        )
+        self._files.close(*self._chain.segments)
+        self._offsets.close()
         return unsaved
 
     @property

@@ -171,6 +171,7 @@ class Reader:
         await self._files.open(wanted.segment)
         if self._loads_indexes:
             await wanted.segment.index.load()
+            await self._files.open(wanted.segment)
         return await wanted.segment.index.entry(wanted.ordinal)
 
     async def _log_of(self, span: Span) -> File | None:

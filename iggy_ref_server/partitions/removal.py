@@ -119,8 +119,7 @@ class Removal:
         async with self._lock, self._writer.lock, self._offsets.lock:
             await self._drain()
             # Nothing is awaited in between: polls see all or nothing.
-            self._chain.restart(Segment(self._path, 0))
-            self._writer.restart()
+            self._writer.restart(self._chain.restart(Segment(self._path, 0)))
             self._appender.begin_anew()
             self._offsets.clear()
             with trio.CancelScope(shield=True):

@@ -29,7 +29,7 @@ from iggy_ref_server.partitions.settings import AckLevel, IndexCache
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from iggy_ref_server.partitions.appender import Appender
     from iggy_ref_server.partitions.chain import SegmentChain
@@ -96,7 +96,7 @@ class Writer:
         self._syncs = settings.ack is AckLevel.FSYNC
         self._reserves = settings.ack is AckLevel.MEMORY
         self._torn: Segment | None = None
-        self._sync_failed = False
+        self.has_failed_sync = False
         self._unsynced = [
             segment
             for segment in chain.segments
@@ -113,11 +113,10 @@ class Writer:
 
     @property
     def unconfirmed(self) -> range:
-        """The offsets of messages that are written and whose sync has failed."""
-        if not self._sync_failed or self._syncs:  # with `fsync` they were never acknowledged
+        """The offsets of acknowledged messages that are written, and not known to be synced."""
+        if self._syncs:
             return range(0)
-        first = self._unsynced[0] if self._unsynced else self._chain.last
-        return range(first.start_offset, self.next_written)
+        return range((*self._unsynced, self._chain.last)[0].start_offset, self.next_written)
 
     # ---- committing
 
@@ -319,11 +318,12 @@ class Writer:
         if segment in self._unsynced:
             self._unsynced.remove(segment)
 
-    def restart(self) -> None:
-        """Forget about files that are gone."""
+    def restart(self, gone: Iterable[Segment]) -> None:
+        """Forget about segments that are gone."""
+        self._files.close(*gone)
         self.fault = None
         self._torn = None
-        self._sync_failed = False
+        self.has_failed_sync = False
         self._unsynced.clear()
 
     async def begin_first(self) -> None:
@@ -333,6 +333,7 @@ class Writer:
             StorageError: they cannot be made.
         """
         await self._chain.last.create(self._storage)
+        self._files.keep(self._chain.last)
 
     async def reserve_first(self) -> None:
         """Reserve the first offsets of a partition that was made anew; the lock is held."""
@@ -372,6 +373,7 @@ class Writer:
             await self._cut(self._torn)
         if not segment.is_created:
             await self._begin(segment)
+        await self._files.open(segment)
 
     def _publish(self, write: PendingWrite) -> None:
         segment = write.segment
@@ -409,9 +411,10 @@ class Writer:
         self._appender.withdraw(fault)
 
     def _distrust(self, error: StorageError) -> None:
-        """Take no more messages, since it is unknown what the disk has."""
-        self._sync_failed = True
-        self._health.worsen(PartitionHealth.READ_ONLY, str(error))
+        """Take no more messages if a sync failed, since it is unknown what the disk has."""
+        if error.action == "sync":
+            self.has_failed_sync = True
+            self._health.worsen(PartitionHealth.READ_ONLY, str(error))
 
     # ---- segments
 
@@ -426,6 +429,7 @@ class Writer:
     async def _begin(self, segment: Segment) -> None:
         """Make a segment's files; the ones before it are complete."""
         await segment.create(self._storage)
+        self._files.keep(segment)
         self._chain.append(segment)
         for earlier in self._chain.segments:
             if earlier.start_offset < segment.start_offset and not earlier.is_sealed:
@@ -454,6 +458,7 @@ class Writer:
                 _logger.warning("the remains of a failed write are cut later: %s", error)
 
     async def _cut(self, segment: Segment) -> None:
+        await self._files.open(segment)
         assert segment.log is not None
         await segment.log.truncate(segment.written_bytes)
         self._torn = None
@@ -485,8 +490,8 @@ class Writer:
 
     async def _save_index_or_warn(self, segment: Segment) -> None:
         try:
-            if segment.index.file is not None:
-                await self._save_index(segment)
+            await self._files.open(segment)
+            await self._save_index(segment)
         except StorageError as error:
             self._warn(NOT_INDEXED, error)
 

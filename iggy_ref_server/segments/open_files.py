@@ -1,59 +1,94 @@
-"""Which sealed segments are open: a few, those that were used last.
+"""Which segments of a partition are open: the last one and a few others, while there is room.
 
-A partition may have thousands of segments, and a process only so many descriptors. The segment
-that is written to is always open and not counted here.
+A partition may have thousands of segments, a shard thousands of partitions, and a process only so
+many descriptors. Of the sealed segments those stay open that were used last, and all of them, the
+one that is written to included, are closed when other partitions need the room (``OpenBudget``).
 
-Owns the choice. A file that is let go of here stays open while somebody else holds it.
+Owns the choice among sealed segments. A file that is let go of here stays open while somebody else
+holds it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from iggy_ref_server.segments.segment import Segment
+
 if TYPE_CHECKING:
-    from iggy_ref_server.segments.segment import Segment
+    from collections.abc import Hashable
+
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["SEALED_OPEN_MAX", "OpenFiles"]
 
 # Consumers of one partition read at few places at a time.
 SEALED_OPEN_MAX = 8
+# A log and its index.
+DESCRIPTORS_EACH = 2
 
 
 class OpenFiles:
-    """The open sealed segments of one partition.
+    """The open segments of one partition.
 
     Args:
         storage: where they lie.
     """
 
-    __slots__ = ("_storage", "_used")
+    __slots__ = ("_budget", "_sealed", "_storage")
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._used: dict[Segment, None] = {}  # least recently used first
+        self._budget = storage.open_files
+        self._sealed: dict[Segment, None] = {}  # least recently used first
 
     async def open(self, segment: Segment) -> None:
-        """Open the files of a segment, if they are not.
+        """Open the files of a segment, if they are not; nothing is awaited behind that.
 
         Raises:
             StorageError: they cannot be opened; with ENOENT when the segment was removed.
         """
         while not segment.is_open:  # others may close one file while the other is being opened
-            await segment.open(self._storage)
-        self.note(segment)
+            async with self._budget.opening:
+                await segment.open(self._storage)
+        self.keep(segment)
+
+    def keep(self, segment: Segment) -> None:
+        """Count a segment that was opened."""
+        if segment.is_open:
+            self._budget.keep(self, segment, DESCRIPTORS_EACH)
+            self._limit_sealed(segment)
 
     def note(self, segment: Segment) -> None:
-        """Count a segment as used last, if it is sealed and open."""
-        if not (segment.is_sealed and segment.is_open):
-            return
-        self._used.pop(segment, None)
-        self._used[segment] = None
-        while len(self._used) > SEALED_OPEN_MAX:
-            self.close(next(iter(self._used)))
+        """Count a segment as used last."""
+        segment.is_used = True
+        if segment.is_sealed and segment.is_open:
+            self._limit_sealed(segment)
 
-    def close(self, segment: Segment) -> None:
-        """Let go of a segment's files, unless its index is still to be written."""
-        self._used.pop(segment, None)
-        if segment.index.written_count == segment.index.count:
-            segment.close()
+    def _limit_sealed(self, segment: Segment) -> None:
+        if not segment.is_sealed:
+            return
+        self._sealed.pop(segment, None)
+        self._sealed[segment] = None
+        while len(self._sealed) > SEALED_OPEN_MAX:
+            self.close(next(iter(self._sealed)))
+
+    def close(self, *segments: Segment) -> None:
+        """Let go of files; index entries that are not written stay in memory."""
+        for segment in segments:
+            self._budget.forget(self, segment)
+            self.let_go(segment)
+
+    # ---- what the budget asks
+
+    def is_idle(self, item: Hashable) -> bool:
+        """Tell whether a segment was neither written nor read since the last time."""
+        assert isinstance(item, Segment)
+        is_idle = not item.is_used and item.noted_bytes == item.written_bytes
+        item.is_used, item.noted_bytes = False, item.written_bytes
+        return is_idle
+
+    def let_go(self, item: Hashable) -> None:
+        """Keep a segment open no longer."""
+        assert isinstance(item, Segment)
+        self._sealed.pop(item, None)
+        item.close()

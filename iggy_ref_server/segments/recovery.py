@@ -307,12 +307,12 @@ async def rebuild_index(segment: Segment) -> None:
         CorruptPartition: the log does not hold what was written to it.
         StorageError: a file cannot be read or written.
     """
-    assert segment.log is not None
-    assert segment.index.file is not None
-    await verify(segment.log, segment)
-    index = segment.index.file
+    log, index = segment.log, segment.index.file  # others may close the segment meanwhile
+    assert log is not None
+    assert index is not None
+    await verify(log, segment)
     unwritten = await make_index(
-        segment.log, index, segment.start_offset, NOTHING, until=segment.written_bytes
+        log, index, segment.start_offset, NOTHING, until=segment.written_bytes
     )
     await index.write([unwritten], segment.written_count * ENTRY_BYTES - len(unwritten))
     segment.index.written_count = segment.written_count

@@ -45,6 +45,8 @@ class Segment:
         log: the open log; None before the segment is made, and while it is not needed.
         is_created: whether the files exist.
         is_sealed: whether all is written and nothing will be added.
+        is_used: whether it was read since somebody looked for files to close.
+        noted_bytes: how far it was written when somebody did.
     """
 
     __slots__ = (
@@ -54,9 +56,11 @@ class Segment:
         "indexed_bytes",
         "is_created",
         "is_sealed",
+        "is_used",
         "last_timestamp_us",
         "log",
         "messages_count",
+        "noted_bytes",
         "size_bytes",
         "start_offset",
         "written_bytes",
@@ -77,6 +81,8 @@ class Segment:
         self.log: File | None = None
         self.is_created = False
         self.is_sealed = False
+        self.is_used = False
+        self.noted_bytes = 0
 
     @classmethod
     def existing(

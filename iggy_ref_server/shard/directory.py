@@ -243,6 +243,8 @@ class PartitionDirectory:
         """Save and close all partitions; return, and log, what could not be saved."""
         unsaved: dict[PartitionKey, Unsaved] = {}
 
+        limiter = trio.Semaphore(AT_ONCE_MAX)
+
         async def close(key: PartitionKey, partition: Partition) -> None:
             missing = await partition.aclose()
             if missing is not None:
@@ -250,7 +252,7 @@ class PartitionDirectory:
 
         async with trio.open_nursery() as nursery:
             for key, partition in self._partitions.items():
-                nursery.start_soon(close, key, partition)
+                nursery.start_soon(self._with, limiter, close, key, partition)
         self._partitions.clear()
         for key, missing in sorted(unsaved.items()):
             for line in missing.lines:

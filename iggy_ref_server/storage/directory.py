@@ -7,6 +7,7 @@ and add ``engine`` and ``open``; how an open file is read and written is their o
 
 from __future__ import annotations
 
+import errno
 import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -16,6 +17,7 @@ import trio
 from iggy_ref_server.storage import posix_verbs
 from iggy_ref_server.storage.descriptors import Descriptor
 from iggy_ref_server.storage.gate import Gate
+from iggy_ref_server.storage.open_budget import OpenBudget
 from iggy_ref_server.storage.os_errors import storage_error
 from iggy_ref_server.storage.paths import checked, checked_directory
 from iggy_ref_server.storage.turns import Turns
@@ -30,6 +32,9 @@ __all__ = ["THREADS_MAX", "PosixDirectory"]
 
 # More would only queue in the kernel instead of here.
 THREADS_MAX = 16
+NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+# A rename is not tried again: it may be done already when its directory cannot be synced.
+PAUSES_S = (0.0, 0.02, 0.1, 0.5, 1.0)
 
 ResultT = TypeVar("ResultT")
 
@@ -43,10 +48,12 @@ class PosixDirectory:
 
     Attributes:
         gate: counts what is under way; open files of the engine pass it as well.
+        open_files: those that are kept open; any number until somebody says otherwise.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, threads_max: int = THREADS_MAX) -> None:
         self.gate = Gate()
+        self.open_files = OpenBudget()
         self._root = os.path.abspath(root)
         self._limiter = trio.CapacityLimiter(threads_max)
         self._turns = Turns()
@@ -70,11 +77,21 @@ class PosixDirectory:
             return await self.run_blocking(action, path, work)
 
     async def run_blocking(self, action: str, path: str, work: Callable[[], ResultT]) -> ResultT:
-        """Do as ``in_thread`` for a caller that has passed the gate already."""
-        try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
-        except OSError as error:
-            raise storage_error(action, path, error) from error
+        """Do as ``in_thread`` for a caller that has passed the gate already.
+
+        When descriptors run out, files that are kept open make room and it is tried again. They
+        may be in use for a moment yet, so that takes patience.
+        """
+        pauses_s = iter(() if action == "rename" else PAUSES_S)
+        while True:
+            try:
+                return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            except OSError as error:
+                pause_s = next(pauses_s, None) if error.errno in NO_DESCRIPTORS else None
+                if pause_s is None:
+                    raise storage_error(action, path, error) from error
+            self.open_files.squeeze()
+            await trio.sleep(pause_s)
 
     async def in_turn(self, action: str, paths: Sequence[str], work: Callable[[], None]) -> None:
         """Do as ``in_thread`` after all earlier work on the same names."""

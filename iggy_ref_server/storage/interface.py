@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
+    from iggy_ref_server.storage.open_budget import OpenBudget
 
 __all__ = ["DiskFull", "Done", "Entry", "File", "FileSlice", "Storage", "StorageError"]
 
@@ -150,6 +151,10 @@ class Storage(Protocol):
     @property
     def engine(self) -> str:
         """What serves the files, for people: such as ``io_uring``."""
+
+    @property
+    def open_files(self) -> OpenBudget:
+        """How many files may be kept open, and which are."""
 
     async def open(self, path: str, *, create: bool = False) -> File:
         """Open a file for reading and writing.

@@ -23,6 +23,7 @@ from iggy_ref_server.storage.memory_content import Content
 from iggy_ref_server.storage.memory_disk import MemoryDisk
 from iggy_ref_server.storage.memory_file import MemoryFile
 from iggy_ref_server.storage.memory_tree import MemoryTree
+from iggy_ref_server.storage.open_budget import OpenBudget
 from iggy_ref_server.storage.paths import checked, checked_directory, parent
 from iggy_ref_server.storage.turns import Turns
 
@@ -49,6 +50,7 @@ class MemoryStorage:
         self.plan = plan or FaultPlan()
         self._disk = MemoryDisk(self.plan, tree or MemoryTree())
         self._tree = self._disk.tree
+        self.open_files = OpenBudget()
         self._turns = Turns()
         self._file_turns: WeakKeyDictionary[Content, Baton] = WeakKeyDictionary()
 

@@ -58,6 +58,7 @@ class RunningServer:
         shards: how many it runs with.
         settings: ``IGGY_*`` names that override those of the tests; an empty text removes one.
         arguments: its command line.
+        prefix: a program that starts the server, with its arguments.
     """
 
     def __init__(
@@ -67,7 +68,9 @@ class RunningServer:
         shards: int = 1,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
+        prefix: Sequence[str] = (),
     ) -> None:
+        self.prefix = tuple(prefix)
         self.data = directory / "data"
         self.shards = shards
         self.settings = dict(settings or {})
@@ -118,7 +121,7 @@ class RunningServer:
         (self.data / "runtime" / "current_config.toml").unlink(missing_ok=True)
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "iggy_ref_server", *self.arguments],
+                [*self.prefix, sys.executable, "-m", "iggy_ref_server", *self.arguments],
                 cwd=self.data.parent,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

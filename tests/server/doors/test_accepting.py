@@ -65,3 +65,36 @@ async def test_accepting_when_descriptors_run_out_then_pauses_and_takes_the_clie
         ((served, address),) = accepted
         assert address == client.getsockname()
         served.close()
+
+
+async def test_accepting_when_only_the_reserve_is_left_then_refuses_and_says_why(
+    listener, mock_clock, caplog
+):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    accepted = []
+
+    async def accept() -> None:
+        accepted.append(await accept_next(listener, "TCP"))
+
+    with socket.create_connection(listener.getsockname()) as client:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        try:
+            # A quarter of so low a limit is the reserve, and the next number lies in it.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free * 4 // 3, hard))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(accept)
+                while not caplog.records:
+                    await trio.lowlevel.checkpoint()
+                assert "refused a TCP connection" in caplog.text
+                assert client.recv(1) == b""
+                await trio.testing.wait_all_tasks_blocked()
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+                with socket.create_connection(listener.getsockname()) as second:
+                    mock_clock.jump(PAUSE_S)
+                    while not accepted:
+                        await trio.lowlevel.checkpoint()
+                    assert accepted[0][1] == second.getsockname()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    accepted[0][0].close()
