@@ -45,7 +45,7 @@ def lock_data_directory(directory: Path) -> int:
     Raises:
         AlreadyRunning: another server has it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,8 +56,10 @@ def lock_data_directory(directory: Path) -> int:
             f"the data directory {directory} is in use by the server with process id {owner}; "
             "stop it, or set another IGGY_SYSTEM_PATH"
         ) from error
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    # The lock holds without the number, which a full disk may not take.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
 
 

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
+# Whatever the server makes is for its own user alone.
+PRIVATE_UMASK = 0o077
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
 
 
 def start(flags: StartFlags) -> int:
     """Run a server until it is told to stop; returns the exit status of the process."""
+    os.umask(PRIVATE_UMASK)
     try:
         loaded = load_config(flags, os.environ, Path.cwd())
     except ConfigError as error:

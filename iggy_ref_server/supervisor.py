@@ -19,6 +19,7 @@ import select
 import shutil
 import signal
 import socket
+import stat
 import sys
 import time
 from dataclasses import dataclass, field
@@ -35,13 +36,13 @@ from iggy_ref_server.config import (
     choose_root_credentials,
     dump_config,
     parse_address,
-    write_private,
 )
 from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.descriptor_limit import raise_descriptor_limit
 from iggy_ref_server.guards import bind_shared_port, lock_data_directory
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
+from iggy_ref_server.runtime_directory import clear_runtime, space_lines, write_runtime_file
 from iggy_ref_server.shard.entrances import DOORS, Entrance
 from iggy_ref_server.shard.machine import read_machine
 from iggy_ref_server.shard.topology import place_shards
@@ -74,6 +75,7 @@ DRAIN_S = STOP_CLIENTS_S + 0.5
 STOP_S = 10.0
 # After so long a start that is not done says so, again and again.
 OPENING_LINE_S = 5.0
+OTHERS = 0o077
 # Nothing is in these; files of a crashed start are removed with the directory.
 RUNTIME_FILE = "current_config.toml"
 
@@ -131,8 +133,7 @@ def run_server(
         _empty(directory)
     certificates = find_certificates()
     runtime = directory / config.system.runtime.path
-    shutil.rmtree(runtime, ignore_errors=True)
-    runtime.mkdir(parents=True)
+    clear_runtime(runtime)
     bound = _bind(config, len(placements))
     jobs = _jobs(loaded, placements, bound, certificates, survived=writes_survived(directory))
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS | {signal.SIGCHLD})
@@ -145,11 +146,25 @@ def run_server(
             ours.close()
     # Logging has a thread, and a process with threads must not be forked.
     with start_logging(config.system.logging, directory, loaded.environment, process="supervisor"):
-        for warning in loaded.warnings:
+        full = space_lines(directory)
+        for warning in (*loaded.warnings, *_open_to_others(directory), *full):
             LOGGER.warning("%s", warning)
         return _Watch(children, say).run(
             lambda watch: _announce(watch, loaded, placements, jobs, runtime)
         )
+
+
+def _open_to_others(directory: Path) -> list[str]:
+    """Say so if other users may look into a data directory that somebody else made."""
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if not mode & OTHERS:
+        return []
+    return [
+        (
+            f"other users may enter the data directory {directory} (mode {mode:o}); "
+            f"`chmod -R go= {directory}` keeps messages and metadata private"
+        )
+    ]
 
 
 def _empty(directory: Path) -> None:
@@ -458,5 +473,7 @@ def _announce(
         )
     ):
         watch.say(line)
+    for line in space_lines(Path(config.system.path)):
+        watch.say(line)
     addresses = {door.name: door.address for door in doors}
-    write_private(runtime / RUNTIME_FILE, dump_config(config, addresses))
+    write_runtime_file(runtime / RUNTIME_FILE, dump_config(config, addresses))

@@ -110,7 +110,7 @@ nodelay = false
 # How long closing waits for data that was not sent yet.
 linger = "0 s"
 
-# The binary protocol over QUIC. This release reads the section but does not serve the door.
+# The binary protocol over QUIC, always encrypted.
 [quic]
 enabled = true
 address = "127.0.0.1:8080"

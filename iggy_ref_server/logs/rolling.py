@@ -49,7 +49,7 @@ class RollingFile:
     def __init__(
         self, directory: Path, limits: LogLimits, *, now_s: Callable[[], float] = time.time
     ) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
         self._path = directory / LOG_NAME
         self._limits = limits
@@ -90,7 +90,7 @@ class RollingFile:
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        return os.open(self._path, flags, 0o640)
+        return os.open(self._path, flags, 0o600)
 
     def _follow(self) -> None:
         """Open the file again if another process, or a person, has put it aside."""

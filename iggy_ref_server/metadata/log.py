@@ -24,6 +24,8 @@ logger = logging.getLogger("iggy_ref_server.metadata")
 
 LOG_PATH = "state/metadata.log"
 LOG_MAGIC = b"iggymeta"
+# Thousands of deletes and purges; a few blocks of any disk.
+RESERVE_BYTES = 256 << 10
 
 
 def _status(error: Exception) -> StatusCode:
@@ -46,6 +48,7 @@ class MetadataLog:
         self._file = file
         self._distrust = ""
         self._is_dirty = False
+        self._reserved_bytes = 0
         self.size_bytes = size_bytes
         self.entries_count = entries_count
 
@@ -75,7 +78,21 @@ class MetadataLog:
         # A killed server may have left changes that are written but not on the disk. From now on
         # everybody sees them, so they must not get lost any more.
         await file.sync()
-        return cls(file, scan.end, len(scan.frames))
+        log = cls(file, scan.end, len(scan.frames))
+        await log._reserve()
+        return log
+
+    async def _reserve(self) -> None:
+        """Keep room for more changes, so that deletes can be noted when the disk is full."""
+        if self._reserved_bytes - self.size_bytes >= RESERVE_BYTES // 2:
+            return
+        wanted = self.size_bytes + RESERVE_BYTES
+        try:
+            await self._file.preallocate(wanted)
+        except StorageError as error:
+            logger.debug("no room is kept for %s: %s", LOG_PATH, error)
+        else:
+            self._reserved_bytes = wanted
 
     async def append(self, frame: bytes) -> None:
         """Write a change and bring it to the disk.
@@ -96,11 +113,13 @@ class MetadataLog:
             raise ServerFault(_status(error), f"the change could not be saved: {error}") from error
         self.size_bytes += len(frame)
         self.entries_count += 1
+        await self._reserve()
 
     async def _take_back(self) -> None:
         self._is_dirty, self._distrust = True, ""
         try:
             await self._file.truncate(self.size_bytes)
+            self._reserved_bytes = 0
             await self._file.sync()
             self._is_dirty = False
         except Exception as error:
@@ -122,6 +141,7 @@ class MetadataLog:
         """
         try:
             await self._file.truncate(HEAD_SIZE)
+            self._reserved_bytes = 0
             await self._file.sync()
         finally:
             if self._file.size() == HEAD_SIZE:

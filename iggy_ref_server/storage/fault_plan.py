@@ -35,6 +35,7 @@ Verb = Literal[
     "write",
     "sync",
     "truncate",
+    "preallocate",
     "read_file",
     "replace",
     "rename",

@@ -131,6 +131,16 @@ class File(Protocol):
     async def truncate(self, size: int) -> None:
         """Cut or extend the file."""
 
+    async def preallocate(self, size: int) -> bool:
+        """Have the disk keep room for so many bytes of the file, whose length does not change.
+
+        Returns:
+            Whether it does; False where the file system has no such thing.
+
+        Raises:
+            StorageError: there is no room.
+        """
+
 
 class FileSlice(NamedTuple):
     """A run of bytes in a file, not yet read."""

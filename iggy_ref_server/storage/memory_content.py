@@ -51,12 +51,19 @@ class Content:
 
     Attributes:
         written: what every reader sees.
+        reserved_bytes: room that the disk keeps for it, at least.
     """
 
     def __init__(self, content: bytes = b"") -> None:
         self.written = bytearray(content)
+        self.reserved_bytes = 0
         self._base = bytearray(content)
         self._changes: deque[Change] = deque()
+
+    @property
+    def used_bytes(self) -> int:
+        """How much of the disk it takes."""
+        return max(len(self.written), self.reserved_bytes)
 
     def write(self, data: bytes, position: int) -> None:
         """Write at a position; no bytes change nothing."""
@@ -68,6 +75,7 @@ class Content:
         if size < 0:
             raise OSError(errno.EINVAL, "a size cannot be negative")
         self._do(Change(size, None))
+        self.reserved_bytes = 0
 
     def _do(self, change: Change) -> None:
         change.apply_to(self.written)

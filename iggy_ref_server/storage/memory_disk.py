@@ -121,7 +121,7 @@ class MemoryDisk:
         if number is not None:
             content.write(data[: self.plan.any_part(len(data))], position)
             raise storage_error("write", path, number)
-        growth = max(0, position + len(data) - len(content.written))
+        growth = max(0, position + len(data) - content.used_bytes)
         missing = max(0, growth - self.free_bytes())
         content.write(data[: max(0, len(data) - missing)], position)
         if data and missing:
@@ -140,6 +140,17 @@ class MemoryDisk:
             content.fail_sync(covered)
             raise storage_error("sync", path, number)
         content.finish_sync(covered)
+
+    def preallocate(self, content: Content, size: int) -> bool:
+        """Keep room for a file.
+
+        Raises:
+            OSError: there is none.
+        """
+        if size - content.used_bytes > self.free_bytes():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        content.reserved_bytes = max(content.reserved_bytes, size)
+        return True
 
     def free_bytes(self) -> int:
         """Return how many bytes fit."""

@@ -114,5 +114,10 @@ class MemoryFile:
                 work = partial(self._content.truncate, size)
                 await self._disk.do("truncate", self._path, work)
 
+    async def preallocate(self, size: int) -> bool:
+        """Have the disk keep room for the file."""
+        work = partial(self._disk.preallocate, self._content, size)
+        return await self._disk.visit("preallocate", self._path, work)
+
     def _slice(self, size: int, position: int) -> bytes:
         return bytes(self._content.written[position : position + size])

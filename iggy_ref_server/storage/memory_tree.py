@@ -173,7 +173,7 @@ class MemoryTree:
 
     def used_bytes(self) -> int:
         """Count the bytes of all files that have a name."""
-        return sum(len(content.written) for content in walk(self._root))
+        return sum(content.used_bytes for content in walk(self._root))
 
     def after_power_loss(self, loss: PowerLoss) -> MemoryTree:
         """Return the tree that is found when the power is back."""

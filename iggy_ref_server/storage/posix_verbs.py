@@ -33,8 +33,9 @@ __all__ = [
     "sync_directory",
 ]
 
-FILE_MODE = 0o640
-DIRECTORY_MODE = 0o750
+# Messages, metadata and the hashes of passwords are nobody's business but the server's.
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
 
 
 def open_file(path: str, *, create: bool) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from iggy_ref_server.storage.directory import THREADS_MAX, PosixDirectory
 from iggy_ref_server.storage.inline_file import InlineFile
 from iggy_ref_server.storage.os_errors import storage_error
+from iggy_ref_server.storage.preallocation import preallocate
 from iggy_ref_server.storage.pressure import Pressure
 from iggy_ref_server.storage.shared_sync import SharedSync
 from iggy_ref_server.storage.vectors import write_all
@@ -108,6 +109,10 @@ class ThreadFile(InlineFile):
     async def truncate(self, size: int) -> None:
         """Cut or extend the file."""
         await self._change("truncate", partial(os.ftruncate, self.descriptor, size))
+
+    async def preallocate(self, size: int) -> bool:
+        """Have the disk keep room for the file."""
+        return await self._change("preallocate", partial(preallocate, self.descriptor, size))
 
     async def _change(self, action: str, work: Callable[[], ResultT]) -> ResultT:
         with self._gate.passing(action, self.path):

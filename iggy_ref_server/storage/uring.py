@@ -18,6 +18,7 @@ from iggy_ref_server._uring import blank
 from iggy_ref_server.storage.directory import THREADS_MAX, PosixDirectory
 from iggy_ref_server.storage.inline_file import InlineFile
 from iggy_ref_server.storage.os_errors import storage_error
+from iggy_ref_server.storage.preallocation import preallocate
 from iggy_ref_server.storage.pressure import Pressure
 from iggy_ref_server.storage.ring_driver import ENTRIES, RingDriver
 from iggy_ref_server.storage.shared_sync import SharedSync
@@ -156,6 +157,13 @@ class UringFile(InlineFile):
             async with self.turn:
                 work = partial(os.ftruncate, self.descriptor, size)
                 await self._directory.run_blocking("truncate", self.path, work)
+
+    async def preallocate(self, size: int) -> bool:
+        """Have the disk keep room for the file."""
+        with self._gate.passing("preallocate", self.path):
+            async with self.turn:
+                work = partial(preallocate, self.descriptor, size)
+                return await self._directory.run_blocking("preallocate", self.path, work)
 
     def _check_sync(self, result: int) -> None:
         if result:

@@ -17,9 +17,12 @@ from iggy_protocol import (
     Consumer,
     CreateStream,
     CreateTopic,
+    DeleteTopic,
+    GetTopics,
     Partitioning,
     PollingStrategy,
     PollMessages,
+    PurgeTopic,
     SendMessages,
     StatusCode,
 )
@@ -191,3 +194,65 @@ async def test_shards_when_closed_on_a_full_disk_then_say_what_is_lost(
     unsaved = {key: lost for shard in world.shards for key, lost in shard.unsaved.items()}
     assert {tuple(key): missing.lost for key, missing in unsaved.items()} == {(0, 0, 1): range(7)}
     assert "stream 0, topic 0, partition 1: messages 0 to 6 (7 of them) are LOST" in caplog.text
+
+
+@pytest.mark.skipif(
+    bool(SmallDisk.missing()),
+    reason=f"no namespaces ({SmallDisk.missing()}); ENOSPC comes from the fault plan alone",
+)
+@pytest.mark.timeout(90)
+@ENGINES
+@pytest.mark.parametrize("how", ["delete", "purge"])
+def test_start_when_the_disk_is_full_then_is_read_only_until_space_is_made(tmp_path, engine, how):
+    settings = {"IGGY_SYSTEM_STORAGE_ENGINE": engine, "IGGY_SYSTEM_LOGGING_FILE_ENABLED": "true"}
+    with closing(SmallDisk(tmp_path / "data", SIZE_BYTES)) as disk:
+        server = ServerOnSmallDisk(tmp_path, disk, settings)
+        with closing(server):
+            server.start()
+            client = server.login()
+            large, small = make_topic(client), make_topic(client)
+            small.send("kept")
+            count, _ = fill(large, 0)
+            server.kill()
+            fill_up(disk.seen_from_outside / "ballast")
+
+            server.start()
+            assert "the server is read-only" in server.output()
+            assert "Traceback" not in server.output()
+            client = server.login()
+            large, small = large.seen_by(client), small.seen_by(client)
+            assert small.read() == ["kept"]
+            assert len(large.offsets()) == count
+            with pytest.raises(Refused) as refused:
+                large.send(payload(0))
+            assert refused.value.status == StatusCode.CANNOT_WRITE_TO_FILE
+
+            command = DeleteTopic if how == "delete" else PurgeTopic
+            client.ask(command(large.stream, large.topic))
+            small.send(payload(1))
+            assert small.offsets() == [0, 1]
+            server.restart()
+            assert small.seen_by(server.login()).offsets() == [0, 1]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("shards_count", [1, 2])
+async def test_metadata_when_the_disk_is_full_then_deletes_are_still_noted(
+    shards_count, autojump_clock
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    async with worlds.open_world(storage, shards_count=shards_count) as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        for name in ("a", "b"):
+            await client.ask(CreateTopic("s", name, 1))
+            await client.ask(SendMessages("s", name, Partitioning.partition(0), [b"x" * 500]))
+        plan.capacity_bytes = 1
+    async with worlds.open_world(storage.kill(), shards_count=shards_count) as world:
+        client = await world.log_in()
+        with pytest.raises(worlds.Refused) as refused:
+            await client.ask(SendMessages("s", "a", Partitioning.partition(0), [b"x" * 500]))
+        assert refused.value.status == StatusCode.CANNOT_WRITE_TO_FILE
+        await client.ask(DeleteTopic("s", "a"))
+        assert len(await client.ask(GetTopics("s"))) == 1

@@ -1,0 +1,37 @@
+"""Room on the disk for a file before its bytes are there: ``fallocate``, which Python lacks.
+
+Python's ``posix_fallocate`` makes the file longer, and where the file system has no such thing it
+writes zeros. Here the length stays as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+__all__ = ["preallocate"]
+
+KEEP_SIZE = 1
+NOT_OFFERED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def preallocate(descriptor: int, size: int) -> bool:
+    """Keep room for the first bytes of a file; False where that cannot be had at all.
+
+    Raises:
+        OSError: the disk has not so much room.
+    """
+    call = getattr(LIBC, "fallocate", None)
+    if call is None:  # a system other than Linux
+        return False
+    kept = call(
+        ctypes.c_int(descriptor), ctypes.c_int(KEEP_SIZE), ctypes.c_long(0), ctypes.c_long(size)
+    )
+    if kept == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in NOT_OFFERED:
+        return False
+    raise OSError(number, os.strerror(number))
