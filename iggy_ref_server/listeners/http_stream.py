@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from hypercorn.events import Closed, RawData, Updated
-from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import MAX_RECV, TCPServer
+from hypercorn.typing import ConnectionState
+from hypercorn.utils import parse_socket_addr
 
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
+from iggy_ref_server.listeners.http_protocols import BYTES_PER_SECOND_MIN, Bounds, Protocols
 
 if TYPE_CHECKING:
     from hypercorn.config import Config
@@ -29,8 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpConnection", "PacedStream"]
 
-# Whoever reads more slowly does so on purpose.
-BYTES_PER_SECOND_MIN: Final = 1 << 14
 # How answers of HTTP/1.1 begin, and those that only announce one.
 HEAD: Final = b"HTTP/1.1 "
 INFORMATION: Final = b"HTTP/1.1 1"
@@ -64,6 +65,11 @@ class PacedStream(trio.abc.Stream):
     def socket(self) -> trio.socket.SocketType:
         """The socket, which knows the addresses."""
         return self._stream.socket
+
+    @property
+    def stalled_s(self) -> float:
+        """How long an answer may take in addition to the slowest speed."""
+        return self._stalled_s
 
     @property
     def is_serving(self) -> bool:
@@ -151,6 +157,49 @@ class HttpConnection(TCPServer):
         self._head = b""
         self._is_half_closed = False
         self._has_left = False
+        self._served = app
+        self._under_way_count = 0
+        self.app: Any = self._serve_request
+        self.protocol: Any = None
+
+    async def run(self) -> None:
+        """Serve the client to the end of the connection."""
+        address, ssl = self._paced.socket, isinstance(self.stream, trio.SSLStream)
+        bounds = Bounds(self._paced.stalled_s, lambda: self._under_way_count)
+        try:
+            is_http2 = ssl and self.stream.selected_alpn_protocol() == "h2"
+            client = parse_socket_addr(address.family, address.getpeername())
+            server = parse_socket_addr(address.family, address.getsockname())
+            async with TaskGroup() as self._task_group:
+                self.protocol = Protocols(
+                    bounds,
+                    is_http2,
+                    self.app,
+                    self.config,
+                    self.context,
+                    self._task_group,
+                    ConnectionState(self.state),
+                    ssl,
+                    client,
+                    server,
+                    self.protocol_send,
+                )
+                await self.protocol.initiate()
+                await self.idle_task.restart(self._task_group, self._idle_timeout)
+                await self._read_data()
+        except OSError:
+            # It was gone before it was served.
+            return
+        finally:
+            await self._close()
+
+    async def _serve_request(self, *arguments: Any) -> None:
+        """Serve a request, and count it as long as that takes."""
+        self._under_way_count += 1
+        try:
+            await self._served(*arguments)
+        finally:
+            self._under_way_count -= 1
 
     async def protocol_send(self, event: Event) -> None:
         """Send what the protocol has to say, and notice where in a conversation it is."""
@@ -197,7 +246,7 @@ class HttpConnection(TCPServer):
                 return
             self._is_half_closed = not data
             await self.protocol.handle(RawData(bytes(data)))
-        if isinstance(self.protocol.protocol, H2Protocol) or not self._paced.is_serving:
+        if self.protocol.is_http2 or not self._paced.is_serving:
             self._leave()
             return
         await self.idle_task.stop()

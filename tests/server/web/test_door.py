@@ -152,6 +152,22 @@ async def test_tls_when_the_handshake_never_comes_then_is_given_up(mock_clock):
         (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"431"),
         (POST + b"Content-Length: -1\r\n\r\n", b"400"),
         (POST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", b"400"),
+        (POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+        (POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", b"501"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n", b"400"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"400"),
+        (PING.replace(b"\r\n", b"\n"), b"400"),
+        (PING.replace(b"x\r\n", b"x\n"), b"400"),
+        (b"GET /ping HTTP/1.1\nHost: x\r\n\r\n", b"400"),
+        (PING[:-2] + b"X: a\n\r\n", b"400"),
+        (PING[:-2] + b"X: a\rY: b\r\n\r\n", b"400"),
+        (PING[:-2] + b"X: a\r\n b\r\n\r\n", b"400"),
+        (PING[:-2] + b"X: a\r\n\tb\r\n\r\n", b"400"),
+        (PING[:-2] + b"X: a\0b\r\n\r\n", b"400"),
+        (PING[:-2] + b"X : a\r\n\r\n", b"400"),
+        (PING.replace(b"1.1", b"9.9"), b"505"),
+        (PING.replace(b"1.1", b"2.0"), b"505"),
+        (PING.replace(b"1.1", b"0.9"), b"505"),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
         (POST + b"Transfer-Encoding: gzip\r\n\r\n", b"501"),
         (POST + b"Content-Length: 3000000\r\n\r\n" + bytes(3_000_000), b"413"),
@@ -175,6 +191,7 @@ async def test_request_when_it_cannot_be_served_then_says_so_and_the_door_stays_
     async with open_site() as site:
         received = await site.say(request_)
         assert received.startswith(b"HTTP/1.1 " + status), received[:200]
+        assert received.count(b"HTTP/1.1 ") == 1
         await assert_alive(site)
 
 

@@ -1,0 +1,237 @@
+"""HTTP/1.1 and HTTP/2 as hypercorn speaks them, for clients that mean harm.
+
+    HTTP/1.1   what two readers could understand in two ways is refused: lines that end without a
+               carriage return, folded headers, a length beside chunks, versions that do not exist
+    HTTP/2     a client that resets, pings or reorders without end is cut off, one that breaks the
+               protocol costs a line in the log at most, and one that grants no window is given up
+
+Owns what is changed in hypercorn. Knows no requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import h2.errors
+import h2.events
+import h2.exceptions
+import h11
+import trio
+from hypercorn.events import Closed, RawData
+from hypercorn.protocol.events import Body
+from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.h11 import (
+    H2CProtocolRequiredError,
+    H2ProtocolAssumedError,
+    H11Protocol,
+)
+from priority.priority import PriorityError
+
+if TYPE_CHECKING:
+    from hypercorn.events import Event
+    from hypercorn.protocol.events import Event as StreamEvent
+
+__all__ = ["BYTES_PER_SECOND_MIN", "Bounds", "Protocols"]
+
+LOGGER = logging.getLogger(__name__)
+
+# Whoever reads more slowly does so on purpose.
+BYTES_PER_SECOND_MIN: Final = 1 << 14
+# Where a head ends for anybody, and what not everybody reads in the same way.
+END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
+AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|$)|\n[ \t]|\x00")
+VERSIONS: Final = (b"1.0", b"1.1")
+PREFACE: Final = (b"PRI", b"2.0")
+# Frames that ask for work and bring nothing; a client needs a few of them, an attacker many.
+CONTROL_FRAMES_PER_SECOND_MAX: Final = 500
+CONTROL_EVENTS: Final = (
+    h2.events.PingReceived,
+    h2.events.PriorityUpdated,
+    h2.events.RemoteSettingsChanged,
+    h2.events.StreamReset,
+)
+# Requests under way on a connection, those included whose client has given them up: twice as many
+# as it may have streams.
+UNDER_WAY_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class Bounds:
+    """What protocols are told of their connection.
+
+    Attributes:
+        stalled_s: how long an answer may take in addition to the slowest speed.
+        under_way: counts requests that are being served.
+    """
+
+    stalled_s: float
+    under_way: Callable[[], int]
+
+
+class _StrictConnection(h11.Connection):
+    """HTTP/1.1 without the leniency that smuggles requests past a proxy."""
+
+    def next_event(self) -> Any:
+        """Return what has come.
+
+        Raises:
+            h11.RemoteProtocolError: it is no HTTP/1.1 that everybody understands alike.
+        """
+        if self.their_state is h11.IDLE:
+            self._look_at_head(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._look_at_request(event)
+        return event
+
+    def _look_at_head(self, data: bytes) -> None:
+        end = END_OF_HEAD.search(data)
+        head = data if end is None else data[: end.end()]
+        if AMBIGUOUS.search(head):
+            self._refuse(400, "the head has bare line ends, folded lines or NUL in it")
+
+    def _look_at_request(self, request: h11.Request) -> None:
+        version = request.http_version
+        if version not in VERSIONS and (request.method, version) != PREFACE:
+            self._refuse(505, f"there is no HTTP/{version.decode()}")
+        names = {name for name, _ in request.headers}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            self._refuse(400, "a length beside chunks")
+
+    def _refuse(self, status: int, reason: str) -> None:
+        self._process_error(h11.CLIENT)
+        raise h11.RemoteProtocolError(reason, error_status_hint=status)
+
+
+class _Http1(H11Protocol):
+    """HTTP/1.1."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.connection = _StrictConnection(
+            h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
+        )
+
+
+class _Http2(H2Protocol):
+    """HTTP/2."""
+
+    def __init__(self, bounds: Bounds, *args: Any) -> None:
+        super().__init__(*args)
+        self._bounds = bounds
+        self._second = 0
+        self._control_count = 0
+
+    async def handle(self, event: Event) -> None:
+        """Take in what has come, or the end."""
+        if not isinstance(event, RawData):
+            await super().handle(event)
+            return
+        try:
+            events = self.connection.receive_data(event.data)
+        except h2.exceptions.ProtocolError as error:
+            await self._cut_off(f"broke the protocol: {error}")
+            return
+        if self._is_flooded(events):
+            self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
+            await self._cut_off("sends too many frames that bring nothing")
+            return
+        for one in events:
+            if self.closed:
+                return
+            await self._take(one)
+
+    def _is_flooded(self, events: list[h2.events.Event]) -> bool:
+        second = int(trio.current_time())
+        if second != self._second:
+            self._second, self._control_count = second, 0
+        self._control_count += sum(isinstance(one, CONTROL_EVENTS) for one in events)
+        if self._control_count > CONTROL_FRAMES_PER_SECOND_MAX:
+            return True
+        new_count = sum(isinstance(one, h2.events.RequestReceived) for one in events)
+        return self._bounds.under_way() + new_count > UNDER_WAY_MAX
+
+    async def _take(self, event: h2.events.Event) -> None:
+        try:
+            await self._handle_events([event])
+        except (KeyError, h2.exceptions.ProtocolError, PriorityError):
+            # Its stream has ended meanwhile.
+            await self._flush()
+        except (UnicodeError, UnboundLocalError):
+            # hypercorn looks for a path and a method of plain characters.
+            stream_id = getattr(event, "stream_id", 0)
+            with suppress(h2.exceptions.ProtocolError):
+                self.connection.reset_stream(stream_id, h2.errors.ErrorCodes.PROTOCOL_ERROR)
+            self.streams.pop(stream_id, None)
+            await self._flush()
+
+    async def _cut_off(self, reason: str) -> None:
+        LOGGER.info("closed the HTTP/2 connection of %s: it %s", self.client, reason)
+        await self._flush()
+        await self.send(Closed())
+
+    async def _send_data(self, stream_id: int) -> None:
+        try:
+            await super()._send_data(stream_id)
+        except (KeyError, PriorityError):
+            buffer = self.stream_buffers.pop(stream_id, None)
+            if buffer is not None:
+                await buffer.close()
+            with suppress(PriorityError):
+                self.priority.remove_stream(stream_id)
+
+    async def stream_send(self, event: StreamEvent) -> None:
+        """Send a part of an answer; a client that grants no room for it is given up."""
+        buffer = self.stream_buffers.get(event.stream_id)
+        size = len(event.data) if isinstance(event, Body) else 0
+        size += 0 if buffer is None else len(buffer.buffer)
+        with trio.move_on_after(self._bounds.stalled_s + size / BYTES_PER_SECOND_MIN):
+            await super().stream_send(event)
+            return
+        await self._cut_off("grants no room for its answers")
+
+
+class Protocols:
+    """The protocol of a connection, which may turn out to be another one than it seemed.
+
+    Args:
+        bounds: of the connection.
+        is_http2: whether the handshake has said so.
+        arguments: what hypercorn's protocols are made of.
+    """
+
+    def __init__(self, bounds: Bounds, is_http2: bool, *arguments: Any) -> None:
+        self._bounds = bounds
+        self._arguments = arguments
+        self._protocol: _Http1 | _Http2 = _Http1(*arguments)
+        if is_http2:
+            self._protocol = _Http2(bounds, *arguments)
+
+    @property
+    def is_http2(self) -> bool:
+        """Whether HTTP/2 is spoken."""
+        return isinstance(self._protocol, _Http2)
+
+    async def initiate(self) -> None:
+        """Say what is said first."""
+        await self._protocol.initiate()
+
+    async def handle(self, event: Event) -> None:
+        """Take in what has come, or the end."""
+        try:
+            await self._protocol.handle(event)
+        except H2ProtocolAssumedError as error:
+            await self._switch(error.data, ())
+        except H2CProtocolRequiredError as error:
+            await self._switch(error.data, (error.headers, error.settings))
+
+    async def _switch(self, data: bytes, asked: tuple[Any, ...]) -> None:
+        self._protocol = _Http2(self._bounds, *self._arguments)
+        await self._protocol.initiate(*asked)
+        if data:
+            await self._protocol.handle(RawData(data))
