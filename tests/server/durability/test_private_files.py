@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(90)
 
 def modes(directory):
     """Return the modes of all that lies in a directory, by kind."""
-    found = {"directories": set(), "files": set()}
+    found: dict[str, set[str]] = {"directories": set(), "files": set()}
     for path in [directory, *directory.rglob("*")]:
         kind = "directories" if path.is_dir() else "files"
         found[kind].add(oct(stat.S_IMODE(path.stat().st_mode)))
