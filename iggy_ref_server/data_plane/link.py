@@ -25,6 +25,10 @@ __all__ = ["Link", "Wire"]
 STAGED_BYTES_MAX = 32 << 20
 
 
+def _nothing() -> None:
+    """Close what is closed already."""
+
+
 class Wire(Protocol):
     """How the bytes of a link reach the peer."""
 
@@ -92,7 +96,7 @@ class Link:
         self.farewell = 0
         self.when_idle: Callable[[], None] | None = None
         self.outbox_bytes_max = outbox_bytes_max
-        self.abort: Callable[[], None] = self.end
+        self.abort: Callable[[], None] = _nothing
 
     @property
     def is_ready(self) -> bool:

@@ -81,7 +81,6 @@ class Seat:
         "heard_bytes",
         "interest",
         "is_deserted",
-        "is_drained",
         "is_loading",
         "last_heard",
         "limits",
@@ -105,8 +104,6 @@ class Seat:
         self.envelope = envelope
         self.interest = interest
         self.is_deserted = False
-        # Whether all that had come was read, so that the client may be waiting for us.
-        self.is_drained = True
         self.is_loading = False
         self.low_mark = 1
         self.last_heard = trio.current_time()
@@ -152,7 +149,8 @@ def acknowledge_early(
     Official clients leave Nagle's algorithm on and write the head and the body of a request by
     themselves. Their kernel then keeps the body until the head is acknowledged, and ours waits 40
     ms for an answer to put the acknowledgement on, which cannot come without the body. The kernel
-    forgets this wish, so it is said for each incomplete frame.
+    forgets this wish, so it is said for each incomplete frame; but not where an answer is owed to
+    the client, which will carry the acknowledgement: a client that pipelines would only be cut up.
     """
     if 0 < missing_bytes < SEGMENT_BYTES_MAX and connected.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):

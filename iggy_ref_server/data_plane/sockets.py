@@ -237,16 +237,13 @@ class SocketRoom:
     def _read(self, seat: Seat) -> int | None:
         """Take what has come; None when nothing has, or the connection is gone."""
         connection = seat.link.connection
-        space = connection.get_buffer()
         try:
-            size = seat.socket.recv_into(space)
+            size = seat.socket.recv_into(connection.get_buffer())
         except BlockingIOError:
             return None
         except OSError:
             self._drop(seat)
             return None
-        seat.is_drained = size < len(space)
-        del space
         connection.buffer_updated(size)
         seat.hear(size)
         if size == 0:
@@ -292,7 +289,7 @@ class SocketRoom:
 
     def _wait_for(self, seat: Seat, missing_bytes: int) -> None:
         """Be woken once for much of a large frame, not for every packet of it."""
-        if missing_bytes and seat.is_drained:
+        if missing_bytes and not seat.link.owes:
             acknowledge_early(seat.socket, missing_bytes)
         low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
         if low_mark != seat.low_mark and seat.link in self._by_link:
@@ -408,6 +405,8 @@ class SocketRoom:
         """Have nothing more to do with a socket."""
         descriptor = seat.socket.fileno()
         del self._by_link[seat.link]
+        # The link must not keep itself alive, and with it what it has received.
+        seat.link.abort = seat.socket.close
         del self._seats[descriptor]
         self._epoll.unregister(descriptor)
 

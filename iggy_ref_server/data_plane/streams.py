@@ -149,7 +149,7 @@ async def _read(
         connection.receive_data(data)
         plane.serve(link)
         plane.finish()
-        if connected is not None and link.connection.missing_bytes:
+        if connected is not None and link.connection.missing_bytes and not link.owes:
             acknowledge_early(connected, link.connection.missing_bytes)
 
 
