@@ -320,7 +320,8 @@ max_unauthenticated_connections_per_address = 512
 max_pipelined_requests = 1024
 # The largest request that sends messages; a larger one closes the connection.
 max_send_bytes = "128 MiB"
-# The largest answer to a poll; it is cut between two messages, and holds at least one.
+# The largest answer to a poll that has to be read into memory: of encrypted topics, over HTTP, or
+# of another shard. It is cut between two messages, and holds at least one.
 max_poll_bytes = "64 MiB"
 # How many bytes of answers a slow client may have waiting before its requests wait too.
 max_reply_backlog_bytes = "64 MiB"

@@ -81,6 +81,16 @@ class Outbox:
                     return
                 items[number] = memoryview(content)
 
+    def cut_head(self, size: int) -> FileSlice:
+        """Cut the piece of a file at the head, so that it has at most so many bytes."""
+        head = self._items[0]
+        assert isinstance(head, FileSlice)
+        if head.size > size:
+            self._items[0] = FileSlice(head.file, head.position + size, head.size - size)
+            head = FileSlice(head.file, head.position, size)
+            self._items.appendleft(head)
+        return head
+
     def load_head(self, content: bytes) -> None:
         """Put what was read in the place of the piece of a file at the head."""
         head = self._items[0]

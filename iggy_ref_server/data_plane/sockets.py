@@ -25,6 +25,7 @@ from iggy_ref_server.data_plane.lingering import linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.patience import Patience
 from iggy_ref_server.data_plane.seat import (
+    SENDFILE_BYTES_MAX,
     Seat,
     SocketLimits,
     acknowledge_early,
@@ -352,9 +353,10 @@ class SocketRoom:
                 if piece is None:
                     size = send_buffers(seat.socket, outbox.head_buffers())
                 elif piece.file.descriptor is None or not piece.file.is_cached(
-                    piece.size, piece.position
+                    min(piece.size, SENDFILE_BYTES_MAX), piece.position
                 ):
                     seat.is_loading = True
+                    piece = outbox.cut_head(SENDFILE_BYTES_MAX)
                     self._nursery.start_soon(self._load, seat, piece)
                     return True
                 else:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import (
     Buffer,
     CommandCode,
     ConsumerKind,
     FlushUnsavedBuffer,
+    Limits,
     PollMessages,
     StatusCode,
+    Transport,
     consumer_id,
     encode_polled,
 )
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import Session
 
 __all__ = ["RawReply", "group_of", "offset_key", "poll_now", "stale_if_evicted"]
+
+
+# What is handed on to the kernel as pieces of files costs no memory, so it is bounded by what
+# clients take: our own so many bytes of one reply, official ones over WebSocket 64 MiB of it.
+# Over HTTP everything is read into memory, and bounded by that.
+HEAD_BYTES_MAX: Final = 64
+REPLY_BYTES_MAX: Final = {
+    Transport.TCP: Limits().response_bytes_max - HEAD_BYTES_MAX,
+    Transport.QUIC: Limits().response_bytes_max - HEAD_BYTES_MAX,
+    Transport.WEBSOCKET: (64 << 20) - HEAD_BYTES_MAX,
+}
 
 
 class RawReply(NamedTuple):
@@ -61,12 +74,16 @@ def _reply(partition_id: int, polled: Polled) -> RawReply:
 NOTHING = RawReply(tuple(encode_polled(0, 0, 0, [])))
 
 
-def _request(office: Office, command: PollMessages, key: OffsetKey) -> PollRequest:
+def _request(
+    office: Office, session: Session, command: PollMessages, key: OffsetKey
+) -> PollRequest:
+    memory_max_bytes = office.config.limits.max_poll_bytes
     return PollRequest(
-        strategy=command.strategy,
-        count=command.count,
-        consumer=key,
-        size_max_bytes=office.config.limits.max_poll_bytes,
+        command.strategy,
+        command.count,
+        key,
+        REPLY_BYTES_MAX.get(session.transport, memory_max_bytes),
+        memory_max_bytes,
     )
 
 
@@ -77,7 +94,7 @@ def poll_now(office: Office, session: Session, command: PollMessages) -> RawRepl
     topic = office.metadata().require_topic(command.stream, command.topic)
     office.authorize(session, CommandCode.POLL_MESSAGES, topic.stream_id, topic.id)
     partition_id = command.partition_id or 0
-    request = _request(office, command, offset_key(command.consumer))
+    request = _request(office, session, command, offset_key(command.consumer))
     polled = office.door(topic, partition_id).poll_now(request, auto_commit=command.auto_commit)
     if polled is None:
         return None
@@ -93,7 +110,7 @@ async def poll_messages(office: Office, session: Session, command: PollMessages)
     if command.consumer.kind is ConsumerKind.GROUP:
         return await _poll_as_member(office, session, command, topic)
     partition_id = command.partition_id or 0
-    request = _request(office, command, offset_key(command.consumer))
+    request = _request(office, session, command, offset_key(command.consumer))
     door = office.door(topic, partition_id)
     session.visit(door.shard_id)
     return _reply(partition_id, await door.poll(request, auto_commit=command.auto_commit))
@@ -111,7 +128,7 @@ async def _poll_as_member(
         return NOTHING
     key = OffsetKey(ConsumerKind.GROUP, group.group_id)
     door = office.door(topic, grant.partition)
-    polled = await door.poll(_request(office, command, key), auto_commit=False)
+    polled = await door.poll(_request(office, session, command, key), auto_commit=False)
     if polled.last_offset is None:
         return _reply(grant.partition, polled)
     if not await groups.deliver(group, client_id, grant, polled.last_offset):

@@ -5,13 +5,16 @@ Owns the two values. Decides nothing.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple
 
 from iggy_protocol import Buffer, PollingStrategy, record
 from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.storage.interface import FileSlice
 
 __all__ = ["PollRequest", "Polled"]
+
+UNBOUNDED: Final = 2**64
 
 
 @record
@@ -23,12 +26,22 @@ class PollRequest:
         count: the most messages.
         consumer: whose stored offset counts, for the strategy ``NEXT``.
         size_max_bytes: the most bytes; one message is delivered however large it is.
+        memory_max_bytes: the most bytes that may be read into memory for it, as sealed messages
+            have to be; pieces of files that are handed on as such cost none.
     """
 
     strategy: PollingStrategy
     count: int
     consumer: OffsetKey | None
     size_max_bytes: int
+    memory_max_bytes: int = UNBOUNDED
+
+    @property
+    def in_memory(self) -> PollRequest:
+        """The same where all that is delivered has to be read into memory."""
+        if self.size_max_bytes <= self.memory_max_bytes:
+            return self
+        return replace(self, size_max_bytes=self.memory_max_bytes)
 
 
 class Polled(NamedTuple):

@@ -87,6 +87,8 @@ class Reader:
         Raises:
             ServerFault: a message cannot be decrypted.
         """
+        if self._cipher is not None:
+            request = request.in_memory
         current_offset = self._chain.last_offset or 0
         spans = drive_now(plan_poll(self._chain, request, stored_offset))
         if spans is None:
@@ -133,11 +135,14 @@ class Reader:
 
     async def _poll(self, request: PollRequest, stored_offset: int | None) -> Polled:
         await trio.lowlevel.checkpoint()
+        if self._cipher is not None:
+            request = request.in_memory
         current_offset = self._chain.last_offset or 0
         spans = await self._drive(plan_poll(self._chain, request, stored_offset))
         if self._cipher is not None:
             return polled(current_offset, spans, await self._open(spans, self._cipher))
         parts: list[Buffer | FileSlice] = []
+        spans = fitting(spans, request.memory_max_bytes)
         for number, span in enumerate(spans):
             for part in self._parts(span, await self._log_of(span)):
                 if number >= SLICES_MAX and isinstance(part, FileSlice):
@@ -250,6 +255,16 @@ def drive_now(plan: Generator[Wanted, IndexEntry, tuple[Span, ...]]) -> tuple[Sp
         return spans
     except IndexDamaged:
         return None
+
+
+def fitting(spans: tuple[Span, ...], memory_max_bytes: int) -> tuple[Span, ...]:
+    """Leave out the last spans, of those that have to be read into memory, beyond a bound."""
+    left_bytes = memory_max_bytes
+    for number in range(SLICES_MAX, len(spans)):
+        left_bytes -= spans[number].end - spans[number].start
+        if left_bytes < 0:
+            return spans[:number]
+    return spans
 
 
 def polled(

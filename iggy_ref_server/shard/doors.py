@@ -64,7 +64,7 @@ class RemoteDoor:
                 strategy_kind=request.strategy.kind,
                 strategy_value=request.strategy.value,
                 count=request.count,
-                size_max_bytes=request.size_max_bytes,
+                size_max_bytes=request.in_memory.size_max_bytes,
                 consumer_kind=consumer.kind if consumer else 0,
                 consumer_id=consumer.id if consumer else 0,
                 auto_commit=auto_commit,

@@ -184,6 +184,7 @@ class PostOffice:
             count=letter.count,
             consumer=OffsetKey(ConsumerKind(kind), letter.consumer_id) if kind else None,
             size_max_bytes=letter.size_max_bytes,
+            memory_max_bytes=letter.size_max_bytes,
         )
         door = self._door(letter.partition)
         polled: Polled | None = door.poll_now(request, auto_commit=letter.auto_commit)

@@ -17,6 +17,7 @@ from iggy_ref_server.partitions import (
     PartitionSettings,
     PollRequest,
 )
+from iggy_ref_server.partitions.reader import SLICES_MAX
 from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.memory import MemoryStorage
@@ -406,3 +407,23 @@ async def test_parts_when_polled_twice_then_equal():
     first, second = await partition.poll(FROM_START), await partition.poll(FROM_START)
 
     assert await fetch(first) == await fetch(second)
+
+
+@pytest.mark.trio
+async def test_poll_when_only_memory_is_bounded_then_what_is_read_into_it_is_cut():
+    plan = FaultPlan()
+    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=512))
+    for _ in range(30):
+        await send(partition, bytes(600))
+    plan.chill()
+
+    whole = await offsets(
+        partition, PollRequest(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 1 << 20)
+    )
+    cut = await offsets(
+        partition, PollRequest(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 10)
+    )
+
+    assert whole == list(range(30))
+    assert SLICES_MAX <= len(cut) < len(whole)
+    assert cut == whole[: len(cut)]
