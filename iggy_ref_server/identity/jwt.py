@@ -56,6 +56,17 @@ INCARNATION: Final = "inc"
 SECONDS_MAX: Final = 2**63 - 1
 USER_ID_MAX: Final = 2**32 - 1
 
+# What the library raises for what is no token; it looks into one before it checks what it is.
+MALFORMED: Final = (
+    jwt.PyJWTError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
 # The library reads the machine's clock, so times are checked here.
 OPTIONS: Final[Any] = {
     "require": list(REQUIRED_CLAIMS),
@@ -174,6 +185,8 @@ class AccessTokens:
             raise _refused("it has expired")
         if claims.not_before_s > now_s + leeway_s:
             raise _refused("its time has not come")
+        if claims.is_external and claims.issued_at_s > now_s + leeway_s:
+            raise _refused("it was issued in the future")
         if claims.token_id in self.revocations:
             raise _refused("it was taken back", StatusCode.INVALID_ACCESS_TOKEN)
         if claims.issued_at_s < self.revocations.trusted_since_s:
@@ -251,9 +264,10 @@ def _read_header(token: str) -> dict[str, Any]:
             raise ValueError("it has not three parts, or too long ones")
         content = base64.urlsafe_b64decode(head.encode("ascii") + b"=" * (-len(head) % 4))
         header: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
-        if header.get("alg") not in ALGORITHMS:
-            raise ValueError(f"nobody knows the algorithm {header.get('alg')!r}")
-    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+        algorithm = header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+            raise ValueError(f"nobody knows the algorithm {algorithm!r}")
+    except (*MALFORMED, msgspec.MsgspecError) as error:
         raise _refused(f"it is none: {error}", StatusCode.INVALID_ACCESS_TOKEN) from None
     return header
 
@@ -262,7 +276,7 @@ def _claimed_issuer(token: str) -> str:
     """Read who claims to have made a token; nothing of it is believed yet."""
     try:
         claims = jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError):
+    except MALFORMED:
         return ""
     issuer = claims.get("iss")
     return issuer if isinstance(issuer, str) else ""
@@ -285,10 +299,12 @@ def _decode(
             issuer=list(issuers),
             options=OPTIONS,
         )
-    except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+        if not isinstance(claims["jti"], str):
+            raise ValueError("its id is no text")
+        # It may have to be written down.
+        claims["jti"].encode()
+    except MALFORMED as error:
         raise _refused(str(error)) from None
-    if not isinstance(claims["jti"], str):
-        raise _refused("its id is no text")
     return claims
 
 

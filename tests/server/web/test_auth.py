@@ -11,8 +11,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from iggy_protocol import LoginUser, StatusCode
 from iggy_protocol.rest import ROUTES, Route
+from iggy_ref_server.identity.passwords import Passwords
 from tests.server.web.web_world import SECRET, Web, open_web
+from tests.server.world.world import Refused
 
 pytestmark = pytest.mark.trio
 
@@ -187,3 +190,44 @@ async def test_password_when_wrong_or_the_user_inactive_then_no_token_is_given(
         login = {"username": "alice", "password": "secret"}
         answer = await web.ask("POST", "/users/login", login, token="")
         assert (answer.status_code, answer.json()["id"]) == (400, 47)
+
+
+@pytest.mark.parametrize("transport", ["http", "tcp"])
+async def test_login_when_it_fails_then_costs_one_hash_whoever_was_named(
+    transport, autojump_clock, monkeypatch
+):
+    """Time does not tell who exists, who is active, and whose password was guessed."""
+    hashed = 0
+    matches = Passwords._matches
+
+    def count(self, password_hash, password):
+        nonlocal hashed
+        hashed += 1
+        return matches(self, password_hash, password)
+
+    async with open_web() as web:
+        root, _ = await make_user(web)
+        body = {"username": "sleeper", "password": "secret", "status": "inactive"}
+        assert (await web.ask("POST", "/users", body, token=root)).status_code == 200
+        monkeypatch.setattr(Passwords, "_matches", count)
+        statuses = []
+        for login in (
+            ("alice", "wrong"),
+            ("nobody", "wrong"),
+            ("sleeper", "wrong"),
+            ("sleeper", "secret"),
+        ):
+            before = hashed
+            if transport == "http":
+                body = {"username": login[0], "password": login[1]}
+                answer = await web.ask("POST", "/users/login", body, token="")
+                statuses.append(answer.json()["id"])
+            else:
+                client = web.world.connect(0)
+                with pytest.raises(Refused) as refused:
+                    await client.ask(LoginUser(*login))
+                statuses.append(refused.value.status)
+                await client.aclose()
+            assert hashed == before + 1
+    wrong, inactive = StatusCode.INVALID_CREDENTIALS, StatusCode.USER_INACTIVE
+    assert statuses == [wrong, wrong, wrong, inactive]

@@ -247,3 +247,22 @@ async def test_key_set_when_some_entries_are_strange_then_the_others_are_read():
         "good": ("RS256",),
         "one algorithm": ("RS512",),
     }
+
+
+async def test_token_of_an_issuer_when_another_user_has_the_id_by_now_then_is_refused(mock_clock):
+    """Whoever deletes a user does not give away the tokens that were made for them."""
+    async with open_scene() as scene:
+        early = scene.token(exp=2**33)
+        assert await scene.status(early) == 200
+        await scene.web.ask("DELETE", "/users/alice")
+        scene.clock.step(1_000_000)
+        body = {"username": "alice", "password": "secret", "status": "active"}
+        assert (await scene.web.ask("POST", "/users", body)).json()["id"] == 1
+        assert await scene.status(early) == 401
+        assert await scene.status(scene.token(jti="2")) == 200
+
+
+async def test_token_of_an_issuer_when_issued_in_the_future_then_is_refused(mock_clock):
+    async with open_scene() as scene:
+        future_s = scene.clock.now_us() // 1_000_000 + 3600
+        assert await scene.status(scene.token(iat=future_s, exp=future_s + 9)) == 401
