@@ -11,6 +11,7 @@ import os
 import platform
 import resource
 import socket
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,13 +23,17 @@ from iggy_ref_server.storage.interface import Storage
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.views import Totals
 
-__all__ = ["SERVER_VERSION", "Host", "Ports", "semver_number"]
+__all__ = ["SERVER_VERSION", "Host", "Ports", "read_system", "semver_number", "shortest_f32"]
 
 # What clients are told: the version of the server whose behaviour this one has.
 SERVER_VERSION = "0.8.0"
 PROC = Path("/proc")
 PAGE_BYTES = resource.getpagesize()
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+MICROSECONDS = 1_000_000
+F32 = struct.Struct("<f")
+# With so many digits every 32-bit float can be written.
+F32_DIGITS_MAX = 9
 
 
 def semver_number(version: str) -> int:
@@ -89,6 +94,7 @@ class Host:
         usage = _usage(family.shards)
         own_share, total_share = self._cpu_shares(usage.cpu_ticks)
         memory = _memory()
+        system = read_system()
         now_us = self.clock.now_us()
         return Stats(
             process_id=family.head,
@@ -97,8 +103,8 @@ class Host:
             memory_usage_bytes=usage.resident_bytes,
             total_memory_bytes=memory.get("MemTotal", 0),
             available_memory_bytes=memory.get("MemAvailable", 0),
-            run_time_us=max(0, now_us - self.started_at_us),
-            start_time_us=self.started_at_us,
+            run_time_us=_whole_seconds(max(0, now_us - self.started_at_us)),
+            start_time_us=_whole_seconds(self.started_at_us),
             read_bytes=usage.read_bytes,
             written_bytes=usage.written_bytes,
             messages_size_bytes=totals.messages_size_bytes,
@@ -110,8 +116,8 @@ class Host:
             clients_count=clients_count,
             consumer_groups_count=totals.consumer_groups_count,
             hostname=socket.gethostname(),
-            os_name=platform.system(),
-            os_version=platform.version(),
+            os_name=system.name,
+            os_version=system.version,
             kernel_version=platform.release(),
             server_version=SERVER_VERSION,
             server_semver=semver_number(SERVER_VERSION),
@@ -128,7 +134,43 @@ class Host:
         if not then_us or seconds <= 0:
             return 0.0, 0.0
         own = (cpu_ticks - then_own) / TICKS_PER_SECOND / seconds * 100
-        return max(0.0, own), 100 * (busy - then_busy) / max(1, total - then_total)
+        share = 100 * (busy - then_busy) / max(1, total - then_total)
+        return shortest_f32(max(0.0, own)), shortest_f32(share)
+
+
+class System(NamedTuple):
+    """How the operating system calls itself, and which version it is."""
+
+    name: str
+    version: str
+
+
+def read_system() -> System:
+    """Read the names as the original tells them: ``Debian GNU/Linux``, ``Linux (... 12)``."""
+    try:
+        told = platform.freedesktop_os_release()
+    except OSError:
+        return System(platform.system(), platform.release())
+    name, version = told.get("NAME", platform.system()), told.get("VERSION_ID", "rolling")
+    return System(name, f"{platform.system()} ({name} {version})")
+
+
+def shortest_f32(value: float) -> float:
+    """Return the number with the fewest digits that is the same as a 32-bit float.
+
+    The original has 32 bits for it. As JSON, 64 bits show digits that mean nothing, and readers
+    exist that give up on so many.
+    """
+    packed = F32.pack(value)
+    for digits in range(1, F32_DIGITS_MAX):
+        shorter = float(f"{value:.{digits}g}")
+        if F32.pack(shorter) == packed:
+            return shorter
+    return float(f"{value:.{F32_DIGITS_MAX}g}")
+
+
+def _whole_seconds(time_us: int) -> int:
+    return time_us - time_us % MICROSECONDS
 
 
 class _Family(NamedTuple):
