@@ -258,10 +258,18 @@ size_of_messages_required_to_save = "1 MiB"
 [system.segment]
 # A file that has reached this size is followed by a new one: at most 1 GiB, a multiple of 512 B.
 size = "1 GiB"
+# A file whose first message is older than this is followed by a new one as well; "none" for no such
+# bound. Only full files can expire, so this bounds how late the messages of a quiet topic do.
+max_age = "none"
 # Not used: what has expired is deleted.
 archive_expired = false
 # Which indexes are kept in memory: "all" (or true), "open_segment", "none" (or false).
 cache_indexes = "open_segment"
+
+# What is deleted, with a warning for each file, when less than this is free on the disk: the oldest
+# full files of all topics, first those that every consumer and group has read. "0" deletes nothing.
+[system.retention]
+min_free_space = "0"
 
 # Drops messages whose id was already seen in the partition.
 [system.message_deduplication]

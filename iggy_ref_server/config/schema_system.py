@@ -98,11 +98,18 @@ class Segment(Section, frozen=True):
     """The files that messages lie in."""
 
     size_bytes: Size
+    max_age_us: Duration
     archive_expired: bool
     cache_indexes: Annotated[
         Literal["all", "open_segment", "none"],
         Choice("all", "open_segment", "none", aliases={"true": "all", "false": "none"}),
     ]
+
+
+class Retention(Section, frozen=True):
+    """What is deleted when the disk fills; a bound of 0 is none."""
+
+    min_free_space_bytes: Size
 
 
 class MessageDeduplication(Section, frozen=True):
@@ -153,6 +160,7 @@ class System(Section, frozen=True):
     topic: Topic
     partition: Partition
     segment: Segment
+    retention: Retention
     message_deduplication: MessageDeduplication
     recovery: Recovery
     memory_pool: MemoryPool

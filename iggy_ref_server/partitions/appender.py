@@ -204,16 +204,17 @@ class Appender:
                 StatusCode.INVALID_MESSAGES_SIZE, f"{size} bytes do not fit into one segment"
             )
         self.journal.close_last()
-        self._begin_segment()
+        self.begin_segment()
 
-    def _begin_segment(self) -> Segment:
+    def begin_segment(self) -> Segment:
+        """Let the next batch begin a new segment; the writer makes its files."""
         self._segment = Segment(self._segment.directory, self.next_offset)
         self._position = 0
         return self._segment
 
     def _roll_after(self, write: PendingWrite) -> None:
         """Begin a new segment behind a batch that found the current one full."""
-        write.next_segment = self._begin_segment()
+        write.next_segment = self.begin_segment()
         write.is_closed = True
         if write.is_published:
             self._chain.append(self._segment)

@@ -31,6 +31,7 @@ from iggy_ref_server.partitions.opening import make_empty, open_files, remember_
 from iggy_ref_server.partitions.reader import Reader
 from iggy_ref_server.partitions.removal import Removal
 from iggy_ref_server.partitions.reservation import Reservation
+from iggy_ref_server.partitions.retention import is_aged
 from iggy_ref_server.partitions.settings import AckLevel
 from iggy_ref_server.partitions.writer import Writer
 from iggy_ref_server.segments.damage import CorruptPartition, IndexDamaged
@@ -75,7 +76,7 @@ class PartitionStatistics(NamedTuple):
 
 
 class Partition:
-    """One partition; made by ``create``, ``open`` or ``quarantined``."""
+    """One partition; made by ``create``, ``open`` or ``quarantined``; ``removal`` takes away."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Partition:
             self._writer.lock,
         )
         self._offsets = OffsetTable(storage, path, syncs=settings.ack is AckLevel.FSYNC)
-        self._removal = Removal(
+        self.removal = Removal(
             storage,
             path,
             chain,
@@ -388,10 +389,7 @@ class Partition:
     # ---- flushing
 
     async def flush(self, *, fsync: bool) -> None:
-        """Write everything that is in memory.
-
-        Args:
-            fsync: whether to wait until the disk has it.
+        """Write everything that is in memory; with ``fsync`` wait until the disk has it.
 
         Raises:
             ServerFault: something is still in memory only.
@@ -430,13 +428,10 @@ class Partition:
             ServerFault: the disk refused; the partition is read-only until the next start.
         """
         self._health.check_readable()
-        await self._removal.purge(incarnation)
+        await self.removal.purge(incarnation)
 
     async def delete_segments(self, count: int) -> int:
-        """Remove the oldest sealed segments that no consumer needs.
-
-        Args:
-            count: the most to remove.
+        """Remove at most so many of the oldest sealed segments that no consumer needs.
 
         Returns:
             How many were removed.
@@ -445,14 +440,11 @@ class Partition:
             ServerFault: the disk refused.
         """
         self._health.check_readable()
-        return await self._removal.delete_segments(count)
+        return await self.removal.delete_segments(count)
 
     async def expire_segments(self, expiry_us: int) -> int:
         """Remove the sealed segments whose messages are all too old and that no consumer needs.
 
-        Args:
-            expiry_us: how old a message may be.
-
         Returns:
             How many were removed.
 
@@ -460,15 +452,22 @@ class Partition:
             ServerFault: the disk refused.
         """
         self._health.check_readable()
-        return await self._removal.expire_segments(expiry_us, self._clock.now_us())
+        return await self.removal.expire_segments(expiry_us, self._clock.now_us())
 
-    async def drop_oldest_segment(self) -> bool:
-        """Remove the oldest sealed segment, unless a consumer needs it; tell whether it is gone.
+    async def roll_aged(self, max_age_us: int) -> None:
+        """Seal the segment that is written to if its first message is too old.
 
         Raises:
-            ServerFault: the disk refused.
+            ServerFault: messages in memory could not be written before.
         """
-        return await self.delete_segments(1) == 1
+        if self.health is PartitionHealth.OK and not self._is_closed and self._is_aged(max_age_us):
+            async with self._writer.lock:
+                await self._writer.write_all()
+                if not len(self._appender.journal) and self._is_aged(max_age_us):
+                    await self._writer.roll(self._chain.last, self._appender.begin_segment())
+
+    def _is_aged(self, max_age_us: int) -> bool:
+        return is_aged(self._chain.last, max_age_us=max_age_us, now_us=self._clock.now_us())
 
     # ---- numbers
 

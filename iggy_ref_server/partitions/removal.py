@@ -21,7 +21,7 @@ from iggy_ref_server.partitions.incarnation import (
     wipe,
     write_generation,
 )
-from iggy_ref_server.partitions.retention import plan_expiry, plan_removal
+from iggy_ref_server.partitions.retention import plan_expiry, plan_reclaim, plan_removal
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.interface import StorageError
 
@@ -88,6 +88,17 @@ class Removal:
                 self._chain.segments, self._offsets.lowest(), expiry_us=expiry_us, now_us=now_us
             )
             return await self._remove(plan)
+
+    def reclaimable(self, *, is_unread_allowed: bool) -> Segment | None:
+        """Find what could go when the disk is almost full."""
+        lowest = self._offsets.lowest()
+        return plan_reclaim(self._chain.segments, lowest, is_unread_allowed=is_unread_allowed)
+
+    async def reclaim(self, segment: Segment) -> bool:
+        """Remove the oldest segment whoever needs it; False when it is another one by now."""
+        async with self._lock:
+            oldest, *newer = self._chain.segments
+            return bool(newer) and oldest is segment and await self._remove((segment,)) == 1
 
     async def _remove(self, segments: tuple[Segment, ...]) -> int:
         # One after another, each to its end: what a crash leaves has no hole.

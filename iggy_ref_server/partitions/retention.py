@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.segments.segment import Segment
 
-__all__ = ["plan_expiry", "plan_removal"]
+__all__ = ["is_aged", "plan_expiry", "plan_reclaim", "plan_removal"]
 
 
 def plan_removal(
@@ -56,6 +56,26 @@ def plan_expiry(
             yield segment
 
     return tuple(expired())
+
+
+def plan_reclaim(
+    segments: Sequence[Segment], barrier: int | None, *, is_unread_allowed: bool
+) -> Segment | None:
+    """Choose what goes when the disk is almost full: the oldest segment, if it may go.
+
+    Args:
+        segments: all of a partition's, oldest first; the last one is never chosen.
+        barrier: the smallest stored offset of any consumer or group, None when there is none.
+        is_unread_allowed: whether a segment may go that somebody has not read.
+    """
+    oldest, *newer = segments
+    may_go = newer and oldest.is_sealed and oldest.messages_count
+    return oldest if may_go and (is_unread_allowed or is_removable(oldest, barrier)) else None
+
+
+def is_aged(segment: Segment, *, max_age_us: int, now_us: int) -> bool:
+    """Tell whether the segment that is written to is old enough to be followed by a new one."""
+    return bool(segment.messages_count) and segment.first_timestamp_us + max_age_us <= now_us
 
 
 def is_removable(segment: Segment, barrier: int | None) -> bool:

@@ -361,7 +361,7 @@ class Writer:
             return False
         self._publish(write)
         if write.next_segment is not None:
-            await self._roll(write.segment, write.next_segment)
+            await self.roll(write.segment, write.next_segment)
         elif not self._save_index_now(write.segment):
             await self._save_index_or_warn(write.segment)
         self._finish(write)
@@ -418,8 +418,8 @@ class Writer:
 
     # ---- segments
 
-    async def _roll(self, full: Segment, following: Segment) -> None:
-        """Seal a segment and begin the next; what cannot be done now is done later."""
+    async def roll(self, full: Segment, following: Segment) -> None:
+        """Seal a segment and begin the next, as far as can be; the lock is held."""
         await self._save_index_or_warn(full)
         try:
             await self._begin(following)

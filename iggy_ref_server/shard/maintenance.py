@@ -15,6 +15,7 @@ from iggy_protocol import NEVER_EXPIRES, UNLIMITED
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
+from iggy_ref_server.shard.free_space import FreeSpace
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ LOGGER = logging.getLogger(__name__)
 MANNERS_S = 1.0
 # A disk that refused may have room again soon.
 RETRY_S = 1.0
+# How late a segment may be sealed because of its age, and space be made.
+ROLL_S = 1.0
+SPACE_S = 1.0
 # After so many intervals without a sign of life a client loses its place in all groups. Official
 # clients sleep through that now and then and still ask for this and that; so they keep the
 # connection until nobody can be there any more.
@@ -63,6 +67,9 @@ class Maintenance:
         self._directory = directory
         self._room = room
         self._evict = evict
+        self._space = FreeSpace(
+            office.host.storage, directory, office.config.system.retention.min_free_space_bytes
+        )
 
     async def run(self) -> None:
         """Do all chores in their rhythm until cancelled."""
@@ -76,6 +83,8 @@ class Maintenance:
             (heartbeat.enabled, heartbeat.interval_us, self._evict_silent),
             (tokens.enabled and is_first, tokens.interval_us, self._sweep_tokens),
             (is_first, config.consumer_group.rebalancing_check_interval_us, self._hand_over),
+            (config.system.segment.max_age_us > 0, int(ROLL_S * 1e6), self._roll),
+            (self._space.is_wanted, int(SPACE_S * 1e6), self._space.look),
             (True, int(MANNERS_S * 1e6), self._hang_up),
             (True, int(RETRY_S * 1e6), self._directory.retry),
             (
@@ -100,6 +109,10 @@ class Maintenance:
     async def _save(self) -> None:
         for _, partition in self._directory:
             await partition.save()
+
+    async def _roll(self) -> None:
+        for _, partition in self._directory:
+            await partition.roll_aged(self._office.config.system.segment.max_age_us)
 
     async def _hang_up(self) -> None:
         self._room.hang_up_on_the_silent()
@@ -170,5 +183,5 @@ class Maintenance:
             mine = dict(self._directory)
             if not aged or (oldest := min(aged)[1]) not in mine:
                 return
-            if not await mine[oldest].drop_oldest_segment():
+            if not await mine[oldest].delete_segments(1):
                 return

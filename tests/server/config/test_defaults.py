@@ -151,7 +151,12 @@ ORIGINAL: dict[str, dict[str, object]] = {
         ]
     },
 }
-OWN_KEYS = {"system.partition.ack", "tcp.congestion_control"}
+OWN_KEYS = {
+    "system.retention.min_free_space",
+    "system.segment.max_age",
+    "system.partition.ack",
+    "tcp.congestion_control",
+}
 OPTIONAL = {
     f"websocket.{key}"
     for key in (

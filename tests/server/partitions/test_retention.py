@@ -177,17 +177,17 @@ async def test_oldest_when_dropped_for_size_then_told_and_the_barrier_holds():
     first_us = partition.statistics().oldest_sealed_timestamp_us
     assert first_us is not None
 
-    assert await partition.drop_oldest_segment()
+    assert await partition.delete_segments(1) == 1
     after_us = partition.statistics().oldest_sealed_timestamp_us
     assert after_us is not None
     assert round((after_us - first_us) / 1_000_000) == 7
     await partition.store_offset(CONSUMER, 12)
-    assert not await partition.drop_oldest_segment()
+    assert await partition.delete_segments(1) == 0
     await partition.store_offset(CONSUMER, 24)
-    assert await partition.drop_oldest_segment()
-    assert await partition.drop_oldest_segment()
+    assert await partition.delete_segments(1) == 1
+    assert await partition.delete_segments(1) == 1
     assert partition.statistics().oldest_sealed_timestamp_us is None
-    assert not await partition.drop_oldest_segment()
+    assert await partition.delete_segments(1) == 0
 
 
 async def test_segment_when_only_in_memory_then_not_removed():
