@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import ConsumerKind
 from iggy_ref_server.doctor.finding import Finding
+from iggy_ref_server.partitions.offset_note import read_note
 from iggy_ref_server.partitions.offsets import FOLDERS, ID_MAX, OFFSET
 
 if TYPE_CHECKING:
@@ -38,13 +39,35 @@ async def examine_offsets(
         StorageError: a file cannot be read.
     """
     findings: list[Finding] = []
+    note = await read_note(storage, directory) or {}
     for kind, folder in FOLDERS.items():
         path = f"{directory}/offsets/{folder}"
+        changed = await _changed(storage, path, note.get(folder, {}))
+        if changed:
+            findings += changed
+            continue
         for entry in await storage.entries(path):
             known = group_ids if kind is ConsumerKind.GROUP else None
             finding = await _examine(storage, path, entry, last_offset, known)
             if finding is not None:
                 findings.append(finding)
+    return findings
+
+
+async def _changed(storage: Storage, folder: str, noted: dict[str, int]) -> list[Finding]:
+    """Find what is not as an orderly stop has noted it."""
+    findings: list[Finding] = []
+    for name, offset in noted.items():
+        path = f"{folder}/{name}"
+        if await storage.read_file(path) != OFFSET.pack(offset):
+            findings.append(
+                Finding(
+                    path,
+                    f"it is not what it was when the server stopped: {offset}",
+                    "repair puts it right, and a server does so when it starts",
+                    partial(_lower, path, offset),
+                )
+            )
     return findings
 
 

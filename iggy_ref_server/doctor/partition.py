@@ -14,7 +14,7 @@ from iggy_ref_server.doctor.offset_files import examine_offsets
 from iggy_ref_server.doctor.owner import judge_owner, without_files
 from iggy_ref_server.doctor.row import examine_row, last_offset
 from iggy_ref_server.doctor.segment import examine_segment
-from iggy_ref_server.partitions import incarnation, reservation
+from iggy_ref_server.partitions import incarnation, offset_note, reservation
 from iggy_ref_server.partitions.ownership import Verdict, find_owner
 from iggy_ref_server.segments.names import INDEX_SUFFIX, LOG_SUFFIX, read_listing, start_offset_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["examine_partition"]
 
-OWN_NAMES = {incarnation.NAME, reservation.NAME, "offsets"}
+OWN_NAMES = {incarnation.NAME, reservation.NAME, offset_note.NAME, "offsets"}
 
 
 async def examine_partition(

@@ -113,6 +113,7 @@ async def save_for_good(
         return unsaved
     if is_sound:
         await attempt(lambda: reservation.settle(appender.next_offset))
+        await attempt(offsets.note)
     return None
 
 

@@ -5,7 +5,8 @@
 
 A file is made whole and then changed in place, eight bytes at once. An offset never reaches its
 file before the message it speaks of: what refers to a message in memory is kept back until that is
-written. A file that makes no sense is passed over with a warning, and the others count.
+written. A file that makes no sense is passed over with a warning, and the others count. One that is
+not as an orderly stop has noted it (``offset_note``) is put right.
 
 Owns the files and what they say. Knows nothing of messages.
 """
@@ -19,10 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from iggy_protocol import ConsumerKind
+from iggy_ref_server.partitions.offset_note import read_note, remove_note, write_note
+from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from iggy_ref_server.partitions.offset_note import OffsetNote
     from iggy_ref_server.storage.interface import Entry, File, Storage
 
 __all__ = ["OffsetKey", "OffsetTable"]
@@ -58,7 +62,9 @@ class OffsetTable:
 
     def __init__(self, storage: Storage, directory: str, *, syncs: bool) -> None:
         self._storage = storage
+        self._partition = directory
         self._directory = f"{directory}/offsets"
+        self._is_noted = False
         self._syncs = syncs
         self._offsets: dict[OffsetKey, int] = {}
         self._present: set[OffsetKey] = set()
@@ -77,23 +83,85 @@ class OffsetTable:
         for folder in FOLDERS.values():
             await self._storage.make_directories(f"{self._directory}/{folder}")
 
-    async def load(self, last_offset: int | None) -> None:
+    async def load(
+        self, last_offset: int | None, next_offset: int = 0, *, is_loss_possible: bool = True
+    ) -> None:
         """Read all files.
 
         Args:
-            last_offset: the partition's highest offset; what lies beyond is taken as this one, and
-                as nothing where no message was ever stored.
+            last_offset: the partition's highest offset; None where no message was ever stored, and
+                then no stored offset counts.
+            next_offset: what the next message gets; all below was given once.
+            is_loss_possible: whether messages may be lost whose offsets were stored. Then, and
+                where an offset was given once, one beyond the last message is taken as the last.
+                Otherwise it is damage, and its consumer starts over rather than miss messages.
 
         Raises:
             StorageError: a folder or file cannot be read.
         """
+        note = await read_note(self._storage, self._partition)
+        self._is_noted = note is not None
         for kind, folder in FOLDERS.items():
+            noted = {} if note is None else note.get(folder, {})
+            found: dict[str, int] = {}
             for entry in await self._storage.entries(f"{self._directory}/{folder}"):
                 offset = await self._read(f"{self._directory}/{folder}", entry)
-                if offset is not None and last_offset is not None:
-                    key = OffsetKey(kind, int(entry.name))
-                    self._offsets[key] = min(offset, last_offset)
-                    self._present.add(key)
+                if offset is not None:
+                    found[entry.name] = offset
+            await self._restore(folder, found, noted)
+            for name, offset in found.items():
+                path = f"{self._directory}/{folder}/{name}"
+                if last_offset is None:
+                    continue
+                if offset > last_offset and offset >= next_offset and not is_loss_possible:
+                    _logger.error(
+                        "passed over %s: it says %d, but the last message has the offset %d, so its"
+                        " consumer starts over",
+                        path,
+                        offset,
+                        last_offset,
+                    )
+                    continue
+                key = OffsetKey(kind, int(name))
+                self._offsets[key] = min(offset, last_offset)
+                self._present.add(key)
+
+    async def _restore(self, folder: str, found: dict[str, int], noted: dict[str, int]) -> None:
+        """Put right what is not as it was noted at the last stop."""
+        for name, offset in noted.items():
+            if found.get(name) == offset:
+                continue
+            path = f"{self._directory}/{folder}/{name}"
+            _logger.error(
+                "%s is damaged and was put right: it says %s, and was %d at the last stop",
+                path,
+                found.get(name, "nothing"),
+                offset,
+            )
+            await self._storage.replace(path, OFFSET.pack(offset))
+            found[name] = offset
+
+    async def note(self) -> None:
+        """Note all offsets that are in their files, when nothing will change any more.
+
+        A full disk keeps nobody from stopping: the next start knows less.
+        """
+        async with self.lock:
+            if self._is_noted or not self._present:
+                return
+            note: OffsetNote = {folder: {} for folder in FOLDERS.values()}
+            for key in self._present - self._kept_back:
+                note[FOLDERS[key.kind]][str(key.id)] = self._offsets[key]
+            try:
+                await write_note(self._storage, self._partition, note)
+            except StorageError as error:
+                _logger.warning("stored offsets are not noted: %s", error)
+
+    async def _forget_note(self) -> None:
+        """Have the note gone before anything changes; the lock is held."""
+        if self._is_noted:
+            await remove_note(self._storage, self._partition)
+            self._is_noted = False
 
     async def _read(self, folder: str, entry: Entry) -> int | None:
         path = f"{folder}/{entry.name}"
@@ -192,6 +260,7 @@ class OffsetTable:
                 return False
             if key in self._present:
                 with trio.CancelScope(shield=True):
+                    await self._forget_note()
                     await self._storage.remove(self._path(key))
                     await self._storage.sync_directory(f"{self._directory}/{FOLDERS[key.kind]}")
             del self._offsets[key]
@@ -206,6 +275,7 @@ class OffsetTable:
         self._offsets.clear()
         self._present.clear()
         self._kept_back.clear()
+        self._is_noted = False
         self.close()
 
     def close(self) -> None:
@@ -237,6 +307,7 @@ class OffsetTable:
     async def _write(self, key: OffsetKey, offset: int) -> None:
         """Write an offset to its file, which may have to be made."""
         with trio.CancelScope(shield=True):
+            await self._forget_note()
             self._files[key] = await self._write_file(key, OFFSET.pack(offset))
         self._storage.open_files.keep(self, key, 1)
         while len(self._files) > FILES_OPEN_MAX:

@@ -118,6 +118,7 @@ class Partition:
             self._health,
         )
         self._is_closed = False
+        self._writes_survived = settings.writes_survived
 
     # ---- beginning and end
 
@@ -185,7 +186,11 @@ class Partition:
 
     async def _started(self) -> Partition:
         await self._offsets.make_directories()
-        await self._offsets.load(self._chain.last_offset)
+        await self._offsets.load(
+            self._chain.last_offset,
+            self._appender.next_offset,
+            is_loss_possible=not self._writes_survived,
+        )
         if self._appender.deduplicator is not None:
             await self._remember_ids(self._appender.deduplicator)
         self._files.keep(self._chain.last)
