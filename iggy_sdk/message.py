@@ -37,7 +37,7 @@ from iggy_protocol import (
     ProtocolError,
 )
 from iggy_sdk.compression import CONTENT_ENCODING
-from iggy_sdk.errors import ConsumerGroupError, IggyError
+from iggy_sdk.errors import ConsumerGroupError, IggyError, error_from_protocol
 
 if TYPE_CHECKING:
     from iggy_protocol import MessageColumns, MessageView, PolledMessages
@@ -312,6 +312,16 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
     def current_offset(self) -> int:
         """The highest offset of the partition; 0 also when it is empty."""
         return self._polled.current_offset
+
+    @property
+    def fault(self) -> IggyError | None:
+        """Why there are fewer messages than the server sent; ``None`` when all is well.
+
+        A server with a damaged log may send a reply that cannot be read to its end. The messages
+        before the damage are here; a poll that begins at the damage raises this error.
+        """
+        fault = self._polled.fault
+        return None if fault is None else error_from_protocol(fault)
 
     @property
     def stream(self) -> Identifier:

@@ -1,6 +1,7 @@
 """Polling: a plan is carried out over what is in memory, in the open segment and in sealed ones.
 
-Bytes that are in a file are not read but handed on as slices of it, ready for ``sendfile``. Bytes
+Bytes that are in a file are not read but handed on as slices of it, ready for ``sendfile``, after
+they were held to their checksums once since the start (``verification``). Bytes
 that are still in the journal are handed on as they lie there. Only sealed messages (encryption at
 rest) are read and opened here, and those of many small segments, of which not all can be open.
 
@@ -22,6 +23,7 @@ from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.poll_plan import plan_poll, plan_search
 from iggy_ref_server.partitions.polls import Polled
 from iggy_ref_server.partitions.settings import IndexCache
+from iggy_ref_server.partitions.verification import Verification
 from iggy_ref_server.segments.damage import CorruptPartition, IndexDamaged
 from iggy_ref_server.segments.recovery import rebuild_index
 from iggy_ref_server.storage.interface import File, FileSlice, StorageError
@@ -74,6 +76,7 @@ class Reader:
         writing: Baton,
     ) -> None:
         self._files = files
+        self._verification = Verification(files, is_repeated=settings.validate_checksums)
         self._cipher = settings.encryptor
         self._loads_indexes = settings.index_cache is IndexCache.ALL
         self._chain = chain
@@ -91,7 +94,7 @@ class Reader:
             request = request.in_memory
         current_offset = self._chain.last_offset or 0
         spans = drive_now(plan_poll(self._chain, request, stored_offset))
-        if spans is None:
+        if spans is None or not self._verification.passes_now(spans):
             return None
         parts: list[Buffer | FileSlice] = []
         for span in spans:
@@ -138,7 +141,8 @@ class Reader:
         if self._cipher is not None:
             request = request.in_memory
         current_offset = self._chain.last_offset or 0
-        spans = await self._drive(plan_poll(self._chain, request, stored_offset))
+        planned = await self._drive(plan_poll(self._chain, request, stored_offset))
+        spans = await self._verification.passing(planned)
         if self._cipher is not None:
             return polled(current_offset, spans, await self._open(spans, self._cipher))
         parts: list[Buffer | FileSlice] = []

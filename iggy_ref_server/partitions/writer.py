@@ -380,6 +380,7 @@ class Writer:
         assert segment.written_bytes == write.position
         segment.written_count += write.messages_count
         segment.written_bytes += write.size_bytes
+        segment.checked.add(write.position, segment.written_bytes)
         if not write.is_published:
             self._appender.publish(write)
 

@@ -336,3 +336,4 @@ async def verify(log: File, segment: Segment) -> None:
     await walk.finish()
     if walk.position != until:
         raise CorruptPartition(segment.directory, unreadable(log, walk))
+    segment.checked.add(0, until)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from iggy_ref_server.segments.checked import CheckedRanges
 from iggy_ref_server.segments.index import SegmentIndex
 from iggy_ref_server.segments.names import index_path, log_path
 from iggy_ref_server.storage.interface import StorageError
@@ -42,6 +43,7 @@ class Segment:
         written_bytes: where the next write goes.
         indexed_bytes: bytes of messages that the index file accounts for, as far as is known.
         index: one entry for each published message.
+        checked: the bytes of the log that are known to be good messages.
         log: the open log; None before the segment is made, and while it is not needed.
         is_created: whether the files exist.
         is_sealed: whether all is written and nothing will be added.
@@ -50,6 +52,7 @@ class Segment:
     """
 
     __slots__ = (
+        "checked",
         "directory",
         "first_timestamp_us",
         "index",
@@ -78,6 +81,7 @@ class Segment:
         self.written_bytes = 0
         self.indexed_bytes = 0
         self.index = SegmentIndex(start_offset)
+        self.checked = CheckedRanges()
         self.log: File | None = None
         self.is_created = False
         self.is_sealed = False

@@ -40,6 +40,7 @@ __all__ = [
     "gather_sends",
     "index_entries",
     "inspect_send",
+    "intact_part",
     "stamp",
 ]
 
@@ -421,6 +422,17 @@ class MessageBatch:
                 field=f"messages.{damaged}.checksum",
                 offset=sum(size for size, _ in zip(sizes, range(damaged), strict=False)),
             )
+
+
+def intact_part(buffer: Buffer) -> memoryview:
+    """Return the messages before the first one that is cut or does not match its checksum."""
+    memory = flat(buffer)
+    count, whole, _ = _twin.measure(memory)
+    damaged = _twin.verify(memory[:whole])
+    if 0 <= damaged < count:
+        sizes = (message.size for message in _twin.walk(memory[:whole]))
+        whole = sum(size for size, _ in zip(sizes, range(damaged), strict=False))
+    return memory[:whole]
 
 
 def _explain_cut(tail: memoryview, index: int, offset: int) -> TruncatedField:

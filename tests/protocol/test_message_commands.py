@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.batch import MessageBatch
+from iggy_protocol.batch import MessageBatch, stamp
 from iggy_protocol.commands.messages import PollMessages, SendMessages, encode_polled
 from iggy_protocol.commands.streams import GetStream
 from iggy_protocol.errors import InvalidBatch, LocalProtocolError, TruncatedField
@@ -224,6 +224,39 @@ def test_poll_reply_when_cut_then_refused_except_between_messages(messages):
         with pytest.raises(TruncatedField) as caught:
             decode_reply(PollMessages.CODE, wire[:end])
         assert caught.value.offset + caught.value.have == end
+
+
+def stored_reply(payloads: list[bytes]) -> bytearray:
+    """Make the reply to a poll whose messages have offsets and checksums, as a log holds them."""
+    _, batch = received(send([NewMessage(payload) for payload in payloads]))
+    messages = bytearray(batch.buffer)
+    stamp(messages, base_offset=7, timestamp_us=1, random=bytes(16 * len(payloads)))
+    return bytearray(b"".join(encode_polled(3, 9, len(payloads), [messages])))
+
+
+@pytest.mark.parametrize("bit", range(20))
+@pytest.mark.parametrize("damaged", [1, 2, 3])
+def test_poll_reply_when_a_length_is_damaged_then_the_messages_before_it_are_handed_out(
+    damaged, bit
+):
+    payloads = [b"message %d" % number + bytes(30) for number in range(4)]
+    wire = stored_reply(payloads)
+    size = (len(wire) - 16) // 4
+    wire[16 + damaged * size + 52 + bit // 8] ^= 1 << bit % 8
+
+    polled = decode_reply(PollMessages.CODE, bytes(wire))
+
+    assert polled.messages.payloads() == payloads[:damaged]
+    assert isinstance(polled.fault, TruncatedField)
+    assert (polled.partition_id, polled.current_offset, polled.messages_count) == (3, 9, 4)
+
+
+def test_poll_reply_when_its_first_message_is_damaged_then_refused():
+    wire = stored_reply([b"one", b"two"])
+    wire[16 + 53] ^= 1
+
+    with pytest.raises(TruncatedField):
+        decode_reply(PollMessages.CODE, bytes(wire))
 
 
 def test_poll_reply_when_another_value_is_given_then_cannot_be_written():

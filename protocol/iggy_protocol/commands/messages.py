@@ -284,7 +284,14 @@ class PolledMessagesCodec:
     """16 bytes of head, then messages to the end; there is no index table."""
 
     def decode(self, payload: Buffer) -> PolledMessages:
-        """Read the head; the messages stay where they are."""
+        """Read the head; the messages stay where they are.
+
+        Where a damaged log has a message announce a wrong length, the messages before it are
+        good, and the fault comes along with them.
+
+        Raises:
+            TruncatedField: there is not one good message before it, or no head.
+        """
         body = memoryview(payload)
         try:
             head = PolledHead(*_POLLED_HEAD.unpack_from(body))
@@ -294,7 +301,10 @@ class PolledMessagesCodec:
             messages = MessageBatch(body[POLLED_HEAD_SIZE:])
         except TruncatedField as error:
             error.offset += POLLED_HEAD_SIZE
-            raise
+            intact = batch.intact_part(body[POLLED_HEAD_SIZE:])
+            if not len(intact):
+                raise
+            return PolledMessages(*head, MessageBatch(intact), error)
         return PolledMessages(*head, messages)
 
     def encode(self, value: object) -> list[Buffer]:

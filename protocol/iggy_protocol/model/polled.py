@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from iggy_protocol.batch import MessageBatch
+from iggy_protocol.errors import TruncatedField
 from iggy_protocol.records import record
 
 __all__ = ["PolledMessages"]
@@ -18,9 +19,12 @@ class PolledMessages:
         messages_count: how many messages the server announced. In rare states a real server
             announces another number than it sends, so walk ``messages`` and do not count on this.
         messages: the messages, still as bytes of the receive buffer.
+        fault: why they are fewer than the server sent, when the reply cannot be read to its end;
+            None when all is well. The next poll from there on brings nothing but the fault.
     """
 
     partition_id: int
     current_offset: int
     messages_count: int
     messages: MessageBatch
+    fault: TruncatedField | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_protocol import StatusCode
+from iggy_protocol import PollingStrategy, StatusCode
 from iggy_ref_server.doctor import check, repair
 from tests.server.features.scene import make_topic
 from tests.server.running import RunningServer
@@ -122,3 +122,24 @@ def test_log_when_emptied_behind_its_index_then_offsets_never_go_back(tmp_path, 
         topic = topic.seen_by(server.login())
         topic.send("new")
         assert topic.offsets() == [*range(kept_bytes // MESSAGE_BYTES), COUNT]
+
+
+def test_length_when_flipped_in_the_middle_then_polls_are_served_around_it(tmp_path):
+    with RunningServer(tmp_path) as server:
+        topic = make_topic(server.login())
+        for number in range(COUNT):
+            topic.send(f"message {number:04}")
+        server.stop()
+        log = server.partition_directory(topic.stream_id, topic.topic_id, 0) / f"{0:020}.log"
+        flip(log, DAMAGED_OFFSET * MESSAGE_BYTES + 53)
+
+        server.start()
+        topic = topic.seen_by(server.login())
+
+        assert topic.offsets() == list(range(DAMAGED_OFFSET))
+        with pytest.raises(Refused) as refusal:
+            topic.poll(PollingStrategy.offset(DAMAGED_OFFSET))
+        assert refusal.value.status == StatusCode.CANNOT_READ_MESSAGE
+        behind = PollingStrategy.offset(DAMAGED_OFFSET + 1)
+        assert topic.offsets(behind) == list(range(DAMAGED_OFFSET + 1, COUNT))
+        assert f"poll from offset {DAMAGED_OFFSET + 1} to go on" in server.output()

@@ -1,0 +1,44 @@
+"""Which bytes of a log are known to be good messages: those that were read and held to their
+checksums once, and those that this process wrote itself.
+
+A poll goes from the file to the socket unread, so somebody has to have looked before. Looking once
+costs little; looking each time would cost every poll.
+
+Owns the ranges of one log. Reads nothing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["RANGES_MAX", "CheckedRanges"]
+
+# Consumers read at few places at a time; what is forgotten is looked at again.
+RANGES_MAX = 16
+
+
+class CheckedRanges:
+    """Byte ranges of one log, apart from each other and in order."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+
+    def covers(self, start: int, end: int) -> bool:
+        """Tell whether all bytes of a range are known."""
+        return any(first <= start and end <= last for first, last in reversed(self._ranges))
+
+    def add(self, start: int, end: int) -> None:
+        """Note a range; those that touch become one, and of too many the shortest is forgotten."""
+        ranges = self._ranges
+        if ranges and ranges[-1][1] == start:  # what is appended follows what was
+            ranges[-1] = (ranges[-1][0], end)
+            return
+        apart = [known for known in ranges if known[1] < start or end < known[0]]
+        touching = [known for known in ranges if not (known[1] < start or end < known[0])]
+        merged = (
+            min([start, *(first for first, _ in touching)]),
+            max([end, *(last for _, last in touching)]),
+        )
+        ranges[:] = sorted([*apart, merged])
+        if len(ranges) > RANGES_MAX:
+            ranges.remove(min(ranges, key=lambda known: known[1] - known[0]))
