@@ -47,11 +47,14 @@ class Excused:
         ends: paths of partitions whose last messages may be gone.
         stored: paths of offset files whose content nobody can judge.
         metadata: whether the last changes of metadata may be gone.
+        unknown: paths of partitions whose files are all gone, so that after a repair nobody knows
+            which offsets they had given away.
     """
 
     ends: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
     metadata: bool = False
+    unknown: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -267,7 +270,7 @@ def remove_directory(scene: Scene) -> Damage | None:
     """Have none of the files of a partition."""
     path = scene.chance.choice(sorted(scene.specimen.truth.partitions))
     shutil.rmtree(scene.directory / path)
-    return Damage(f"removed the directory {path}")
+    return Damage(f"removed the directory {path}", Excused(unknown={path}))
 
 
 def restore_directory(scene: Scene) -> Damage | None:
@@ -292,7 +295,8 @@ def exchange_directories(scene: Scene) -> Damage | None:
     (scene.directory / ours).rename(aside)
     (scene.directory / theirs).rename(scene.directory / ours)
     aside.rename(scene.directory / theirs)
-    return Damage(f"exchanged the directories {ours} and {theirs}")
+    excused = Excused(unknown={ours, theirs})
+    return Damage(f"exchanged the directories {ours} and {theirs}", excused)
 
 
 def remove_state(scene: Scene) -> Damage | None:

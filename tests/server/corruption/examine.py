@@ -57,8 +57,10 @@ FORESEEN = (StorageError, MetadataError, ConfigError)
 CHECKER = Consumer.single(9)
 POLLED_MAX = 40
 SERVED_SECONDS_MAX = 30
+BEYOND = 2
 NEW_MESSAGE = b"a message after all this"
 LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
+FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
 TORN = re.compile(r"bytes are no messages")
 
 
@@ -118,6 +120,7 @@ class Verdict:
         said: all lines.
         lost: what it says is lost, by the path of the partition.
         torn: paths of partitions with a log whose end is said to be no messages.
+        found: the paths of all findings.
         unforeseen: an error without words.
     """
 
@@ -125,7 +128,29 @@ class Verdict:
     said: list[str] = field(default_factory=list)
     lost: dict[str, set[int]] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
+    found: set[str] = field(default_factory=set)
     unforeseen: str = ""
+
+    @property
+    def grave(self) -> set[str]:
+        """The findings that may concern messages: indexes of killed servers just lag behind."""
+        return {path for path in self.found if not path.endswith(".index")}
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was found that may concern messages or metadata."""
+        return self.status != BEYOND and not self.grave
+
+    def concerns(self, path: str) -> bool:
+        """Tell whether anything was found at a path, below it or above it."""
+        return any(found.startswith(path) or path.startswith(found) for found in self.grave)
+
+    def add(self, earlier: Verdict) -> None:
+        """Remember what was found before somebody mended it: lost stays lost."""
+        for path, lost in earlier.lost.items():
+            self.lost.setdefault(path, set()).update(lost)
+        self.torn |= earlier.torn
+        self.found |= earlier.found
 
 
 # ---- the doctor
@@ -161,6 +186,8 @@ def visit(directory: Path, settings: Mapping[str, str], *, mends: bool) -> Verdi
 def _read_losses(verdict: Verdict) -> None:
     path = ""
     for line in verdict.said:
+        if finding := FINDING.match(line):
+            verdict.found.add(finding[1])
         if not line.startswith(" "):
             found = re.search(r"streams/\d+/topics/\d+/partitions/\d+", line)
             path = found[0] if found else ""
@@ -252,10 +279,10 @@ def logged_errors(found: list[str]) -> Iterator[None]:
 def serve_in_process(directory: Path, settings: Mapping[str, str], truth: Truth) -> Seen:
     """Start a process on a data directory, do the same, and read what it printed."""
     seen = Seen()
-    variables = {f"IGGY_{name}": value for name, value in settings.items()}
-    server = RunningServer(
-        directory.parent / "process", settings={**variables, "IGGY_SYSTEM_PATH": str(directory)}
-    )
+    told = {f"IGGY_{name}": value for name, value in settings.items()}
+    home = directory.parent / "process"
+    home.mkdir(exist_ok=True)
+    server = RunningServer(home, settings={**told, "IGGY_SYSTEM_PATH": str(directory)})
     server.data = directory
     try:
         server.start()

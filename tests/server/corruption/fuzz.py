@@ -135,11 +135,7 @@ class Trial:
     def _check_after_serving(self, before: Verdict) -> Verdict:
         """Ask again; what the server has mended is no finding any more, but lost stays lost."""
         after = self._visit("check")
-        for path, lost in before.lost.items():
-            after.lost.setdefault(path, set()).update(lost)
-        after.torn |= before.torn
-        after.said += before.said
-        after.status = max(after.status, before.status)
+        after.add(before)
         return after
 
     def _repair(self, verdict: Verdict, excused: Excused) -> None:
@@ -158,12 +154,7 @@ class Trial:
         again = self._visit("check")
         if again.status != SOUND:
             self._note([f"mends: check after repair says {again.said[-6:]}"], "check after repair")
-        # What was lost before the repair is named by the check before it.
-        for path, lost in verdict.lost.items():
-            again.lost.setdefault(path, set()).update(lost)
-        again.torn |= verdict.torn
-        again.said += verdict.said
-        again.status = verdict.status
+        again.add(verdict)
         seen = self._serve(again, excused, "served repaired")
         for path, found in seen.partitions.items():
             if found.refused is not None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.server.corruption.specimen import PartitionTruth, Specimen, Truth
 
 SOUND = 0
-WELL = "agrees: check says all is well, and"
+QUIET = "agrees: check finds nothing there, and"
 SHOWN_MAX = 8
 
 
@@ -46,10 +46,10 @@ def judge_start(seen: Seen, verdict: Verdict) -> Iterator[str]:
     """The server starts or refuses with a sentence, and the doctor agrees."""
     for error in dict.fromkeys(seen.unforeseen):
         yield f"starts: the server met an error that nobody foresaw: {error[:300]}"
-    if not seen.is_started and verdict.status == SOUND and not seen.unforeseen:
-        yield f"{WELL} the server refuses to start: {seen.refusal[:300]}"
-    if seen.is_started and seen.is_locked_out and verdict.status == SOUND:
-        yield f"{WELL} nobody can log in"
+    if not seen.is_started and verdict.is_quiet and not seen.unforeseen:
+        yield f"{QUIET} the server refuses to start: {seen.refusal[:300]}"
+    if seen.is_started and seen.is_locked_out and verdict.is_quiet:
+        yield f"{QUIET} nobody can log in"
 
 
 def judge_names(seen: Seen, truth: Truth, verdict: Verdict, excused: Excused) -> Iterator[str]:
@@ -61,18 +61,18 @@ def judge_names(seen: Seen, truth: Truth, verdict: Verdict, excused: Excused) ->
     }
     for name in sorted(found - truth.ever):
         yield f"serves: {name}, which never was"
-    if verdict.status != SOUND or excused.metadata:
+    if verdict.concerns("state") or excused.metadata:
         return
     wanted = {*truth.streams} | {
         f"{name}/{topic}" for name in truth.streams for topic in truth.streams[name]
     }
     for name in sorted(wanted - found):
-        yield f"{WELL} {name} is gone"
+        yield f"{QUIET} {name} is gone"
     for name in sorted(found - wanted):
-        yield f"{WELL} {name} is back, which was deleted"
+        yield f"{QUIET} {name} is back, which was deleted"
     for name in sorted(truth.users ^ seen.users):
         fate = "gone" if name in truth.users else "back"
-        yield f"{WELL} user {name} is {fate}"
+        yield f"{QUIET} user {name} is {fate}"
 
 
 def judge_partition(
@@ -87,11 +87,14 @@ def judge_partition(
             yield f"serves: {each.name} at {offset} was {was!r} and is {payload[:40]!r}"
             break
     missing = {*each.messages} - {*seen.messages}
-    if verdict.status == SOUND:
+    is_named = verdict.concerns(each.path) or verdict.concerns("state")
+    if each.path in excused.unknown and is_named:
+        return
+    if not is_named:
         yield from _judge_sound(each, seen, missing, excused)
     else:
         yield from _judge_named(each, seen, missing, verdict, excused)
-    yield from _judge_stored(each, seen, verdict, excused)
+    yield from _judge_stored(each, seen, is_named, excused)
     at = seen.new_offset
     if at is not None and at < each.next_offset and each.path not in excused.ends:
         yield f"goes on: {each.name} gave offset {at} to a new message, {each.next_offset} is next"
@@ -103,13 +106,13 @@ def _judge_sound(
     if each.path in excused.ends:
         missing = {offset for offset in missing if offset < max(seen.messages, default=-1)}
     if seen.refused is not None:
-        yield f"{WELL} {each.name} is refused with {seen.refused}"
+        yield f"{QUIET} {each.name} is refused with {seen.refused}"
     elif seen.broken:
-        yield f"{WELL} {each.name} serves broken messages {some(seen.broken)}"
+        yield f"{QUIET} {each.name} serves broken messages {some(seen.broken)}"
     elif missing:
-        yield f"{WELL} {each.name} lacks {some(missing)}"
+        yield f"{QUIET} {each.name} lacks {some(missing)}"
     if seen.new_offset is None and seen.refused is None:
-        yield f"{WELL} {each.name} takes no messages"
+        yield f"{QUIET} {each.name} takes no messages"
 
 
 def _judge_named(
@@ -128,8 +131,6 @@ def _judge_named(
     last = max(old | seen.broken, default=-1)
     if each.path in verdict.torn or each.path in excused.ends:
         missing = {offset for offset in missing if offset < last}
-    if not any(each.path in line for line in verdict.said if not line.startswith("[")):
-        named = set()
     unnamed = missing - named - seen.broken
     if unnamed:
         yield (
@@ -139,13 +140,13 @@ def _judge_named(
 
 
 def _judge_stored(
-    each: PartitionTruth, seen: PartitionSeen, verdict: Verdict, excused: Excused
+    each: PartitionTruth, seen: PartitionSeen, is_named: bool, excused: Excused
 ) -> Iterator[str]:
     for name, offset in seen.stored.items():
         is_excused = f"{each.path}/offsets/{name}" in excused.stored
         if offset is None:
-            if verdict.status == SOUND and not is_excused:
-                yield f"{WELL} {each.name} has lost {name}"
+            if not is_named and not is_excused:
+                yield f"{QUIET} {each.name} has lost {name}"
         elif offset != each.stored[name]:
             is_end = offset >= each.next_offset - 1 and offset > each.stored[name]
             if is_end and each.path not in excused.ends:
@@ -153,7 +154,7 @@ def _judge_stored(
                     f"goes on: {name} of {each.name} was {each.stored[name]} and is {offset}, the "
                     "end: unread messages are skipped"
                 )
-            elif not is_excused and each.path not in excused.ends and verdict.status == SOUND:
+            elif not is_excused and each.path not in excused.ends and not is_named:
                 yield f"agrees: {name} of {each.name} was {each.stored[name]} and is {offset}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -355,6 +356,12 @@ class Maker:
         ]
 
 
-def make_specimens(folder: Path, kinds: tuple[Kind, ...] = KINDS) -> list[Specimen]:
-    """Make one specimen of each kind."""
-    return [Maker(kind, folder / kind.name, number).make() for number, kind in enumerate(kinds)]
+def make_specimens(folder: Path) -> list[Specimen]:
+    """Make one specimen of each kind, two at a time: they wait for disks and processes."""
+
+    def make(numbered: tuple[int, Kind]) -> Specimen:
+        number, kind = numbered
+        return Maker(kind, folder / kind.name, number).make()
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(make, enumerate(KINDS)))

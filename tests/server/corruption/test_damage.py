@@ -12,7 +12,7 @@ from tests.server.corruption.damage import Excused, Scene, inflict, kind_of
 from tests.server.corruption.examine import serve_here, visit
 from tests.server.corruption.fuzz import run_case, run_cases, scratch, seeds_from
 from tests.server.corruption.judge import SOUND, judge_kept, judge_served, present_records
-from tests.server.corruption.specimen import KINDS, make_specimens
+from tests.server.corruption.specimen import make_specimens
 
 CASES = 100
 SLOW_CASES = 4_000
@@ -30,7 +30,7 @@ def folder():
 @pytest.fixture(scope="module")
 def specimens(folder):
     """Have real servers make a few data directories, once for all tests."""
-    return make_specimens(folder / "few", KINDS[:3])
+    return make_specimens(folder)
 
 
 def words(cases):
@@ -59,9 +59,9 @@ def test_directory_when_damaged_under_a_real_process_then_the_same_holds(specime
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_directories_when_damaged_by_thousands_then_nothing_is_lost_or_changed_in_silence(folder):
-    specimens = make_specimens(folder / "all")
-
+def test_directories_when_damaged_by_thousands_then_nothing_is_lost_or_changed_in_silence(
+    specimens,
+):
     broken = run_cases(specimens, seeds_from(10_000, SLOW_CASES), lambda case: None)
 
     assert not broken, words(broken)
@@ -80,7 +80,10 @@ def test_specimens_when_undamaged_then_doctor_and_server_find_everything(specime
         verdict = visit(directory, specimen.kind.settings, mends=False)
         seen = serve_here(directory, specimen.kind.settings, specimen.truth)
 
-        assert verdict.status == SOUND, verdict.said
+        # A killed server may have left indexes that lag behind.
+        assert verdict.status == SOUND or specimen.kind.is_killed, verdict.said
+        assert not any(map(verdict.concerns, specimen.truth.partitions)), verdict.said
+        assert not verdict.concerns("state"), verdict.said
         assert not list(judge_served(seen, specimen.truth, verdict, Excused()))
         assert len(before) == sum(map(len, specimen.records.values()))
         assert not list(judge_kept(before, present_records(directory, specimen), "the server"))
