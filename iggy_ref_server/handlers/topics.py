@@ -12,6 +12,7 @@ from iggy_protocol import (
     PurgeTopic,
     UpdateTopic,
 )
+from iggy_ref_server.handlers.space import require_space
 from iggy_ref_server.handlers.table import Place, handles
 from iggy_ref_server.metadata import plan_topics
 from iggy_ref_server.metadata.views import no_statistics, view_topic_details, view_topics
@@ -47,6 +48,7 @@ async def create_topic(office: Office, session: Session, command: CreateTopic) -
     """Make a topic with its first partitions."""
     stream = office.metadata().require_stream(command.stream)
     office.authorize(session, command.CODE, stream.id)
+    await require_space(office, command.partitions_count)
     context = office.plan_context(session)
     change = await office.change(
         lambda metadata: plan_topics.plan_create_topic(metadata, command, context)

@@ -15,6 +15,7 @@ import trio
 
 from iggy_protocol import (
     Consumer,
+    CreatePartitions,
     CreateStream,
     CreateTopic,
     DeleteTopic,
@@ -256,3 +257,21 @@ async def test_metadata_when_the_disk_is_full_then_deletes_are_still_noted(
         assert refused.value.status == StatusCode.CANNOT_WRITE_TO_FILE
         await client.ask(DeleteTopic("s", "a"))
         assert len(await client.ask(GetTopics("s"))) == 1
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("shards_count", [1, 2])
+async def test_partitions_when_the_disk_cannot_hold_them_then_refused_before_they_are_made(
+    shards_count, autojump_clock
+):
+    plan = FaultPlan(capacity_bytes=10 << 20)
+    async with worlds.open_world(MemoryStorage(plan), shards_count=shards_count) as world:
+        client = await world.log_in(shards_count - 1)
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "small", 1))
+        for command in (CreateTopic("s", "large", 1000), CreatePartitions("s", "small", 1000)):
+            with pytest.raises(worlds.Refused) as refused:
+                await client.ask(command)
+            assert refused.value.status == StatusCode.CANNOT_WRITE_TO_FILE
+        (topic,) = await client.ask(GetTopics("s"))
+        assert (topic.name, topic.partitions_count) == ("small", 1)

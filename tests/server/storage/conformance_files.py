@@ -219,6 +219,14 @@ class FileConformance:
 
         await assert_content(file, b"0123" + bytes(4))
 
+    async def test_preallocate_when_called_then_the_content_stays_and_can_grow(self, file):
+        await file.write([b"abc"], 0)
+        assert await file.preallocate(64 * PAGE) in (True, False)
+        await assert_content(file, b"abc")
+        await file.write([b"def"], 3, sync=True)
+
+        await assert_content(file, b"abcdef")
+
     async def test_truncate_when_the_size_is_impossible_then_is_refused(self, file):
         await file.write([b"0123"], 0)
 
