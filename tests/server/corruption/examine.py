@@ -61,6 +61,7 @@ BEYOND = 2
 NEW_MESSAGE = b"a message after all this"
 LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
 FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
+EMPTIED = re.compile(r"repair .*\bbegins (?:it|the partition) (?:empty|anew)")
 TORN = re.compile(r"bytes are no messages")
 
 
@@ -121,6 +122,7 @@ class Verdict:
         lost: what it says is lost, by the path of the partition.
         torn: paths of partitions with a log whose end is said to be no messages.
         found: the paths of all findings.
+        emptied: paths of partitions that a repair begins anew, with all files in quarantine.
         unforeseen: an error without words.
     """
 
@@ -129,6 +131,7 @@ class Verdict:
     lost: dict[str, set[int]] = field(default_factory=dict)
     torn: set[str] = field(default_factory=set)
     found: set[str] = field(default_factory=set)
+    emptied: set[str] = field(default_factory=set)
     unforeseen: str = ""
 
     @property
@@ -151,6 +154,7 @@ class Verdict:
             self.lost.setdefault(path, set()).update(lost)
         self.torn |= earlier.torn
         self.found |= earlier.found
+        self.emptied |= earlier.emptied
 
 
 # ---- the doctor
@@ -198,6 +202,8 @@ def _read_losses(verdict: Verdict) -> None:
                 lost.update(range(int(first), int(last or first) + 1))
         if TORN.search(line):
             verdict.torn.add(path)
+        if EMPTIED.search(line):
+            verdict.emptied.add(path)
 
 
 # ---- a server in this process

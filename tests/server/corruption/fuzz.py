@@ -120,13 +120,15 @@ class Trial:
         self._note(judge_doctor(verdict, what), what)
         return verdict
 
-    def _serve(self, verdict: Verdict, excused: Excused, when: str = "served damaged") -> Seen:
+    def _serve(self, verdict: Verdict, excused: Excused, *, is_repaired: bool = False) -> Seen:
+        when = "served repaired" if is_repaired else "served damaged"
         before = present_records(self._directory, self._specimen)
         if self._in_process:
             seen = serve_in_process(self._directory, self._settings, self._truth)
         else:
             seen = serve_here(self._directory, self._settings, self._truth, shards=self._shards)
-        self._note(judge_served(seen, self._truth, verdict, excused), when)
+        judged = judge_served(seen, self._truth, verdict, excused, is_repaired=is_repaired)
+        self._note(judged, when)
         after = present_records(self._directory, self._specimen)
         self._note(judge_kept(before, after, "the server"), when)
         self._truth = with_new_messages(self._truth, seen)
@@ -155,7 +157,7 @@ class Trial:
         if again.status != SOUND:
             self._note([f"mends: check after repair says {again.said[-6:]}"], "check after repair")
         again.add(verdict)
-        seen = self._serve(again, excused, "served repaired")
+        seen = self._serve(again, excused, is_repaired=True)
         for path, found in seen.partitions.items():
             if found.refused is not None:
                 name = self._truth.partitions[path].name

@@ -76,7 +76,12 @@ def judge_names(seen: Seen, truth: Truth, verdict: Verdict, excused: Excused) ->
 
 
 def judge_partition(
-    each: PartitionTruth, seen: PartitionSeen, verdict: Verdict, excused: Excused
+    each: PartitionTruth,
+    seen: PartitionSeen,
+    verdict: Verdict,
+    excused: Excused,
+    *,
+    is_repaired: bool,
 ) -> Iterator[str]:
     """A partition serves what was acknowledged, or says that it cannot."""
     if seen.undecodable:
@@ -89,6 +94,9 @@ def judge_partition(
     missing = {*each.messages} - {*seen.messages}
     is_named = verdict.concerns(each.path) or verdict.concerns("state")
     if each.path in excused.unknown and is_named:
+        return
+    if is_repaired and each.path in verdict.emptied:
+        # That was announced, and the rule about bytes sees that they are in quarantine.
         return
     if not is_named:
         yield from _judge_sound(each, seen, missing, excused)
@@ -158,12 +166,15 @@ def _judge_stored(
                 yield f"agrees: {name} of {each.name} was {each.stored[name]} and is {offset}"
 
 
-def judge_served(seen: Seen, truth: Truth, verdict: Verdict, excused: Excused) -> Iterator[str]:
+def judge_served(
+    seen: Seen, truth: Truth, verdict: Verdict, excused: Excused, *, is_repaired: bool = False
+) -> Iterator[str]:
     """Everything about one look at a server."""
     yield from judge_start(seen, verdict)
     yield from judge_names(seen, truth, verdict, excused)
     for path, found in seen.partitions.items():
-        yield from judge_partition(truth.partitions[path], found, verdict, excused)
+        each = truth.partitions[path]
+        yield from judge_partition(each, found, verdict, excused, is_repaired=is_repaired)
 
 
 # ---- bytes
