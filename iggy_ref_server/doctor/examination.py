@@ -15,10 +15,11 @@ from iggy_ref_server.doctor.partition import examine_partition
 from iggy_ref_server.doctor.tree import examine_tree
 from iggy_ref_server.metadata.reading import count_files
 from iggy_ref_server.metadata.records import PartitionRecord, TopicRecord
+from iggy_ref_server.partitions.opened import read_opened
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from iggy_ref_server.doctor.case import Case
     from iggy_ref_server.doctor.quarantine import Quarantine
@@ -56,8 +57,20 @@ async def examine(case: Case, found: Callable[[Finding], None]) -> None:
     _tell(await examine_tree(case.storage, case.config.system, metadata), found)
     addresses = list(_addresses(metadata))
     progress = Progress(case.say, len(addresses))
-    for address in addresses:
-        _tell(await _examine_address(case, address, progress), found)
+    opened_generation = await read_opened(case.storage)
+    paths = {_path(case, address): address for address in addresses}
+    for path, (topic, record) in paths.items():
+        look = partial(
+            examine_partition,
+            case.storage,
+            path,
+            record.incarnation,
+            topic.groups.by_id,
+            progress,
+            was_opened=record.incarnation <= opened_generation,
+            known=paths,
+        )
+        _tell(await _attempt(path, look), found)
 
 
 def _tell(findings: list[Finding], found: Callable[[Finding], None]) -> None:
@@ -96,13 +109,15 @@ def _addresses(metadata: Metadata) -> Iterator[Address]:
                 yield Address(topic, record)
 
 
-async def _examine_address(case: Case, address: Address, progress: Progress) -> list[Finding]:
+def _path(case: Case, address: Address) -> str:
     topic, record = address
-    path = case.config.system.partition_path(topic.stream_id, topic.id, record.id)
+    return case.config.system.partition_path(topic.stream_id, topic.id, record.id)
+
+
+async def _attempt(path: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+    """Look at a partition; a disk that refuses is a finding too."""
     try:
-        return await examine_partition(
-            case.storage, path, record.incarnation, topic.groups.by_id, progress
-        )
+        return await look()
     except StorageError as error:
         remedy = "look after the disk first; then restore the file from a backup"
         return [Finding(path, str(error), remedy, is_fatal=True)]

@@ -23,18 +23,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.doctor.quarantine import Quarantine
     from iggy_ref_server.partitions.ownership import Ownership
 
-__all__ = ["judge_owner", "without_files"]
-
-
-def without_files(directory: str, life: int) -> Finding:
-    """Say what is to be done about a partition that has no directory, or an empty one."""
-    return Finding(
-        directory,
-        "the partition has no files",
-        "repair begins it empty, as a server would; if it held messages, restore them from a"
-        " backup first",
-        partial(_begin_empty, directory, life),
-    )
+__all__ = ["judge_owner", "misplaced"]
 
 
 def judge_owner(directory: str, owner: Ownership, life: int) -> tuple[Finding | None, bool]:
@@ -51,8 +40,13 @@ def judge_owner(directory: str, owner: Ownership, life: int) -> tuple[Finding | 
     verdict = owner.verdict
     if verdict.is_opened or verdict is Verdict.NO_RESERVATION:
         return None, True
+    if verdict is Verdict.NO_FILES:
+        return _without_files(directory, owner), False
     if verdict is Verdict.NOTHING:
-        remedy = "repair begins it empty, as a server would"
+        remedy = (
+            "repair begins it empty, as a server would; if it held messages, restore them from a"
+            " backup first"
+        )
         mend = partial(_begin_empty, directory, life)
         return Finding(directory, owner.reason, remedy, mend), False
     if verdict is Verdict.NO_LOGS:
@@ -71,6 +65,26 @@ def _is_flipped(owner: Ownership, life: int) -> bool:
     wrong, right = str(owner.found.number).encode(), str(life).encode()
     bits = sum((left ^ right_).bit_count() for left, right_ in zip(wrong, right, strict=False))
     return len(wrong) == len(right) and bits == 1
+
+
+def misplaced(directory: str, home: str) -> Finding:
+    """Say what is to be done about files of another partition."""
+    return Finding(
+        directory,
+        f"a server sets the partition aside: the files are those of {home}",
+        "move the directories back to their places by hand, or restore them from a backup",
+        is_fatal=True,
+    )
+
+
+def _without_files(directory: str, owner: Ownership) -> Finding:
+    return Finding(
+        directory,
+        f"a server sets the partition aside: {owner.reason}",
+        "restore the directory from a backup; without one, have a client purge or delete the topic,"
+        " since nobody knows which offsets were given",
+        is_fatal=True,
+    )
 
 
 def _without_logs(directory: str, owner: Ownership) -> Finding:

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.doctor.finding import Finding
 from iggy_ref_server.doctor.offset_files import examine_offsets
-from iggy_ref_server.doctor.owner import judge_owner, without_files
+from iggy_ref_server.doctor.owner import judge_owner, misplaced
 from iggy_ref_server.doctor.row import examine_row, last_offset
 from iggy_ref_server.doctor.segment import examine_segment
 from iggy_ref_server.partitions import incarnation, offset_note, reservation
+from iggy_ref_server.partitions.incarnation import find_home
 from iggy_ref_server.partitions.ownership import Verdict, find_owner
 from iggy_ref_server.segments.names import INDEX_SUFFIX, LOG_SUFFIX, read_listing, start_offset_of
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Collection, Container
 
     from iggy_ref_server.doctor.case import Progress
     from iggy_ref_server.doctor.quarantine import Quarantine
@@ -37,6 +38,9 @@ async def examine_partition(
     life: int,
     group_ids: Container[int],
     progress: Progress,
+    *,
+    was_opened: bool,
+    known: Collection[str],
 ) -> list[Finding]:
     """Read all files of a partition that the metadata know.
 
@@ -46,6 +50,8 @@ async def examine_partition(
         life: the number of its present life, from the metadata.
         group_ids: the consumer groups of the topic.
         progress: is told how far it is.
+        was_opened: whether a server has opened this life before.
+        known: the directories of all partitions.
 
     Raises:
         StorageError: a file cannot be read.
@@ -55,9 +61,11 @@ async def examine_partition(
     progress.begin(
         directory, len(listing.segments), sum(files.log_bytes for files in listing.segments)
     )
-    if not entries:
-        return [without_files(directory, life)]
-    owner = await find_owner(storage, directory, life)
+    owner = await find_owner(storage, directory, life, was_opened=was_opened)
+    if owner.verdict is Verdict.NO_NUMBER:
+        home = await find_home(storage, directory, known)
+        if home is not None:
+            return [misplaced(directory, home)]
     finding, is_examined = judge_owner(directory, owner, life)
     if finding is not None and not is_examined:
         return [finding]

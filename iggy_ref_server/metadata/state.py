@@ -53,6 +53,11 @@ class Metadata:
         """
         return max(now_us, self.last_incarnation + 1, self.version + 1)
 
+    @property
+    def newest_generation(self) -> int:
+        """The highest number that a partition can have; earlier releases took those of changes."""
+        return max(self.last_incarnation, self.version)
+
     def find_stream(self, stream: Identifier) -> StreamRecord | None:
         """Look up a stream."""
         return self.streams.find(stream)

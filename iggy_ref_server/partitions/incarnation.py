@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from iggy_protocol import checksum
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "GenerationDamaged",
     "GenerationState",
     "checksum_of",
+    "find_home",
     "read_generation",
     "remove_files",
     "wipe",
@@ -110,6 +113,24 @@ async def read_generation(storage: Storage, directory: str) -> Generation | None
     if magic != MAGIC or version != FORMAT_VERSION:
         raise GenerationDamaged(f"it has the format {version} of another release")
     return Generation(number, GenerationState(state), bool(flags & HAS_RESERVATION))
+
+
+async def find_home(storage: Storage, directory: str, others: Iterable[str]) -> str | None:
+    """Tell which other partition a record was written for, if it is intact but for its place.
+
+    Args:
+        storage: the data directory.
+        directory: where the record lies.
+        others: the directories of partitions that it may be of.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    content = await storage.read_file(f"{directory}/{NAME}", size_max=SIZE_MAX)
+    if content is None or len(content) != HEAD.size + CHECKSUM.size:
+        return None
+    head, (stored,) = content[: HEAD.size], CHECKSUM.unpack_from(content, HEAD.size)
+    return next((other for other in others if checksum_of(head, other) == stored), None)
 
 
 def _read_text(content: bytes) -> Generation:

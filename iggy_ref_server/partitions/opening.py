@@ -83,7 +83,8 @@ async def open_files(
             files these are; nothing was changed.
         StorageError: a file cannot be read or changed.
     """
-    owner = await find_owner(storage, directory, incarnation)
+    was_opened = incarnation <= settings.opened_generation
+    owner = await find_owner(storage, directory, incarnation, was_opened=was_opened)
     if owner.verdict.is_damage:
         raise CorruptPartition(directory, owner.reason)
     if not owner.verdict.is_opened:

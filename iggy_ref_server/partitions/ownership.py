@@ -41,6 +41,7 @@ class Verdict(Enum):
     NO_NUMBER = "their number is missing or damaged: leave them alone"
     CONTRADICTORY = "their number is another one and nothing vouches for it: leave them alone"
     NEWER = "they are of a generation that the metadata do not know: leave them alone"
+    NO_FILES = "they were there once, and are missing: make none"
     NO_LOGS = "the log files are missing: leave the others alone"
     NO_RESERVATION = "the file `reservation` is missing: leave the others alone"
 
@@ -60,6 +61,7 @@ _DAMAGE = frozenset(
         Verdict.NO_NUMBER,
         Verdict.CONTRADICTORY,
         Verdict.NEWER,
+        Verdict.NO_FILES,
         Verdict.NO_LOGS,
         Verdict.NO_RESERVATION,
     }
@@ -80,17 +82,28 @@ class Ownership(NamedTuple):
     found: Generation | None = None
 
 
-async def find_owner(storage: Storage, directory: str, expected: int) -> Ownership:
+async def find_owner(
+    storage: Storage, directory: str, expected: int, *, was_opened: bool = False
+) -> Ownership:
     """Decide whose files lie in the directory of a partition.
 
     Args:
         storage: the data directory.
         directory: the partition's directory.
         expected: the generation of the partition, from the metadata.
+        was_opened: whether a server has opened this generation before.
 
     Raises:
         StorageError: a file or directory cannot be read.
     """
+    owner = await _find_owner(storage, directory, expected)
+    if owner.verdict is Verdict.NOTHING and was_opened:
+        reason = f"the files of generation {expected} are missing, although they had been made"
+        return Ownership(Verdict.NO_FILES, reason)
+    return owner
+
+
+async def _find_owner(storage: Storage, directory: str, expected: int) -> Ownership:
     entries = await storage.entries(directory)
     try:
         found = await read_generation(storage, directory)

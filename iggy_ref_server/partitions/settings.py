@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from iggy_protocol import PayloadCipher, record
+from iggy_ref_server.partitions.opened import NOTHING_KNOWN
 
 __all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
 
@@ -67,6 +68,7 @@ class PartitionSettings:
         index_cache: which index entries stay in memory.
         writes_survived: whether all that was ever written is in the files, because the machine has
             run since then; otherwise a power loss may explain what is missing at their ends.
+        opened_generation: partitions up to this generation were on the disk before.
         validate_checksums: check every stored message when the partition is opened.
         deduplication: drop messages whose id was seen; None for no such thing.
         encryptor: seals payloads and user headers in the files; None to store them as they come.
@@ -78,6 +80,7 @@ class PartitionSettings:
     bytes_required_to_save: int = MEBIBYTE
     index_cache: IndexCache = IndexCache.OPEN_SEGMENT
     writes_survived: bool = False
+    opened_generation: int = NOTHING_KNOWN
     validate_checksums: bool = False
     deduplication: DeduplicationSettings | None = None
     encryptor: PayloadCipher | None = None

@@ -23,7 +23,8 @@ from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import CorruptPartition, Partition
 from iggy_ref_server.partitions.health import PartitionHealth
-from iggy_ref_server.storage.interface import DiskFull
+from iggy_ref_server.partitions.opened import NOTHING_KNOWN
+from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -54,6 +55,7 @@ class PartitionDirectory:
         is_mine: tells whether a partition lives on this shard.
         open_partition: opens or creates the files of one.
         remove_files: deletes what is left of one, or of a whole topic or stream.
+        note_opened: notes up to which generation all partitions of this shard are on the disk.
     """
 
     def __init__(
@@ -61,10 +63,13 @@ class PartitionDirectory:
         is_mine: Callable[[PartitionKey], bool],
         open_partition: Callable[[PartitionKey, int], Awaitable[Partition]],
         remove_files: Callable[[PartitionKey], Awaitable[None]],
+        note_opened: Callable[[int], Awaitable[None]],
     ) -> None:
         self._is_mine = is_mine
         self._open_partition = open_partition
         self._remove_files = remove_files
+        self._note_opened = note_opened
+        self._noted_generation = self._opened_generation = NOTHING_KNOWN
         self._partitions: dict[PartitionKey, Partition] = {}
         self._incarnations: dict[PartitionKey, int] = {}
         self._created_at_us: dict[PartitionKey, int] = {}
@@ -126,6 +131,13 @@ class PartitionDirectory:
             is_done = not self._refused and self._are_groups_followed
             if not is_done and self._metadata is not None:
                 await self._follow(self._metadata)
+            await self._note()
+
+    async def _note(self) -> None:
+        """Note what has been opened, if there is anything new; it costs a sync, so not at once."""
+        if self._opened_generation > self._noted_generation:
+            await self._note_opened(self._opened_generation)
+            self._noted_generation = self._opened_generation
 
     async def _follow(self, metadata: Metadata) -> None:
         wanted = dict(self._wanted(metadata))
@@ -139,6 +151,8 @@ class PartitionDirectory:
                 if self._incarnations.get(key) != incarnation or key in self._refused:
                     self._incarnations[key] = incarnation
                     nursery.start_soon(self._with, limiter, self._renew, key, incarnation)
+        if not self._refused:
+            self._opened_generation = metadata.newest_generation
         await self._follow_groups(metadata)
 
     async def _follow_groups(self, metadata: Metadata) -> None:
@@ -250,6 +264,10 @@ class PartitionDirectory:
             if missing is not None:
                 unsaved[key] = missing
 
+        try:
+            await self._note()
+        except StorageError as error:
+            LOGGER.warning("what was opened is not noted; the next start knows less: %s", error)
         async with trio.open_nursery() as nursery:
             for key, partition in self._partitions.items():
                 nursery.start_soon(self._with, limiter, close, key, partition)

@@ -117,12 +117,11 @@ async def _is_over(storage: Storage, metadata: Metadata, directory: str) -> bool
         found = await read_generation(storage, directory)
     except GenerationDamaged:
         return False
-    given_last = max(metadata.last_incarnation, metadata.version)
     # What a real server made has no number, one of an earlier release has no checksum, and files of
     # later generations are of other metadata.
     return (
         found is not None
         and found.is_checked
         and found.number != IMPORTED
-        and metadata.doubtful_incarnation < found.number <= given_last
+        and metadata.doubtful_incarnation < found.number <= metadata.newest_generation
     )

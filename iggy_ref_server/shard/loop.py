@@ -45,6 +45,7 @@ from iggy_ref_server.metadata.records import ROOT_USER_ID
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.partitions import Partition, remove_files
+from iggy_ref_server.partitions.opened import read_opened, write_opened
 from iggy_ref_server.shard import letters, settings
 from iggy_ref_server.shard.appends import SendAppends
 from iggy_ref_server.shard.census import Census, caller_of
@@ -136,7 +137,9 @@ class Shard:
         )
         self.unsaved: dict[PartitionKey, Unsaved] = {}
         self.clients = Clients(settings.unauthenticated_limits(config))
-        self.directory = PartitionDirectory(self._is_mine, self._open_partition, self._remove_files)
+        self.directory = PartitionDirectory(
+            self._is_mine, self._open_partition, self._remove_files, self._note_opened
+        )
         self._appends = SendAppends(
             lambda: self.metadata.current,
             Turns(plan.turns or share_turns(len(plan.neighbours) + 1), plan.shard_id),
@@ -206,6 +209,8 @@ class Shard:
         """
         if self._plan.shard_id == 0:
             await self._open_metadata()
+        opened_generation = await read_opened(self._plan.storage)
+        self._settings = replace(self._settings, opened_generation=opened_generation)
         for hatch in self._hatches.values():
             self._nursery.start_soon(self._carry, hatch)
         if self._plan.shard_id == 0:
@@ -305,6 +310,13 @@ class Shard:
         plan = self._plan
         return await Partition.open(
             plan.storage, plan.clock, self._settings, path, incarnation=incarnation
+        )
+
+    async def _note_opened(self, generation: int) -> None:
+        plan = self._plan
+        shards_count = len(plan.neighbours) + 1
+        await write_opened(
+            plan.storage, plan.shard_id, shards_count=shards_count, generation=generation
         )
 
     async def _remove_files(self, key: PartitionKey) -> None:

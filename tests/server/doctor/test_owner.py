@@ -131,3 +131,28 @@ def test_reservation_when_missing_then_repair_makes_one_that_skips_offsets(patie
     assert patient.repair() == SOUND
     assert patient.read() == ALL
     assert patient.next_offset() >= 40
+
+
+def test_directory_when_it_is_missing_then_the_partition_is_set_aside_and_not_begun_anew(patient):
+    shutil.rmtree(patient.partition())
+    assert not patient.is_served()
+    assert patient.is_served(1)
+    assert not patient.partition().exists()
+
+    assert patient.check() == BEYOND
+    assert "missing, although they had been made" in patient.text()
+    assert patient.repair() == BEYOND
+    assert not patient.is_served()
+
+
+def test_directories_when_exchanged_then_neither_is_served_nor_adopted_by_a_repair(patient):
+    first, second, aside = patient.partition(), patient.partition(1), patient.directory / "aside"
+    for source, target in ((first, aside), (second, first), (aside, second)):
+        source.rename(target)
+    assert not patient.is_served()
+    assert not patient.is_served(1)
+
+    assert patient.check() == BEYOND
+    assert f"the files are those of {PATH}" in patient.text()
+    assert patient.repair() == BEYOND
+    assert not patient.is_served()
