@@ -47,9 +47,12 @@ def _insist_on_active(user: UserRecord) -> None:
 async def login_user(office: Office, session: Session, command: LoginUser) -> Identity:
     """Log in with a password; a name of digits is a name."""
     user = office.metadata().find_user(command.username)
-    # The same work for everybody, so that the time it takes does not tell who exists or is active.
     stored = None if user is None else user.password_hash
-    if not await office.passwords.verify(stored, command.password):
+    # The same work for everybody, also for those who are refused whatever their password is.
+    is_right = await office.passwords.verify(stored, command.password)
+    if user is not None:
+        _insist_on_active(user)
+    if not is_right:
         raise ServerFault(StatusCode.INVALID_CREDENTIALS, "wrong user name or password")
     # The user may have been deleted or changed while the password was hashed.
     user = office.metadata().find_user(command.username)

@@ -4,6 +4,10 @@ A logout and a refresh take a token back. What is taken back is written to ``sta
 form of the original (a MessagePack map from token id to expiry in seconds), so that a restart does
 not give it back; the file is written before anybody is told.
 
+Nobody waits for the disk: what is written outlives the process, however that ends, and is synced
+every now and then. A power failure may give back what was taken back in the minutes before it; if
+it damages the file, everything is taken back instead.
+
 Owns the list and its file. Knows no JWT.
 """
 
@@ -47,7 +51,7 @@ class Revocations:
         self._expiries = expiries
         self.trusted_since_s = trusted_since_s
         self._writing = trio.Lock()
-        self._version = self._saved_version = 0
+        self._version = self._saved_version = self._synced_version = 0
 
     @classmethod
     async def open(cls, storage: Storage, now_s: int) -> Revocations:
@@ -93,25 +97,28 @@ class Revocations:
         return True
 
     async def sweep(self, now_s: int) -> int:
-        """Forget those that have expired by themselves; returns how many.
+        """Forget those that have expired by themselves, and sync the others; returns how many.
 
         Raises:
-            StorageError: the file still has them.
+            StorageError: the file still has them, or may be lost with the power.
         """
         expired = [token_id for token_id, expiry in self._expiries.items() if expiry < now_s]
         for token_id in expired:
             del self._expiries[token_id]
-        if expired:
-            await self._save()
+        if expired or self._synced_version < self._version:
+            await self._save(sync=True)
         return len(expired)
 
-    async def _save(self) -> None:
+    async def _save(self, *, sync: bool = False) -> None:
         """Write the list; those who come while it is written share the next write."""
         self._version += 1
         wanted = self._version
         async with self._writing:
-            if self._saved_version >= wanted:
+            if self._saved_version >= wanted and not sync:
                 return
             written = self._version
-            await self._storage.replace(REVOCATIONS_PATH, msgspec.msgpack.encode(self._expiries))
+            content = msgspec.msgpack.encode(self._expiries)
+            await self._storage.replace(REVOCATIONS_PATH, content, sync=sync)
             self._saved_version = written
+            if sync:
+                self._synced_version = written

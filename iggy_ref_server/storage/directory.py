@@ -114,10 +114,11 @@ class PosixDirectory:
             "read_file", path, partial(posix_verbs.read_file, full, size_max)
         )
 
-    async def replace(self, path: str, content: Buffer) -> None:
+    async def replace(self, path: str, content: Buffer, *, sync: bool = True) -> None:
         """Give a file new content, all of it or none."""
         full = self.full_path(checked("replace", path))
-        await self.in_turn("replace", [path], partial(posix_verbs.replace, full, content))
+        work = partial(posix_verbs.replace, full, content, sync=sync)
+        await self.in_turn("replace", [path], work)
 
     async def rename(self, source: str, target: str) -> None:
         """Rename a file or directory and sync the directories."""

@@ -180,10 +180,12 @@ class Storage(Protocol):
     async def read_file(self, path: str, *, size_max: int = 1 << 30) -> bytes | None:
         """Read a whole file; None where there is none."""
 
-    async def replace(self, path: str, content: Buffer) -> None:
+    async def replace(self, path: str, content: Buffer, *, sync: bool = True) -> None:
         """Give a file new content, all of it or none.
 
-        That is: write aside, sync, rename, sync the directory.
+        That is: write aside, sync, rename, sync the directory. Without the two syncs the new
+        content outlives the process, but after a power failure the file may be the old one, or
+        damaged.
         """
 
     async def rename(self, source: str, target: str) -> None:

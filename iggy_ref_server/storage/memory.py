@@ -103,7 +103,7 @@ class MemoryStorage:
 
         return await self._disk.visit("read_file", checked("read_file", path), read)
 
-    async def replace(self, path: str, content: Buffer) -> None:
+    async def replace(self, path: str, content: Buffer, *, sync: bool = True) -> None:
         """Give a file new content, all of it or none."""
 
         def put() -> None:
@@ -112,7 +112,7 @@ class MemoryStorage:
             self._tree.put(path, Content(data))
 
         data = bytes(content)
-        await self._change_names("replace", [checked("replace", path)], put, sync=True)
+        await self._change_names("replace", [checked("replace", path)], put, sync=sync)
 
     async def rename(self, source: str, target: str) -> None:
         """Rename a file or directory and sync the directories."""

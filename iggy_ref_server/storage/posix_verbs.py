@@ -65,19 +65,21 @@ def read_file(path: str, size_max: int) -> bytes | None:
     return content
 
 
-def replace(path: str, content: Buffer) -> None:
-    """Write aside, sync, rename, sync the directory."""
+def replace(path: str, content: Buffer, *, sync: bool = True) -> None:
+    """Write aside, sync, rename, sync the directory; or all of that without the syncs."""
     prepared = aside(path)
     try:
         with opened(prepared, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
             write_all(descriptor, (content,), 0)
-            os.fsync(descriptor)
+            if sync:
+                os.fsync(descriptor)
         os.rename(prepared, path)
     except OSError:
         with suppress(OSError):
             os.unlink(prepared)
         raise
-    sync_directory(os.path.dirname(path))
+    if sync:
+        sync_directory(os.path.dirname(path))
 
 
 def rename(source: str, target: str) -> None:

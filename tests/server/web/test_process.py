@@ -93,6 +93,22 @@ def test_tokens_when_the_server_is_restarted_then_live_as_configured(tmp_path: P
         assert statuses == [401, 200]
 
 
+def test_token_when_revoked_and_the_server_killed_at_once_then_stays_revoked(tmp_path: Path):
+    server = RunningServer(tmp_path, settings={"IGGY_HTTP_JWT_ENCODING_SECRET": SECRET})
+    with server, open_client(server) as client:
+        ended, kept = log_in(client), log_in(client)
+        headers = {"authorization": f"Bearer {ended}"}
+        assert client.delete("/users/logout", headers=headers).status_code == 204
+        server.kill()
+        server.start()
+        with open_client(server) as again:
+            statuses = [
+                again.get("/streams", headers={"authorization": f"Bearer {token}"}).status_code
+                for token in (ended, kept)
+            ]
+            assert statuses == [401, 200]
+
+
 def test_https_when_configured_then_is_spoken_with_the_certificate_of_the_files(tmp_path: Path):
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")

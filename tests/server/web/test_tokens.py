@@ -213,6 +213,20 @@ async def test_logout_when_the_disk_fails_then_says_so_and_the_token_is_dead(aut
         assert (await web.ask("GET", "/streams")).status_code == 401
 
 
+async def test_logout_when_the_disk_cannot_sync_then_does_not_wait_for_it(autojump_clock):
+    plan = FaultPlan()
+    async with open_web(MemoryStorage(plan)) as web:
+        await web.log_in()
+        plan.delay("sync_directory", path="state", seconds=60)
+        before = trio.current_time()
+        assert (await web.ask("DELETE", "/users/logout")).status_code == 204
+        assert trio.current_time() - before < 1
+        await web.room.tokens.sweep()
+        assert trio.current_time() - before >= 60
+        await web.room.tokens.sweep()
+        assert trio.current_time() - before < 120
+
+
 async def test_revocations_when_many_come_at_once_then_share_writes(autojump_clock):
     plan = FaultPlan()
     plan.delay("replace", path=REVOCATIONS_PATH, seconds=1)
