@@ -167,7 +167,7 @@ class RunningServer:
             self._process.stop()
 
     def kill(self) -> None:
-        """Kill the server where it stands, as ``kill -9`` and the power switch do.
+        """Kill the server where it stands, as ``kill -9`` does.
 
         Raises:
             NotOursError: somebody else runs the server.
