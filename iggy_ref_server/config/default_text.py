@@ -343,6 +343,11 @@ stall_timeout = "30 s"
 # Closes a connection without a login and without a request for so long; "none" never does. Official
 # clients ping every 5 s, before their login as well.
 login_timeout = "15 s"
+# What the buffers of all clients may take together, divided among the shards: requests that are not
+# complete, batches that are not written, replies in memory that are not sent. "auto" is a quarter
+# of the memory of the machine or the container. Near it large requests wait, and beyond it the
+# connection is closed that holds most.
+memory_budget = "auto"
 
 # Bounds of the WebSocket door alone; the narrower one counts where there are two.
 [limits.websocket]

@@ -45,6 +45,7 @@ __all__ = [
 TomlValue: TypeAlias = "bool | int | float | str | list[TomlValue]"
 
 U64_MAX: Final = 2**64 - 1
+AUTO: Final = "auto"
 _FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -210,6 +211,15 @@ class Measure:
     def size(cls) -> Measure:
         """Make the kind of sizes: bytes, 0 for no bound."""
         return cls(parse_size, format_size, is_bare_allowed=True)
+
+    @classmethod
+    def budget(cls) -> Measure:
+        """Make the kind of sizes that the machine decides on: bytes, 0 for ``auto``."""
+        return cls(
+            lambda text: 0 if text.strip().lower() == AUTO else parse_size(text),
+            lambda size_bytes: format_size(size_bytes) if size_bytes else AUTO,
+            is_bare_allowed=True,
+        )
 
     @classmethod
     def expiry(cls) -> Measure:

@@ -14,7 +14,7 @@ from msgspec import field
 
 from iggy_ref_server.config.schema_doors import Http, Quic, Tcp, WebSocket
 from iggy_ref_server.config.schema_system import System
-from iggy_ref_server.config.section import U16, Duration, PositiveU32, Section, Size
+from iggy_ref_server.config.section import U16, Budget, Duration, PositiveU32, Section, Size
 
 __all__ = [
     "Cluster",
@@ -178,6 +178,7 @@ class Limits(Section, frozen=True):
     idle_timeout_us: Duration
     stall_timeout_us: Duration
     login_timeout_us: Duration
+    memory_budget_bytes: Budget
     websocket: WebSocketLimits
     http: HttpLimits
     quic: QuicLimits

@@ -23,6 +23,7 @@ __all__ = [
     "U16",
     "U32",
     "U64",
+    "Budget",
     "Cores",
     "Duration",
     "Expiry",
@@ -38,6 +39,9 @@ Duration: TypeAlias = Annotated[int, Measure.duration()]
 
 Size: TypeAlias = Annotated[int, Measure.size()]
 """Bytes; 0 stands for no bound where a key allows that."""
+
+Budget: TypeAlias = Annotated[int, Measure.budget()]
+"""Bytes; 0 stands for what the machine allows."""
 
 Expiry: TypeAlias = Annotated[int, Measure.expiry()]
 """Microseconds as on the wire: 2^64 - 1 is never, 0 is the server's default."""

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from iggy_protocol import Limits, ServerConnection
 from iggy_ref_server.data_plane.answers import AnswerQueue
+from iggy_ref_server.data_plane.budget import SMALL_BYTES_MAX
 from iggy_ref_server.data_plane.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from iggy_ref_server.data_plane.budget import BufferAccount
     from iggy_ref_server.pending import Pending
     from iggy_ref_server.session import Session
 
@@ -53,10 +55,12 @@ class Link:
         farewell: a status to be sent at the very end, or 0.
         is_ending: whether to close when all that is owed has been sent.
         abort: closes at once, whatever is owed.
+        account: says what the connection holds; None where somebody else does.
     """
 
     __slots__ = (
         "abort",
+        "account",
         "answers",
         "clog",
         "connection",
@@ -97,6 +101,7 @@ class Link:
         self.when_idle: Callable[[], None] | None = None
         self.outbox_bytes_max = outbox_bytes_max
         self.abort: Callable[[], None] = _nothing
+        self.account: BufferAccount | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -108,6 +113,7 @@ class Link:
             and self.outbox.size_bytes < self.outbox_bytes_max
             and self.answers.staged_bytes < STAGED_BYTES_MAX
             and (self.clog is None or self.clog.is_done)
+            and (self.account is None or not self.account.is_held_back)
         )
 
     @property
@@ -129,6 +135,16 @@ class Link:
         """Whether more shall be received: all that came before has been looked at."""
         return self.is_ready and not self.has_unserved
 
+    @property
+    def held_bytes(self) -> int:
+        """How much memory the client occupies with what is not done."""
+        return self.connection.buffered_bytes + self.answers.staged_bytes + self.outbox.held_bytes
+
+    def note_held(self) -> None:
+        """Tell the account what is held, and what is to come of a request."""
+        if self.account is not None:
+            self.account.hold(self.held_bytes, self.connection.missing_bytes)
+
     def end(self) -> None:
         """Hear nothing more, and close when what is owed has been sent."""
         self.is_hearing = False
@@ -149,6 +165,9 @@ class Link:
         elif self.farewell and not self.is_busy and not self.answers:
             self.outbox.extend(self.connection.push_error(self.farewell))
             self.farewell = 0
+        if self.outbox.held_bytes > SMALL_BYTES_MAX:
+            # The next reply of somebody else is to know what is left for it.
+            self.note_held()
 
     @property
     def is_done(self) -> bool:

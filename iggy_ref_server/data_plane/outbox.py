@@ -26,13 +26,17 @@ class Outbox:
 
     Attributes:
         size_bytes: how many bytes wait.
+        held_bytes: how much memory that takes; pieces of files take none, and a buffer is there as
+            a whole until the last byte of it is sent.
     """
 
-    __slots__ = ("_items", "size_bytes")
+    __slots__ = ("_head_sent_bytes", "_items", "held_bytes", "size_bytes")
 
     def __init__(self) -> None:
         self._items: deque[memoryview | FileSlice] = deque()
         self.size_bytes = 0
+        self.held_bytes = 0
+        self._head_sent_bytes = 0
 
     def __bool__(self) -> bool:
         return bool(self._items)
@@ -44,6 +48,7 @@ class Outbox:
         else:
             item = memoryview(item)
             size = item.nbytes
+            self.held_bytes += size
         if size:
             self._items.append(item)
             self.size_bytes += size
@@ -80,6 +85,7 @@ class Outbox:
                 if content is None or len(content) < item.size:
                     return
                 items[number] = memoryview(content)
+                self.held_bytes += len(content)
 
     def cut_head(self, size: int) -> FileSlice:
         """Cut the piece of a file at the head, so that it has at most so many bytes."""
@@ -97,6 +103,7 @@ class Outbox:
         assert isinstance(head, FileSlice)
         assert len(content) == head.size, "a segment ended before its index said so"
         self._items[0] = memoryview(content)
+        self.held_bytes += len(content)
 
     def sent(self, size: int) -> None:
         """Forget the first ``size`` bytes."""
@@ -104,17 +111,22 @@ class Outbox:
         items = self._items
         while size:
             head = items[0]
-            length = head.size if isinstance(head, FileSlice) else head.nbytes
+            is_held = isinstance(head, memoryview)
+            length = head.nbytes if isinstance(head, memoryview) else head.size
             if size < length:
                 items[0] = _cut(head, size)
+                self._head_sent_bytes += size if is_held else 0
                 return
+            if is_held:
+                self.held_bytes -= length + self._head_sent_bytes
+                self._head_sent_bytes = 0
             size -= length
             items.popleft()
 
     def clear(self) -> None:
         """Drop everything, as when the client is gone."""
         self._items.clear()
-        self.size_bytes = 0
+        self.size_bytes = self.held_bytes = self._head_sent_bytes = 0
 
 
 def _cut(item: memoryview | FileSlice, size: int) -> memoryview | FileSlice:

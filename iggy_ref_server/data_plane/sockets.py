@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.lingering import linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.patience import Patience
@@ -63,6 +64,7 @@ LOADED_BYTES_MAX = 1 << 14
 ROUNDS_MAX = 4
 # Bytes of a next request that move with a connection; one packet between shards holds them.
 MOVED_BYTES_MAX = 1 << 16
+UNBOUNDED_BYTES = 1 << 63
 
 
 class Mover(Protocol):
@@ -83,6 +85,7 @@ class SocketRoom:
         nursery: for reads of file pages that are not in memory.
         gone: told the session of each connection that has ended.
         mover: hands plain connections over to other shards, if they may move.
+        budget: what all connections may hold together.
 
     Attributes:
         plain_count: the connections without an envelope, down to those that are being closed.
@@ -96,7 +99,9 @@ class SocketRoom:
         nursery: trio.Nursery,
         gone: Callable[[Session], None],
         mover: Mover | None = None,
+        budget: BufferBudget | None = None,
     ) -> None:
+        self._budget = budget or BufferBudget(UNBOUNDED_BYTES)
         self._plane = plane
         self._limits = limits
         self._nursery = nursery
@@ -148,6 +153,7 @@ class SocketRoom:
         self._seats[connected.fileno()] = seat
         self._by_link[link] = seat
         link.abort = partial(self._drop, seat)
+        link.account = self._budget.open(session.address, link.abort, partial(self.wake, link))
         self._epoll.register(connected.fileno(), READ)
         if unread:
             self._take(seat, unread)
@@ -200,6 +206,8 @@ class SocketRoom:
             if woken_seat is not None:
                 self._tend(woken_seat)
         self._in_round = False
+        if self._budget.is_over:
+            self._budget.relieve()
         if self._woken:
             self.wake(self._woken.pop())
 
@@ -231,6 +239,7 @@ class SocketRoom:
             if not size or not missing_bytes or not link.connection.missing_bytes:
                 self._plane.serve(link)
             missing_bytes = link.connection.missing_bytes
+            link.note_held()
             if missing_bytes < LOW_MARK_MIN or not link.can_read:
                 break
         self._wait_for(seat, missing_bytes)
@@ -272,6 +281,7 @@ class SocketRoom:
             seat.is_deserted = not data
             self._take(seat, data)
             self._plane.serve(link)
+            link.note_held()
             if envelope.missing_bytes < LOW_MARK_MIN:
                 break
         self._wait_for(seat, envelope.missing_bytes)
@@ -290,6 +300,7 @@ class SocketRoom:
 
     def _wait_for(self, seat: Seat, missing_bytes: int) -> None:
         """Be woken once for much of a large frame, not for every packet of it."""
+        seat.link.note_held()
         if missing_bytes and not seat.link.owes:
             acknowledge_early(seat.socket, missing_bytes)
         low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
@@ -304,6 +315,7 @@ class SocketRoom:
             seat.envelope.seal()
         if link.outbox and not seat.is_loading and not self._send(seat):
             return
+        link.note_held()
         if link.is_finished:
             self._drop(seat, lingers=not seat.is_deserted)
             return
@@ -409,6 +421,9 @@ class SocketRoom:
         del self._by_link[seat.link]
         # The link must not keep itself alive, and with it what it has received.
         seat.link.abort = seat.socket.close
+        if seat.link.account is not None:
+            seat.link.account.close()
+            seat.link.account = None
         del self._seats[descriptor]
         self._epoll.unregister(descriptor)
 

@@ -8,10 +8,12 @@ Owns the two tasks of each connection. What bytes mean is the data plane's affai
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.pace import RequestPace
@@ -29,6 +31,7 @@ __all__ = ["StreamRoom"]
 
 RECEIVE_BYTES = 65_536
 LOAD_BYTES_MAX = 1 << 20
+UNBOUNDED_BYTES = 1 << 63
 # What costs more to be awaited than to be read at once.
 SMALL_BYTES_MAX = 1 << 16
 BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
@@ -59,6 +62,7 @@ class StreamRoom:
         limits: the bounds of each connection.
         connected: told each link as soon as there is one.
         receive_bytes: how much to receive at once.
+        budget: what all connections may hold together.
     """
 
     def __init__(
@@ -68,7 +72,9 @@ class StreamRoom:
         connected: Callable[[Link], None],
         *,
         receive_bytes: int = RECEIVE_BYTES,
+        budget: BufferBudget | None = None,
     ) -> None:
+        self._budget = budget or BufferBudget(UNBOUNDED_BYTES)
         self._plane = plane
         self._limits = limits
         self._connected = connected
@@ -94,6 +100,9 @@ class StreamRoom:
                 async with trio.open_nursery() as nursery:
                     life = self._lives[link] = nursery.cancel_scope
                     link.abort = life.cancel
+                    link.account = self._budget.open(
+                        session.address, life.cancel, partial(wire.wake, link)
+                    )
                     self._connected(link)
                     if self._farewell:
                         # Its handshake was under way when the server began to stop.
@@ -102,6 +111,9 @@ class StreamRoom:
                     await _read(stream, wire, link, plane, limits, self._receive_bytes)
                 await _linger(stream)
         finally:
+            if link.account is not None:
+                link.account.close()
+                link.account = None
             self._lives.pop(link, None)
             self._leavers.unpark_all()
 
@@ -149,6 +161,7 @@ async def _read(
         connection.receive_data(data)
         plane.serve(link)
         plane.finish()
+        link.note_held()
         if connected is not None and link.connection.missing_bytes and not link.owes:
             acknowledge_early(connected, link.connection.missing_bytes)
 
@@ -167,9 +180,11 @@ async def _write(
             await wire.wait()
             plane.serve(link)
             plane.finish()
+            link.note_held()
             while link.outbox:
                 with trio.fail_after(limits.stalled_s):
                     await _send_head(stream, link)
+                link.note_held()
             if link.can_go_on:
                 # There is room for answers again, and nobody else would ring for that.
                 wire.wake(link)

@@ -77,7 +77,7 @@ NOTHING = RawReply(tuple(encode_polled(0, 0, 0, [])))
 def _request(
     office: Office, session: Session, command: PollMessages, key: OffsetKey
 ) -> PollRequest:
-    memory_max_bytes = office.config.limits.max_poll_bytes
+    memory_max_bytes = office.poll_bytes_max(office.config.limits.max_poll_bytes)
     return PollRequest(
         command.strategy,
         command.count,

@@ -95,6 +95,8 @@ class Office:
         change: plans and makes a change of the metadata; only shard 0 can.
         door: finds the door of a partition.
         registry: the consumer groups; empty on all shards but 0.
+        poll_bytes_max: returns how much may be read into memory for a poll at this moment, at
+            most as much as it is given.
     """
 
     shard_id: int
@@ -111,6 +113,7 @@ class Office:
     random_bytes: Callable[[int], bytes]
     change: ChangeMetadata
     registry: GroupRegistry
+    poll_bytes_max: Callable[[int], int] = int
 
     def authorize(
         self,

@@ -26,6 +26,7 @@ from hypercorn.trio.worker_context import WorkerContext
 from iggy_protocol import record
 from iggy_ref_server.config.schema import Limits
 from iggy_ref_server.config.schema_doors import Http
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import Appends
 from iggy_ref_server.handlers.office import Office
@@ -68,6 +69,7 @@ class HttpDoor:
         appends: where batches go.
         storage: the data directory.
         tls: the certificate, or None for plain HTTP.
+        budget: what all connections of the shard may hold together; None is no bound.
     """
 
     config: Http
@@ -76,6 +78,7 @@ class HttpDoor:
     appends: Appends
     storage: Storage
     tls: ssl.SSLContext | None = None
+    budget: BufferBudget | None = None
 
 
 async def serve_http(
@@ -97,7 +100,11 @@ async def serve_http(
     """
     _keep_freed_memory()
     room = await open_room(
-        door.config, office=door.office, appends=door.appends, storage=door.storage
+        door.config,
+        office=door.office,
+        appends=door.appends,
+        storage=door.storage,
+        budget=door.budget,
     )
     hall = _Hall(door, room)
     async with trio.open_nursery() as nursery:

@@ -38,6 +38,7 @@ from aioquic.quic.retry import QuicRetryTokenHandler
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.clients import Clients
 from iggy_ref_server.config import Address
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import DataPlane
 from iggy_ref_server.listeners.quic_core import ServerCore
@@ -76,6 +77,7 @@ class QuicDoor:
         handshakes_max: how many may be unfinished.
         connected: told of each client with a function that ends its connection.
         gone: told of each session that has ended.
+        budget: what all connections may hold together.
         clients: who is connected to this shard; makes room for those who have not logged in.
         resets: tells clients that their connection is gone.
     """
@@ -91,6 +93,7 @@ class QuicDoor:
     gone: Callable[[Session], None]
     clients: Clients
     resets: StatelessResets
+    budget: BufferBudget
     _lines: dict[Line, None] = field(default_factory=dict)
     _handshakes: dict[Line, None] = field(default_factory=dict)
     _routes: dict[bytes, Line] = field(default_factory=dict)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -33,6 +34,7 @@ from iggy_ref_server.listeners.quic_replies import Replies
 from iggy_ref_server.listeners.quic_stalls import StallWatch
 
 if TYPE_CHECKING:
+    from iggy_ref_server.data_plane.budget import BufferAccount, BufferBudget
     from iggy_ref_server.data_plane.plane import DataPlane
     from iggy_ref_server.listeners.quic_core import ServerCore
     from iggy_ref_server.listeners.quic_settings import LineLimits
@@ -64,6 +66,10 @@ class LineHost(Protocol):
     @property
     def plane(self) -> DataPlane:
         """Who serves requests."""
+
+    @property
+    def budget(self) -> BufferBudget:
+        """What all connections may hold together."""
 
     @property
     def limits(self) -> LineLimits:
@@ -120,6 +126,7 @@ class Line:
         self._is_leaving = self._is_wide = False
         self._pings_count = 0
         self._address: Any = None
+        self._account: BufferAccount | None = None
 
     @property
     def peer(self) -> Any:
@@ -172,6 +179,19 @@ class Line:
         """Close at once."""
         self._core.close(QuicErrorCode.CONNECTION_REFUSED, reason_phrase=reason)
         self._bell.set()
+
+    def _wake(self) -> None:
+        self._bell.set()
+
+    def _note_held(self) -> None:
+        """Say what is held for this client."""
+        if self._account is not None:
+            self._account.hold(
+                sum(
+                    exchange.link.held_bytes + len(exchange.loaded)
+                    for exchange in self._exchanges.values()
+                )
+            )
 
     def _ring_for(self, exchange: Exchange) -> None:
         """Note that there is something to do for an exchange."""
@@ -226,6 +246,7 @@ class Line:
         self._serve()
         has_written = self._write()
         self._is_stepping = False
+        self._note_held()
         if self._ready or (self._unserved and has_written):
             # There may be room for them now, and nobody else would ring for that.
             self._bell.set()
@@ -285,6 +306,9 @@ class Line:
     def _depart(self) -> None:
         """Leave nothing behind; a client counts as gone when its last request is done."""
         session, self.session = self.session, None
+        if self._account is not None:
+            self._account.close()
+            self._account = None
         busy = [one.link for one in self._exchanges.values() if one.link.is_busy]
         for exchange in self._exchanges.values():
             exchange.link.is_hearing = False
@@ -333,6 +357,11 @@ class Line:
         self.session = self._host.greet(self)
         if self.session is None:
             self._close(QuicErrorCode.CONNECTION_REFUSED, "there are connections enough")
+            return
+        reason = "too much is held for this client"
+        self._account = self._host.budget.open(
+            self.session.address, partial(self.give_up, reason), self._wake
+        )
 
     def _note_data(self, event: events.StreamDataReceived, now: float) -> None:
         stream_id = event.stream_id
@@ -382,6 +411,9 @@ class Line:
         """Have the data plane look at what has come, unless too many replies wait already."""
         plane, owed_bytes = self._host.plane, self._replies.owed_bytes
         busy_count = 0
+        if self._account is not None and self._account.is_held_back:
+            plane.finish()
+            return
         if self._unserved:
             busy_count = sum(one.link.is_busy for one in self._exchanges.values())
         for _ in range(REQUESTS_PER_STEP_MAX):

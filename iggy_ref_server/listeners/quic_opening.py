@@ -5,8 +5,9 @@ Owns the assembly. What each part does is its own affair.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.listeners.quic import QuicDoor
 from iggy_ref_server.listeners.quic_reset import StatelessResets
 from iggy_ref_server.listeners.quic_settings import configure, line_limits
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import Session
 
 __all__ = ["open_quic_door", "use_socket"]
+
+UNBOUNDED_BYTES: Final = 1 << 63
 
 
 def use_socket(bound: socket.socket, config: Quic) -> UdpSocket:
@@ -52,6 +55,7 @@ def open_quic_door(
     connected: Callable[[Session, Callable[[], None]], None],
     gone: Callable[[Session], None],
     reset_key: bytes,
+    budget: BufferBudget | None = None,
 ) -> QuicDoor:
     """Make the door; run its ``serve`` to open it."""
     quic, limits = config.quic, config.limits
@@ -75,4 +79,5 @@ def open_quic_door(
         gone=gone,
         clients=clients,
         resets=StatelessResets(reset_key),
+        budget=budget or BufferBudget(UNBOUNDED_BYTES),
     )

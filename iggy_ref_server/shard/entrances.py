@@ -26,6 +26,7 @@ from iggy_protocol import Transport, record
 from iggy_ref_server.certificates import CERTIFICATES, CertificateFiles
 from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.plane import Appends, DataPlane
 from iggy_ref_server.data_plane.sockets import SocketRoom
@@ -72,6 +73,7 @@ class Rooms:
         office: what handlers work with.
         appends: where batches go.
         clients: who is connected to this shard.
+        budget: what all connections may hold together.
         nursery: for connections, which outlive the accepting.
         connected: told of each new link of a plain socket.
         gone: told of each session that has ended.
@@ -86,6 +88,7 @@ class Rooms:
     office: Office
     appends: Appends
     clients: Clients
+    budget: BufferBudget
     nursery: trio.Nursery
     connected: Callable[[Link], None]
     gone: Callable[[Session], None]
@@ -196,6 +199,7 @@ async def _serve_http(
         appends=rooms.appends,
         storage=rooms.storage,
         tls=entrance.tls,
+        budget=rooms.budget,
     )
     listeners = [trio.socket.from_stdlib_socket(listener) for listener in entrance.sockets]
     await serve_http(door, listeners, task_status=task_status)
@@ -224,12 +228,13 @@ async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
         use_socket(bound, rooms.config.quic),
         entrance.certificate,
         config=rooms.config,
-        bounds=quic_limits(rooms.config),
+        bounds=quic_limits(rooms.config, rooms.budget.limit_bytes),
         plane=rooms.plane,
         clients=rooms.clients,
         connected=connected,
         gone=rooms.gone,
         reset_key=reset_key,
+        budget=rooms.budget,
     )
     rooms.nursery.start_soon(door.serve)
     try:
@@ -247,7 +252,7 @@ async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nurser
         tls=entrance.tls,
         room=rooms.room,
         streams=rooms.websockets,
-        limits=websocket_limits(rooms.config),
+        limits=websocket_limits(rooms.config, rooms.budget.limit_bytes),
         receive_bytes=websocket_receive_bytes(rooms.config),
         nursery=rooms.nursery,
         handshakes_max=limits.max_handshakes,

@@ -26,6 +26,7 @@ from iggy_ref_server.clients import Client, Clients
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config import RootCredentials, ServerConfig
 from iggy_ref_server.data_plane.answers import Answer
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.data_plane.lingering import STOP_CLIENTS_S
 from iggy_ref_server.data_plane.plane import DataPlane
 from iggy_ref_server.data_plane.sockets import SocketRoom
@@ -55,6 +56,7 @@ from iggy_ref_server.shard.group_desk import GroupsHere, GroupsThere
 from iggy_ref_server.shard.handover import Arrival, Handover
 from iggy_ref_server.shard.leftovers import remove_leftovers
 from iggy_ref_server.shard.maintenance import Maintenance
+from iggy_ref_server.shard.memory import budget_bytes
 from iggy_ref_server.shard.metadata_desk import MetadataDesk
 from iggy_ref_server.shard.post_office import PostOffice
 from iggy_ref_server.shard.router import Router, owner_of
@@ -136,6 +138,8 @@ class Shard:
             settings.partition_settings(config), writes_survived=plan.writes_survived
         )
         self.unsaved: dict[PartitionKey, Unsaved] = {}
+        shards_count = len(plan.neighbours) + 1
+        self.budget = BufferBudget(budget_bytes(config.limits.memory_budget_bytes, shards_count))
         self.clients = Clients(settings.unauthenticated_limits(config))
         self.directory = PartitionDirectory(
             self._is_mine, self._open_partition, self._remove_files, self._note_opened
@@ -178,26 +182,28 @@ class Shard:
             random_bytes=plan.random_bytes,
             change=self.metadata.change,
             registry=registry,
+            poll_bytes_max=self.budget.share,
         )
         dispatcher = Dispatcher(self.office, self._forward if plan.shard_id else None)
         self._post.serve_requests(dispatcher.answer)
         self.plane = DataPlane(self._appends, dispatcher, nursery)
-        limits = settings.socket_limits(config)
+        limits = settings.socket_limits(config, self.budget.limit_bytes)
         self._handover = Handover(
             plan.passages, self._last_seen_us, self._left, lambda: self.metadata.current.version
         )
         mover = self._handover if plan.passages else None
-        self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover)
-        self.streams = StreamRoom(self.plane, limits, self._connected)
+        self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover, self.budget)
+        self.streams = StreamRoom(self.plane, limits, self._connected, budget=self.budget)
         self.websockets = self._websocket_room()
 
     def _websocket_room(self) -> StreamRoom:
         config = self._plan.config
         return StreamRoom(
             self.plane,
-            settings.websocket_limits(config),
+            settings.websocket_limits(config, self.budget.limit_bytes),
             self._connected,
             receive_bytes=settings.websocket_receive_bytes(config),
+            budget=self.budget,
         )
 
     # Opening and closing
@@ -221,7 +227,7 @@ class Shard:
         self._post.open()
         self._nursery.start_soon(self.room.run)
         self._nursery.start_soon(self._handover.run, self._arrived)
-        chores = Maintenance(self.office, self.directory, self.room, self._evict)
+        chores = Maintenance(self.office, self.directory, self.room, self._evict, self.budget)
         self._nursery.start_soon(chores.run)
 
     async def _open_metadata(self) -> None:
@@ -266,6 +272,7 @@ class Shard:
             office=self.office,
             appends=self._appends,
             clients=self.clients,
+            budget=self.budget,
             nursery=self._nursery,
             connected=self._connected,
             gone=self._gone,

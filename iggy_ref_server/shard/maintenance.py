@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iggy_ref_server.clients import Client
+    from iggy_ref_server.data_plane.budget import BufferBudget
     from iggy_ref_server.data_plane.sockets import SocketRoom
     from iggy_ref_server.handlers.office import Office
     from iggy_ref_server.metadata.records import TopicRecord
@@ -54,6 +55,7 @@ class Maintenance:
         directory: the partitions of the shard.
         room: the sockets of the shard.
         evict: takes a client that shows no signs of life out of its groups.
+        budget: what all connections may hold together.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class Maintenance:
         directory: PartitionDirectory,
         room: SocketRoom,
         evict: Callable[[Client], None],
+        budget: BufferBudget,
     ) -> None:
+        self._budget = budget
         self._office = office
         self._directory = directory
         self._room = room
@@ -117,6 +121,7 @@ class Maintenance:
     async def _hang_up(self) -> None:
         self._room.hang_up_on_the_silent()
         self._office.clients.close_silent()
+        self._budget.check()
 
     async def _report(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)

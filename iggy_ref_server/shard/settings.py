@@ -37,6 +37,7 @@ __all__ = [
 # What is received at once from a WebSocket: large batches come in few pieces, which still fit into
 # the caches of a core while they are unmasked.
 READ_BUFFER_BYTES = 256 << 10
+UNBOUNDED_BYTES = 1 << 63
 
 
 def cipher_of(config: ServerConfig) -> PayloadCipher | None:
@@ -74,12 +75,13 @@ def partition_settings(config: ServerConfig) -> PartitionSettings:
     )
 
 
-def socket_limits(config: ServerConfig) -> SocketLimits:
-    """Return the bounds of each connection."""
+def socket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
+    """Return the bounds of each connection, none of which may take the whole budget."""
     limits = config.limits
     return SocketLimits(
         connection=Limits(
-            send_bytes_max=limits.max_send_bytes, pipelined_max=limits.max_pipelined_requests
+            send_bytes_max=max(1, min(limits.max_send_bytes, budget_bytes // 2)),
+            pipelined_max=limits.max_pipelined_requests,
         ),
         outbox_bytes_max=limits.max_reply_backlog_bytes,
         stalled_s=limits.stall_timeout_us / 1e6,
@@ -97,9 +99,9 @@ def unauthenticated_limits(config: ServerConfig) -> UnauthenticatedLimits:
     )
 
 
-def websocket_limits(config: ServerConfig) -> SocketLimits:
+def websocket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
     """Return the bounds of each WebSocket connection: the narrower ones."""
-    return _narrowed(config, config.limits.websocket)
+    return _narrowed(config, config.limits.websocket, budget_bytes)
 
 
 def websocket_receive_bytes(config: ServerConfig) -> int:
@@ -107,13 +109,15 @@ def websocket_receive_bytes(config: ServerConfig) -> int:
     return config.websocket.read_buffer_size_bytes or READ_BUFFER_BYTES
 
 
-def quic_limits(config: ServerConfig) -> SocketLimits:
+def quic_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
     """Return the bounds of each QUIC connection: the narrower ones."""
-    return _narrowed(config, config.limits.quic)
+    return _narrowed(config, config.limits.quic, budget_bytes)
 
 
-def _narrowed(config: ServerConfig, limits: WebSocketLimits | QuicLimits) -> SocketLimits:
-    every = socket_limits(config)
+def _narrowed(
+    config: ServerConfig, limits: WebSocketLimits | QuicLimits, budget_bytes: int
+) -> SocketLimits:
+    every = socket_limits(config, budget_bytes)
     waits_s = [wait_s for wait_s in (limits.idle_timeout_us / 1e6, every.idle_s) if wait_s]
     return replace(
         every,

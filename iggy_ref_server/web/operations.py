@@ -11,17 +11,20 @@ Owns these ways. Which path leads to which operation is the routes' affair.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+import trio
 from starlette.responses import Response
 
 from iggy_protocol import Command, CommandCode, CreateTopic
 from iggy_protocol.rest import Route, encode_json
+from iggy_ref_server.data_plane.budget import BufferAccount
 from iggy_ref_server.dispatch import LOGINS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.views import view_topic_details
+from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.web.auth import Caller, caller_of
 from iggy_ref_server.web.commands import Asked, build_command
 from iggy_ref_server.web.errors import (
@@ -35,7 +38,7 @@ from iggy_ref_server.web.logins import log_in, log_out, refresh
 from iggy_ref_server.web.polled import respond_polled
 from iggy_ref_server.web.replies import shape_reply
 from iggy_ref_server.web.requests import read_json, read_query, read_values
-from iggy_ref_server.web.room import LARGE_ANSWER_BYTES
+from iggy_ref_server.web.room import COPIES, LARGE_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -64,12 +67,16 @@ class Call:
         caller: who asked.
         body: its JSON, in the shape of the route.
         command: what it became; None where there is no such command, or until then.
+        account: what its answer holds, if that is much.
+        life: ends the answering when it is cancelled.
     """
 
     route: Route
     caller: Caller
     body: Any = None
     command: Command[Any] | None = None
+    account: BufferAccount | None = None
+    life: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     @property
     def asked(self) -> Command[Any]:
@@ -95,6 +102,14 @@ class Operation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, whatever it is."""
         call = Call(self._route, caller_of(scope))
+        try:
+            with call.life:
+                await self._answer(call, scope, receive, send)
+        finally:
+            if call.account is not None:
+                call.account.close()
+
+    async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._read(call, scope, receive)
             with self._room.to_the_end():
@@ -175,7 +190,17 @@ async def _create_topic(room: WebRoom, call: Call) -> Response:
 
 async def _poll(room: WebRoom, call: Call) -> Response:
     reply = await room.desk.perform(call.caller.session, call.asked)
+    size = sum(part.size if isinstance(part, FileSlice) else len(part) for part in reply.parts)
+    address, life = call.caller.session.address, call.life
+    call.account = room.budget.open(address, life.cancel, _go_on)
+    call.account.hold(size * COPIES)
+    if room.budget.is_over:
+        room.budget.relieve()
     return await respond_polled(reply)
+
+
+def _go_on() -> None:
+    """Do nothing when there is room again: an answer that is on its way does not wait for it."""
 
 
 async def _snapshot(room: WebRoom, call: Call) -> Response:

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from iggy_ref_server.config.schema_doors import Http
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.identity.jwks import KeySets
 from iggy_ref_server.identity.jwt import AccessTokens
 from iggy_ref_server.identity.revocations import Revocations
@@ -35,6 +36,10 @@ POLL_BYTES_MAX: Final = 1 << 24
 # Answers above this size wait for each other, so that slow readers cannot fill memory with them.
 LARGE_ANSWER_BYTES: Final = 1 << 20
 LARGE_ANSWERS_MAX: Final = 16
+# What an answer to a poll costs for each byte of its messages: as they were read, as one piece, and
+# as JSON on its way.
+COPIES: Final = 3
+UNBOUNDED_BYTES: Final = 1 << 63
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class WebRoom:
         metrics: the page for Prometheus.
         bodies: the bounds of request bodies.
         large_answers: lets a few large answers out at a time.
+        budget: what all connections of the shard may hold together.
     """
 
     config: Http
@@ -56,6 +62,7 @@ class WebRoom:
     metrics: Metrics
     bodies: BodyLimits
     large_answers: trio.Semaphore
+    budget: BufferBudget
     _under_way: set[trio.CancelScope] = field(default_factory=set)
 
     @contextmanager
@@ -74,7 +81,14 @@ class WebRoom:
             scope.shield = False
 
 
-async def open_room(config: Http, *, office: Office, appends: Appends, storage: Storage) -> WebRoom:
+async def open_room(
+    config: Http,
+    *,
+    office: Office,
+    appends: Appends,
+    storage: Storage,
+    budget: BufferBudget | None = None,
+) -> WebRoom:
     """Furnish the room.
 
     Args:
@@ -82,6 +96,7 @@ async def open_room(config: Http, *, office: Office, appends: Appends, storage: 
         office: what handlers work with; that of shard 0.
         appends: where batches go.
         storage: the data directory.
+        budget: what all connections of the shard may hold together; None is no bound.
 
     Raises:
         ConfigError: the configuration asks for what cannot be.
@@ -106,6 +121,7 @@ async def open_room(config: Http, *, office: Office, appends: Appends, storage: 
             stalled_s=office.config.limits.stall_timeout_us / MICROSECONDS,
         ),
         large_answers=trio.Semaphore(LARGE_ANSWERS_MAX),
+        budget=budget or BufferBudget(UNBOUNDED_BYTES),
     )
 
 
@@ -116,4 +132,7 @@ def _with_smaller_polls(office: Office) -> Office:
         limits, max_poll_bytes=min(limits.max_poll_bytes, POLL_BYTES_MAX)
     )
     config = msgspec.structs.replace(office.config, limits=smaller)
-    return replace(office, config=config)
+    bytes_max = office.poll_bytes_max
+    return replace(
+        office, config=config, poll_bytes_max=lambda most: bytes_max(most * COPIES) // COPIES
+    )

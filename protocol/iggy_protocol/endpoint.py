@@ -109,6 +109,11 @@ class Endpoint(Generic[T]):
         return self._frames_in
 
     @property
+    def buffered_bytes(self) -> int:
+        """The number of bytes received and not yet understood."""
+        return len(self._buffer)
+
+    @property
     def is_mid_frame(self) -> bool:
         """Whether a part of a frame has come, and the rest of it is still to come.
 

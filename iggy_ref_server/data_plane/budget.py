@@ -1,0 +1,220 @@
+"""How much memory the buffers of all clients of a shard may take together.
+
+Each connection has an account. It says what the connection holds at this moment: bytes of requests
+that are not complete, batches that wait for their commit, replies in memory that are not sent. What
+is handed from files to the kernel is not held. An account is told the whole amount each time and
+not what was added or taken away, so nothing can be counted twice or be forgotten.
+
+    below three quarters    everybody is read
+    above them              whoever holds much is not read any further until there is room
+    a large request         is let in only where all of it fits, and waits otherwise
+    above the limit         the connection that holds most is closed, with a line in the log
+    waiting for long        the same goes for the largest that does not move
+
+Small requests always go on. What they add is bounded by the number of connections.
+
+Owns the sums and the choice. How a connection is closed or read again is told by its owner.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SMALL_BYTES_MAX", "BufferAccount", "BufferBudget"]
+
+LOGGER = logging.getLogger(__name__)
+
+# Whoever holds no more than this is never made to wait.
+SMALL_BYTES_MAX: Final = 1 << 16
+# A reply that is read into memory takes at most this part of what is left.
+SHARE: Final = 4
+MIB: Final = 1 << 20
+
+
+class BufferAccount:
+    """What one connection holds.
+
+    Args:
+        budget: the sum of all accounts.
+        name: who it is, for the log.
+        abort: closes the connection at once.
+        wake: has the connection looked at again.
+
+    Attributes:
+        size_bytes: what is held.
+        reserved_bytes: what is to come of a large request.
+        is_held_back: whether nothing more shall be read from the client.
+    """
+
+    __slots__ = (
+        "_abort",
+        "_budget",
+        "_checked_bytes",
+        "_is_closed",
+        "_wake",
+        "is_held_back",
+        "name",
+        "reserved_bytes",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        budget: BufferBudget,
+        name: str,
+        abort: Callable[[], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._budget = budget
+        self.name = name
+        self._abort = abort
+        self._wake = wake
+        self._checked_bytes = -1
+        self._is_closed = False
+        self.size_bytes = 0
+        self.reserved_bytes = 0
+        self.is_held_back = False
+
+    def hold(self, size_bytes: int, wanted_bytes: int = 0) -> None:
+        """Say what is held now, and how much more of a request is to come.
+
+        Args:
+            size_bytes: all that is held.
+            wanted_bytes: what is missing of a request; up to the small size it does not count.
+        """
+        if wanted_bytes <= SMALL_BYTES_MAX:
+            wanted_bytes = 0
+        if size_bytes == self.size_bytes and wanted_bytes == self.reserved_bytes:
+            return
+        if not self._is_closed:
+            self._budget.change(self, size_bytes, wanted_bytes)
+
+    def close(self) -> None:
+        """Hold nothing any more; may be said twice."""
+        if not self._is_closed:
+            self.hold(0)
+            self._is_closed = True
+            self._budget.forget(self)
+
+    def release(self) -> None:
+        """Let the connection be read again."""
+        self.is_held_back = False
+        self._wake()
+
+    def evict(self) -> None:
+        """Close the connection."""
+        self.close()
+        self._abort()
+
+    def has_moved(self) -> bool:
+        """Tell whether what is held has changed since the last call."""
+        has_moved = self.size_bytes != self._checked_bytes
+        self._checked_bytes = self.size_bytes
+        return has_moved
+
+
+class BufferBudget:
+    """The sum of all accounts of a shard.
+
+    Args:
+        limit_bytes: how much they may hold together.
+        key: what to raise, for the log.
+
+    Attributes:
+        limit_bytes: the same.
+        total_bytes: what they hold, and what is reserved.
+    """
+
+    def __init__(self, limit_bytes: int, key: str = "limits.memory_budget") -> None:
+        self.limit_bytes = limit_bytes
+        self.total_bytes = 0
+        self._key = key
+        self._high_bytes = limit_bytes // 4 * 3
+        self._accounts: dict[BufferAccount, None] = {}
+        self._waiting: dict[BufferAccount, None] = {}
+
+    @property
+    def accounts_count(self) -> int:
+        """How many accounts are open."""
+        return len(self._accounts)
+
+    def open(self, name: str, abort: Callable[[], None], wake: Callable[[], None]) -> BufferAccount:
+        """Open the account of a connection."""
+        account = BufferAccount(self, name, abort, wake)
+        self._accounts[account] = None
+        return account
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is held than may be."""
+        return self.total_bytes > self.limit_bytes
+
+    def share(self, most_bytes: int) -> int:
+        """Say how much memory the next reply may take that has to be read into it."""
+        left_bytes = max(0, self._high_bytes - self.total_bytes)
+        return min(most_bytes, max(left_bytes // SHARE, SMALL_BYTES_MAX))
+
+    def change(self, account: BufferAccount, size_bytes: int, wanted_bytes: int) -> None:
+        """Take note of what an account holds; for accounts alone."""
+        others = self.total_bytes - account.size_bytes - account.reserved_bytes
+        reserved, is_refused = wanted_bytes, False
+        if wanted_bytes and not account.reserved_bytes:
+            is_refused = others + size_bytes + wanted_bytes > self.limit_bytes
+            reserved = 0 if is_refused else wanted_bytes
+        before = self.total_bytes
+        self.total_bytes = others + size_bytes + reserved
+        account.size_bytes, account.reserved_bytes = size_bytes, reserved
+        is_crowded = self.total_bytes > self._high_bytes and size_bytes > SMALL_BYTES_MAX
+        if is_refused or (is_crowded and not reserved):
+            account.is_held_back = True
+            self._waiting[account] = None
+        elif account.is_held_back:
+            self._waiting.pop(account, None)
+            account.release()
+        if self._waiting and self.total_bytes < before and self.total_bytes <= self._high_bytes:
+            self._release_all()
+
+    def forget(self, account: BufferAccount) -> None:
+        """Close an account; for accounts alone."""
+        self._accounts.pop(account, None)
+        self._waiting.pop(account, None)
+
+    def relieve(self) -> None:
+        """Close those who hold most until the others have room."""
+        while self.is_over and self._accounts:
+            hoarder = max(self._accounts, key=lambda one: one.size_bytes)
+            if not hoarder.size_bytes:
+                return
+            self._evict(hoarder, "more is buffered than may be")
+
+    def check(self) -> None:
+        """See whether those who wait do so for somebody who does not move; call now and then."""
+        self.relieve()
+        still = [account for account in self._accounts if not account.has_moved()]
+        if self._waiting and still:
+            hoarder = max(still, key=lambda one: one.size_bytes + one.reserved_bytes)
+            if hoarder.size_bytes > SMALL_BYTES_MAX:
+                self._evict(hoarder, "others wait for room, and nothing of it moves")
+        self._release_all()
+
+    def _release_all(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for account in waiting:
+            account.release()
+
+    def _evict(self, hoarder: BufferAccount, reason: str) -> None:
+        LOGGER.error(
+            "closed the connection of %s, which held %.1f MiB of buffers: %s. %.1f of %.1f MiB were"
+            " in use; raise %s if clients need more",
+            hoarder.name,
+            hoarder.size_bytes / MIB,
+            reason,
+            self.total_bytes / MIB,
+            self.limit_bytes / MIB,
+            self._key,
+        )
+        hoarder.evict()

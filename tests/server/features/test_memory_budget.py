@@ -1,0 +1,83 @@
+"""What all clients together can make the server hold, on a real process with a small budget."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import ExitStack, suppress
+
+import httpx
+
+from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
+from tests.server.doors.ws_peer import door_of
+from tests.server.features.scene import eventually, make_topic
+from tests.server.features.test_strangers import SEND_MESSAGES, head, resident_bytes
+
+MIB = 1 << 20
+KEY = base64.b64encode(bytes(32)).decode()
+ENCRYPTED = {"IGGY_SYSTEM_ENCRYPTION_ENABLED": "true", "IGGY_SYSTEM_ENCRYPTION_KEY": KEY}
+# What one poll needs while it is decrypted, and what the allocator keeps.
+SLACK_BYTES = 160 * MIB
+
+
+def test_replies_when_nobody_reads_them_then_the_budget_bounds_memory_and_others_are_served(
+    start_server,
+):
+    """Without a budget these 25 clients cost more than a gigabyte."""
+    server = start_server(settings={**ENCRYPTED, "IGGY_LIMITS_MEMORY_BUDGET": "64 MiB"})
+    topic = make_topic(server.login())
+    for _ in range(10):
+        topic.send(*[bytes(500_000)] * 10)
+    before = resident_bytes(server)
+    poll = PollMessages(
+        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 1000, 0
+    )
+    with ExitStack() as stack:
+        for _ in range(25):
+            lazy = stack.enter_context(server.login())
+            lazy.send(*[poll] * 3)
+        other = server.login()
+        assert other.ask(Ping()) is None
+        assert topic.seen_by(other).poll(count=1).messages_count == 1
+        assert resident_bytes(server) - before < 64 * MIB + SLACK_BYTES
+
+
+def test_large_requests_when_they_do_not_fit_together_then_wait_and_hoarders_go(start_server):
+    server = start_server(settings={"IGGY_LIMITS_MEMORY_BUDGET": "64 MiB"})
+    before = resident_bytes(server)
+    hoarders = [server.login() for _ in range(10)]
+    for hoarder in hoarders:
+        hoarder.socket.settimeout(0.2)
+        hoarder.socket.sendall(head(SEND_MESSAGES, 30 * MIB))
+        with suppress(TimeoutError):
+            hoarder.socket.sendall(bytes(29 * MIB))
+    other = make_topic(server.login())
+    other.send(b"small")
+    assert other.read() == ["small"]
+    assert resident_bytes(server) - before < 64 * MIB + SLACK_BYTES
+
+    # Somebody who means it gets room at the cost of those who stand still.
+    other.send(bytes(20 * MIB))
+    assert eventually(lambda: "limits.memory_budget" in server.output())
+
+
+def test_http_polls_when_many_come_at_once_then_the_budget_bounds_memory(start_server):
+    server = start_server(settings={"IGGY_LIMITS_MEMORY_BUDGET": "64 MiB"})
+    topic = make_topic(server.login())
+    for _ in range(4):
+        topic.send(*[bytes(500_000)] * 10)
+    host, port = door_of(server, "http")
+    url = f"http://{host}:{port}"
+    with httpx.Client(base_url=url, timeout=30) as client, ExitStack() as stack:
+        answer = client.post("/users/login", json={"username": "iggy", "password": "iggy"})
+        token = answer.json()["access_token"]["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        before = resident_bytes(server)
+        path = f"/streams/{topic.stream}/topics/{topic.topic}/messages"
+        query = {"consumer_id": "1", "partition_id": "0", "kind": "first", "value": "0"}
+        for _ in range(20):
+            lazy = stack.enter_context(httpx.Client(base_url=url, timeout=30))
+            stack.enter_context(
+                lazy.stream("GET", path, params={**query, "count": "1000"}, headers=headers)
+            )
+        assert client.get("/ping").status_code == 200
+        assert resident_bytes(server) - before < 64 * MIB + SLACK_BYTES
