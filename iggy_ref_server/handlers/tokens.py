@@ -57,10 +57,10 @@ async def create_token(
 ) -> RawPersonalAccessToken:
     """Make a token; this is the only time that it is shown."""
     raw = make_token(office.random_bytes)
-    context = office.plan_context(session)
     await office.change(
+        # Its time counts from the moment it is planned, however long it had to wait for that.
         lambda metadata: plan_tokens.plan_create_token(
-            metadata, command, context, token_hash=hash_token(raw)
+            metadata, command, office.plan_context(session), token_hash=hash_token(raw)
         )
     )
     return RawPersonalAccessToken(raw)

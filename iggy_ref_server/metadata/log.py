@@ -16,6 +16,8 @@ from iggy_ref_server.metadata.scan import LogScan
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from iggy_ref_server.storage.interface import File, Storage
 
 __all__ = ["LOG_MAGIC", "LOG_PATH", "MetadataLog"]
@@ -89,30 +91,31 @@ class MetadataLog:
         wanted = self.size_bytes + RESERVE_BYTES
         try:
             await self._file.preallocate(wanted)
-        except StorageError as error:
+        except Exception as error:
+            # The changes before are made, whatever becomes of the room for the next ones.
             logger.debug("no room is kept for %s: %s", LOG_PATH, error)
         else:
             self._reserved_bytes = wanted
 
-    async def append(self, frame: bytes) -> None:
-        """Write a change and bring it to the disk.
+    async def append(self, frames: Sequence[bytes]) -> None:
+        """Write changes and bring them to the disk, all together.
 
         Raises:
-            ServerFault: it is not there; the log is as it was, or takes no more changes.
+            ServerFault: none is there; the log is as it was, or takes no more changes.
         """
         if self._is_dirty:
             await self._take_back()
         if self._distrust:
             raise ServerFault(StatusCode.CANNOT_APPEND_TO_FILE, self._distrust)
         try:
-            await self._file.write([frame], self.size_bytes, sync=True)
+            await self._file.write(frames, self.size_bytes, sync=True)
         except Exception as error:
             # Not only disks fail: a process that is given no thread cannot write either.
             logger.error("%s: a change was not written: %s", LOG_PATH, error)
             await self._take_back()
             raise ServerFault(_status(error), f"the change could not be saved: {error}") from error
-        self.size_bytes += len(frame)
-        self.entries_count += 1
+        self.size_bytes += sum(map(len, frames))
+        self.entries_count += len(frames)
         await self._reserve()
 
     async def _take_back(self) -> None:

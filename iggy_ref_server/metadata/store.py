@@ -7,12 +7,15 @@ A replica starts from ``snapshot_bytes`` and follows with ``replay``.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import trio
 
 from iggy_protocol import record
+from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
 from iggy_ref_server.metadata.frame import Seal, encode_frame
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["CompactionPolicy", "Listener", "MetadataStore"]
+__all__ = ["CompactionPolicy", "Listener", "Made", "MetadataStore"]
 
 logger = logging.getLogger("iggy_ref_server.metadata")
 
@@ -35,6 +38,35 @@ STATE_DIRECTORY = "state"
 C = TypeVar("C", bound="Change | None")
 
 Listener = Callable[[bytes, Metadata], None]
+
+# So many changes share a sync; the next ones share the one after.
+GROUP_MAX = 64
+
+
+class Made(NamedTuple, Generic[C]):
+    """A change that was made, or None, and the version of the state that it led to or rests on."""
+
+    change: C
+    version: int
+
+
+class _Step(NamedTuple):
+    """A change that is planned and not yet saved: for replicas, for the file, and what follows."""
+
+    entry: bytes
+    sealed: bytes
+    after: Metadata
+
+
+@dataclass(slots=True, eq=False)
+class _Request(Generic[C]):
+    """Somebody who waits for a change."""
+
+    plan: Callable[[Metadata], C]
+    change: C | None = None
+    version: int = 0
+    error: Exception | None = None
+    over: trio.Event = field(default_factory=trio.Event)
 
 
 @record(kw_only=True)
@@ -69,6 +101,7 @@ class MetadataStore:
         self._compaction = compaction
         self._compactions_failed = 0
         self._lock = trio.Lock()
+        self._requests: deque[_Request[Any]] = deque()
         self._listeners: list[Listener] = []
 
     @classmethod
@@ -105,42 +138,101 @@ class MetadataStore:
         return self.current.version == 0
 
     async def change(self, plan: Callable[[Metadata], C]) -> C:
+        """Make a change that is planned on the latest state; as ``change_at``."""
+        return (await self.change_at(plan)).change
+
+    async def change_at(self, plan: Callable[[Metadata], C]) -> Made[C]:
         """Make a change that is planned on the latest state.
 
-        Changes are made one after another. When this returns, the change is on the disk, and
-        ``current`` is the state right after it until the caller awaits something else. A change
-        that has been planned is not abandoned when the caller is cancelled.
+        Changes are planned and made one after another. Those that come while the disk is busy
+        share its next write and its sync; where these fail, all of them are refused. When this
+        returns, the change is on the disk and part of ``current``. A change that has been planned
+        is not abandoned when the caller is cancelled, and nothing is awaited after its end.
 
         Args:
             plan: returns the change, or None when there is nothing to do; may raise ServerFault.
 
         Returns:
-            What was planned.
+            What was planned, and the version of the state that it led to or rests on.
 
         Raises:
             ServerFault: by the plan, or because the change could not be saved. Nothing happened.
         """
-        async with self._lock:
-            planned = plan(self.current)
-            if planned is not None:
-                with trio.CancelScope(shield=True):
-                    await self._commit(planned)
-        return planned
+        request: _Request[C] = _Request(plan)
+        self._requests.append(request)
+        try:
+            async with self._lock:
+                if not request.over.is_set():
+                    with trio.CancelScope(shield=True):
+                        await self._commit_group()
+        except trio.Cancelled:
+            if request in self._requests:
+                self._requests.remove(request)
+                raise
+            # It is in the hands of another task, and its end is near. The cancellation stays, and
+            # is felt at whatever the caller awaits next.
+            with trio.CancelScope(shield=True):
+                await request.over.wait()
+        if request.error is not None:
+            raise request.error
+        return Made(cast("C", request.change), request.version)
 
-    async def _commit(self, change: Change) -> None:
-        # Everything that could go wrong goes wrong before the change is in the log.
-        after, now_us = apply(self.current, change), self._clock.now_us()
-        version = after.version
-        payload = encode_change(change)
-        entry = encode_frame(version, now_us, payload)
-        await self._log.append(
-            entry if self._seal is None else encode_frame(version, now_us, payload, self._seal)
-        )
-        self.current = after
-        for listener in self._listeners:
-            listener(entry, self.current)
-        if self._log_is_long():
+    async def _commit_group(self) -> None:
+        """Plan all changes that wait, one on top of the other, and save them together."""
+        count = min(len(self._requests), GROUP_MAX)
+        group = [self._requests.popleft() for _ in range(count)]
+        now_us, state = self._clock.now_us(), self.current
+        steps: list[_Step] = []
+        try:
+            for request in group:
+                step = self._plan(request, state, now_us)
+                if step is not None:
+                    steps.append(step)
+                    state = step.after
+            if steps:
+                await self._save_group(group, steps)
+        finally:
+            for request in group:
+                request.over.set()
+        if steps and self._log_is_long():
             await self._compact()
+
+    def _plan(self, request: _Request[Any], state: Metadata, now_us: int) -> _Step | None:
+        """Plan one change. Everything that could go wrong goes wrong before it is in the log."""
+        try:
+            request.change = change = request.plan(state)
+            request.version = state.version
+            if change is None:
+                return None
+            after = apply(state, change)
+            payload = encode_change(change)
+            entry = encode_frame(after.version, now_us, payload)
+            sealed = (
+                entry
+                if self._seal is None
+                else encode_frame(after.version, now_us, payload, self._seal)
+            )
+        except Exception as error:
+            request.error = error
+            request.version = state.version
+            return None
+        request.version = after.version
+        return _Step(entry, sealed, after)
+
+    async def _save_group(self, group: list[_Request[Any]], steps: list[_Step]) -> None:
+        before = self.current.version
+        try:
+            await self._log.append([step.sealed for step in steps])
+        except ServerFault as fault:
+            # Also those who were refused because of a change that is not there now.
+            for request in group:
+                if request.version > before:
+                    request.error = fault
+            return
+        for step in steps:
+            self.current = step.after
+            for listener in self._listeners:
+                listener(step.entry, step.after)
 
     def _log_is_long(self) -> bool:
         # After a failure the log may grow as much again, so that not every change tries anew.

@@ -77,7 +77,8 @@ class MetadataDesk:
         self._settle = settle
         self._store: MetadataStore | None = None
         self._entries: deque[tuple[bytes, Metadata, Change]] = deque()
-        self._changing = trio.Lock()
+        self._followed_version = current.version
+        self._turns = trio.lowlevel.ParkingLot()
         self._following = trio.Lock()
         self._begun = trio.Event()
         self._prepared: Metadata | None = None
@@ -95,6 +96,7 @@ class MetadataDesk:
         """Become the one writer."""
         self._store = store
         self._advance(store.current)
+        self._followed_version = store.current.version
         store.subscribe(self._log_changed)
         for stream in self.current.streams:
             for topic in stream.topics:
@@ -113,30 +115,48 @@ class MetadataDesk:
         return self._store.snapshot_bytes()
 
     async def change(self, plan: Callable[[Metadata], C]) -> C:
-        """Plan and make a change, and wait until all shards have followed it."""
-        assert self._store is not None, "only shard 0 changes metadata"
-        # A refusal may rest on a change that not everybody has followed, so it waits as well.
-        async with self._changing:
-            with trio.CancelScope(shield=True):
-                planned = await self._store.change(plan)
+        """Plan and make a change, and wait until all shards have followed it.
+
+        Changes share syncs of the log, but are followed one at a time, in the order of the log. No
+        later change is shown on this shard before the caller awaits something else.
+        """
+        store = self._store
+        assert store is not None, "only shard 0 changes metadata"
+        try:
+            made = await store.change_at(plan)
+        except ServerFault:
+            # A refusal may rest on a change that not everybody has followed, so it waits as well.
+            await self._until_followed(store.current.version)
+            raise
+        with trio.CancelScope(shield=True):
+            if made.change is None:
+                await self._until_followed(made.version)
+            else:
+                await self._until_followed(made.version - 1)
                 await self._publish()
-        return planned
+        return made.change
+
+    async def _until_followed(self, version: int) -> None:
+        while self._followed_version < version:
+            await self._turns.park()
 
     async def _publish(self) -> None:
-        """Have everybody follow; one change at a time, in the order of the log."""
-        async with self._following:
-            while self._entries:
-                entry, metadata, change = self._entries.popleft()
-                is_shown = not isinstance(change, PREPARED)
-                if is_shown:
-                    self._advance(metadata)
-                    self._follow_with_groups(change)
-                letter = letters.Entry(metadata.version, is_shown)
-                await self._with_all(letter, [entry], partial(self._settle, metadata))
-                if not is_shown:
-                    self._advance(metadata)
-                    self._follow_with_groups(change)
-                    await self._with_all(letters.Show(metadata.version), [])
+        """Have everybody follow the next change of the log."""
+        entry, metadata, change = self._entries.popleft()
+        try:
+            is_shown = not isinstance(change, PREPARED)
+            if is_shown:
+                self._advance(metadata)
+                self._follow_with_groups(change)
+            letter = letters.Entry(metadata.version, is_shown)
+            await self._with_all(letter, [entry], partial(self._settle, metadata))
+            if not is_shown:
+                self._advance(metadata)
+                self._follow_with_groups(change)
+                await self._with_all(letters.Show(metadata.version), [])
+        finally:
+            self._followed_version = metadata.version
+            self._turns.unpark_all()
 
     async def _with_all(
         self,

@@ -7,12 +7,15 @@ import logging
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 
 from iggy_protocol import (
     CreateStream,
     StatusCode,
 )
 from iggy_ref_server.clock import SimulatedClock
+from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.damage import MetadataDamaged
 from iggy_ref_server.metadata.frame import HEAD_SIZE, encode_frame, file_head
 from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
@@ -22,7 +25,7 @@ from iggy_ref_server.metadata.store import CompactionPolicy, MetadataStore
 from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.memory import MemoryStorage
 from iggy_ref_server.storage.power_loss import Survival
-from tests.server.metadata.metadata_talk import after
+from tests.server.metadata.metadata_talk import after, planned
 from tests.server.metadata.store_talk import (
     COMMANDS,
     make,
@@ -292,3 +295,98 @@ async def test_log_when_its_clearing_was_not_synced_then_remains_do_no_harm():
         await make(store, *COMMANDS[4:])
 
         assert (await open_store(storage.crash(Survival.SUBSET))).current == store.current
+
+
+async def make_at_once(store: MetadataStore, *names: str) -> dict[str, int]:
+    """Ask for streams at the same time; return the statuses of those that were refused."""
+    refused: dict[str, int] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            await store.change(planned(CreateStream(name)))
+        except ServerFault as fault:
+            refused[name] = fault.status
+
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(ask, name)
+            # One after another, so that their order is known.
+            await trio.testing.wait_all_tasks_blocked()
+    return refused
+
+
+@pytest.mark.trio
+async def test_changes_when_they_come_while_the_disk_is_busy_then_share_the_next_sync(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    told: list[int] = []
+    store.subscribe(lambda entry, metadata: told.append(metadata.version))
+    slow = plan.delay("sync", seconds=1, path=LOG_PATH)
+    names = [f"stream {number}" for number in range(20)]
+
+    assert await make_at_once(store, *names) == {}
+
+    assert slow.struck_count == 2, "the first one alone, all others together"
+    assert told == list(range(1, 21))
+    assert {stream.name for stream in store.current.streams} == set(names)
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("verb", ["write", "sync"])
+async def test_changes_when_the_write_that_they_share_fails_then_none_of_them_has_happened(
+    verb, autojump_clock
+):
+    plan = FaultPlan()
+    storage = MemoryStorage(plan)
+    store = await open_store(storage)
+    plan.delay("sync", seconds=1, path=LOG_PATH)
+    plan.fail(verb, path=LOG_PATH, at=2)
+
+    # The last one would be refused because of the second, which is not there in the end.
+    refused = await make_at_once(store, "first", "second", "third", "second")
+
+    assert set(refused) == {"second", "third"}
+    assert len(set(refused.values())) == 1
+    assert [stream.name for stream in store.current.streams] == ["first"]
+    plan.heal()
+    await make(store, CreateStream("second"))
+    assert (await open_store(storage.crash())).current == store.current
+
+
+@pytest.mark.trio
+async def test_change_when_its_caller_is_cancelled_before_it_is_planned_then_is_abandoned(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    store = await open_store(MemoryStorage(plan))
+    plan.delay("sync", seconds=10, path=LOG_PATH)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(make, store, CreateStream("first"))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(1):
+            await make(store, CreateStream("second"))
+
+    assert [stream.name for stream in store.current.streams] == ["first"]
+
+
+@pytest.mark.trio
+async def test_change_when_its_caller_is_cancelled_while_others_save_it_then_is_made_all_the_same(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    store = await open_store(MemoryStorage(plan))
+    plan.delay("sync", seconds=10, path=LOG_PATH)
+
+    async with trio.open_nursery() as nursery:
+        for name in ("first", "second"):
+            nursery.start_soon(make, store, CreateStream(name))
+            await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(15):
+            await make(store, CreateStream("third"))
+
+    assert [stream.name for stream in store.current.streams] == ["first", "second", "third"]

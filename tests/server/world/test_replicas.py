@@ -122,3 +122,24 @@ async def test_versions_when_many_change_metadata_then_no_client_sees_them_go_ba
         for versions in seen:
             assert versions == sorted(versions)
             assert len(set(versions)) > 10
+
+
+async def test_changes_when_they_come_together_then_share_a_sync_and_each_shows_its_own(
+    autojump_clock,
+):
+    plan = FaultPlan()
+    names = ["first", "second", "third", "fourth"]
+    async with open_world(MemoryStorage(plan), shards_count=2) as world:
+        clients = [await world.log_in(number % 2) for number in range(len(names))]
+        slow = plan.delay("sync", seconds=1, path="state/*")
+        async with trio.open_nursery() as nursery:
+
+            async def create(number: int) -> None:
+                created = await clients[number].ask(CreateStream(names[number]))
+                assert created.name == names[number]
+                assert await clients[number].ask(GetStream(names[number])) is not None
+
+            for number in range(len(names)):
+                nursery.start_soon(create, number)
+                await trio.sleep(0.1)
+        assert slow.struck_count == 2, "the first one alone, all others together"
