@@ -162,6 +162,7 @@ def shortest_f32(value: float) -> float:
     exist that give up on so many.
     """
     packed = F32.pack(value)
+    (value,) = F32.unpack(packed)
     for digits in range(1, F32_DIGITS_MAX):
         shorter = float(f"{value:.{digits}g}")
         if F32.pack(shorter) == packed:
