@@ -59,10 +59,11 @@ POLLED_MAX = 40
 SERVED_SECONDS_MAX = 30
 BEYOND = 2
 NEW_MESSAGE = b"a message after all this"
+PARTITION = re.compile(r"streams/\d+/topics/\d+/partitions/\d+")
 LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
 FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
 EMPTIED = re.compile(r"repair .*\bbegins (?:it|the partition) (?:empty|anew)")
-TORN = re.compile(r"bytes are no messages")
+TORN = re.compile(r"would cut them off")
 
 
 @dataclass
@@ -120,7 +121,7 @@ class Verdict:
         status: 0 sound, 1 to mend, 2 beyond that.
         said: all lines.
         lost: what it says is lost, by the path of the partition.
-        torn: paths of partitions with a log whose end is said to be no messages.
+        torn: paths of partitions with a log whose end a server would cut off, as it is said.
         found: the paths of all findings.
         emptied: paths of partitions that a repair begins anew, with all files in quarantine.
         unforeseen: an error without words.
@@ -143,6 +144,11 @@ class Verdict:
     def is_quiet(self) -> bool:
         """Whether nothing was found that may concern messages or metadata."""
         return self.status != BEYOND and not self.grave
+
+    @property
+    def concerns_metadata(self) -> bool:
+        """Whether something was found that is not about single partitions."""
+        return self.status == BEYOND or not all(map(PARTITION.match, self.grave))
 
     def concerns(self, path: str) -> bool:
         """Tell whether anything was found at a path, below it or above it."""
@@ -193,7 +199,7 @@ def _read_losses(verdict: Verdict) -> None:
         if finding := FINDING.match(line):
             verdict.found.add(finding[1])
         if not line.startswith(" "):
-            found = re.search(r"streams/\d+/topics/\d+/partitions/\d+", line)
+            found = PARTITION.search(line)
             path = found[0] if found else ""
         for ranges in LOST.findall(line):
             lost = verdict.lost.setdefault(path, set())

@@ -61,7 +61,7 @@ def judge_names(seen: Seen, truth: Truth, verdict: Verdict, excused: Excused) ->
     }
     for name in sorted(found - truth.ever):
         yield f"serves: {name}, which never was"
-    if verdict.concerns("state") or excused.metadata:
+    if verdict.concerns_metadata or excused.metadata:
         return
     wanted = {*truth.streams} | {
         f"{name}/{topic}" for name in truth.streams for topic in truth.streams[name]
@@ -92,7 +92,7 @@ def judge_partition(
             yield f"serves: {each.name} at {offset} was {was!r} and is {payload[:40]!r}"
             break
     missing = {*each.messages} - {*seen.messages}
-    is_named = verdict.concerns(each.path) or verdict.concerns("state")
+    is_named = verdict.concerns(each.path) or verdict.concerns_metadata
     if each.path in excused.unknown and is_named:
         return
     if is_repaired and each.path in verdict.emptied:

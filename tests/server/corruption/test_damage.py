@@ -83,7 +83,7 @@ def test_specimens_when_undamaged_then_doctor_and_server_find_everything(specime
         # A killed server may have left indexes that lag behind.
         assert verdict.status == SOUND or specimen.kind.is_killed, verdict.said
         assert not any(map(verdict.concerns, specimen.truth.partitions)), verdict.said
-        assert not verdict.concerns("state"), verdict.said
+        assert not verdict.concerns_metadata, verdict.said
         assert not list(judge_served(seen, specimen.truth, verdict, Excused()))
         assert len(before) == sum(map(len, specimen.records.values()))
         assert not list(judge_kept(before, present_records(directory, specimen), "the server"))
