@@ -362,9 +362,8 @@ def _excuse(scene: Scene, kind: str, path: Path, before: bytes, excused: Excused
         return
     after = path.read_bytes()
     if kind == "metadata log":
-        # Whole changes at the end may never have been made; without any it is no log any more.
-        is_shorter = before.startswith(after) and len(after) in boundaries(kind, before)
-        excused.metadata |= is_shorter and len(after) > 0
+        # What is cut off the end may never have been made; an empty file is no log any more.
+        excused.metadata |= before.startswith(after) and 0 < len(after) < len(before)
     elif kind == "log" and _is_silent_cut(path, before, after):
         excused.ends.add(partition_of(name))
 
@@ -377,14 +376,14 @@ def partition_of(name: str) -> str:
 
 
 def _is_silent_cut(path: Path, before: bytes, after: bytes) -> bool:
-    """Tell whether a log ends sooner than it did, and no index knows of it."""
-    if not before.startswith(after) or len(after) not in boundaries("log", before):
+    """Tell whether a log ends sooner than it did, as if killed there, and no index knows of it."""
+    if not before.startswith(after) or len(after) == len(before):
         return False
     if any(int(other.stem) > int(path.stem) for other in path.parent.glob("*.log")):
         return False
     index = path.with_suffix(".index")
     entries = index.stat().st_size // INDEX_ENTRY_BYTES if index.exists() else 0
-    return entries <= len(list(extents_of(memoryview(after))))
+    return entries <= sum(at + size <= len(after) for at, _, size in extents_of(memoryview(before)))
 
 
 def boundaries(kind: str, content: bytes) -> list[int]:
