@@ -148,14 +148,14 @@ def test_partition_when_a_record_in_its_middle_is_damaged_then_it_alone_is_set_a
     assert damaged.whole.read()[:10] == MESSAGES
 
 
-def test_offset_file_when_empty_then_only_its_consumer_starts_over(damaged):
+def test_offset_file_when_emptied_after_an_orderly_stop_then_put_right(damaged):
     topic = damaged.empty_offset
 
     def stored(consumer):
         question = GetConsumerOffset(consumer, topic.stream, topic.topic, 0)
         return topic.client.ask(question)
 
-    assert stored(Consumer.single(1)) is None
+    assert stored(Consumer.single(1)).stored_offset == 4
     assert stored(Consumer.single(2)).stored_offset == 5
 
 
