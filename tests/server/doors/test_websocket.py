@@ -333,7 +333,9 @@ def test_tcp_when_the_websocket_door_is_besieged_then_goes_on_answering(running)
 
 def test_connections_when_there_are_enough_then_another_is_refused(start_server):
     server = start_server(settings={"IGGY_LIMITS_WEBSOCKET_MAX_CONNECTIONS": "2"})
-    with WsPeer(door_of(server)) as first, WsPeer(door_of(server)):
+    with WsPeer(door_of(server)) as first, WsPeer(door_of(server)) as second:
+        for peer in (first, second):
+            peer.login()
         with connect_raw(server) as third:
             third.sendall(REQUEST)
             assert read_to_end(third) == b""
