@@ -156,7 +156,7 @@ class Removal:
                 await self._writer.begin_first()
                 await self._offsets.make_directories()
                 await write_generation(self._storage, self._path, Generation(incarnation))
-            await self._writer.reserve_first()
+            await self._writer.reserve()
         except StorageError as error:
             self._health.worsen(PartitionHealth.READ_ONLY, f"purging failed: {error}")
             raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error

@@ -196,8 +196,6 @@ class Writer:
         def done(error: StorageError | None) -> None:
             if error is None:
                 self._note_index(segment)
-            else:
-                self._warn(NOT_INDEXED, error)
             self._finish(write)
             self._end_commit(ended)
 
@@ -248,8 +246,7 @@ class Writer:
                 if write is None or not await self._carry_out(write):
                     break
             await self._cut_torn()
-            if self._must_reserve():
-                await self._reserve()
+            await self.reserve()
 
     async def write_all(self) -> None:
         """Write everything that is staged at this moment, due or not; the lock is held.
@@ -334,11 +331,6 @@ class Writer:
         """
         await self._chain.last.create(self._storage)
         self._files.keep(self._chain.last)
-
-    async def reserve_first(self) -> None:
-        """Reserve the first offsets of a partition that was made anew; the lock is held."""
-        if self._must_reserve():
-            await self._reserve()
 
     # ---- one write
 
@@ -470,11 +462,9 @@ class Writer:
         """Write the index entries if they lag too far behind; tell whether that is settled."""
         lag = segment.written_count - segment.index.written_count
         lag_bytes = segment.written_bytes - segment.indexed_bytes
-        is_due = self._syncs or (
-            lag >= self._settings.messages_required_to_save
-            or lag_bytes >= self._settings.bytes_required_to_save
-        )
-        if not is_due or not lag:
+        is_far = lag >= self._settings.messages_required_to_save
+        is_due = is_far or lag_bytes >= self._settings.bytes_required_to_save or self._syncs
+        if not (lag and is_due):
             return True
         try:
             if not segment.index.save_now(segment.written_count):
@@ -501,17 +491,19 @@ class Writer:
         segment.indexed_bytes = segment.written_bytes
         self._troubles.discard(NOT_INDEXED)
         cache = self._settings.index_cache
-        if cache is IndexCache.ALL:
-            return
-        is_kept = cache is IndexCache.OPEN_SEGMENT and segment is self._chain.last
-        segment.index.forget(keep=WINDOW_ENTRIES if is_kept else 0)
+        if cache is not IndexCache.ALL:
+            is_kept = cache is IndexCache.OPEN_SEGMENT and segment is self._chain.last
+            segment.index.forget(keep=WINDOW_ENTRIES if is_kept else 0)
 
     # ---- reserved offsets
 
     def _must_reserve(self) -> bool:
         return self._reserves and self._reservation.is_low(self._appender.next_offset)
 
-    async def _reserve(self) -> None:
+    async def reserve(self) -> None:
+        """Reserve more offsets if they run low; the lock is held."""
+        if not self._must_reserve():
+            return
         try:
             await self._reservation.extend(self._appender.next_offset)
             self._troubles.discard(NOT_RESERVED)
