@@ -25,7 +25,8 @@ from iggy_protocol import StatusCode
 from iggy_ref_server.baton import Baton
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.health import PartitionHealth
-from iggy_ref_server.partitions.settings import AckLevel, IndexCache
+from iggy_ref_server.partitions.index_saver import IndexSaver, Troubles
+from iggy_ref_server.partitions.settings import AckLevel
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -45,12 +46,7 @@ __all__ = ["Writer"]
 
 _logger = logging.getLogger(__name__)
 
-# Index entries of the open segment that stay in memory: 4 MiB, the newest quarter million.
-WINDOW_ENTRIES = 1 << 18
-
-# Troubles that are told when they begin: a full disk once, not for every message.
 NOT_STORED = "messages are not stored"
-NOT_INDEXED = "an index is written later"
 NOT_RESERVED = "no offsets can be reserved, so writes are awaited"
 
 
@@ -102,7 +98,8 @@ class Writer:
             for segment in chain.segments
             if segment.is_sealed and not reservation.is_synced(segment.start_offset)
         ]
-        self._troubles: set[str] = set()
+        self._troubles = Troubles()
+        self._indexes = IndexSaver(files, settings, chain, self._troubles)
 
     @property
     def next_written(self) -> int:
@@ -144,7 +141,7 @@ class Writer:
             self._fail(write, error)
             return False
         self._publish(write)
-        self._save_index_now(write.segment)
+        self._indexes.save_now(write.segment)
         self._finish(write)
         return True
 
@@ -184,7 +181,7 @@ class Writer:
         else:
             self._publish(write)
             # What is acknowledged is in the index file, too.
-            if not self._save_index_now(write.segment) and self._begin_index(write, ended):
+            if not self._indexes.save_now(write.segment) and self._begin_index(write, ended):
                 return
             self._finish(write)
         self._end_commit(ended)
@@ -195,14 +192,14 @@ class Writer:
 
         def done(error: StorageError | None) -> None:
             if error is None:
-                self._note_index(segment)
+                self._indexes.note(segment)
             self._finish(write)
             self._end_commit(ended)
 
         try:
             return segment.index.save_soon(segment.written_count, done)
         except StorageError as error:
-            self._warn(NOT_INDEXED, error)
+            self._indexes.fail(error)
             return False
 
     def _end_commit(self, ended: Callable[[], None]) -> None:
@@ -268,7 +265,7 @@ class Writer:
         for segment in self._chain.segments:
             if segment.is_created and segment.index.written_count < segment.written_count:
                 await self._files.open(segment)
-                await self._save_index(segment)
+                await self._indexes.save(segment)
 
     async def sync(self) -> None:
         """Bring everything that is written to the disk, while everything else goes on.
@@ -354,8 +351,8 @@ class Writer:
         self._publish(write)
         if write.next_segment is not None:
             await self.roll(write.segment, write.next_segment)
-        elif not self._save_index_now(write.segment):
-            await self._save_index_or_warn(write.segment)
+        elif not self._indexes.save_now(write.segment):
+            await self._indexes.save_or_warn(write.segment)
         self._finish(write)
         return True
 
@@ -379,9 +376,8 @@ class Writer:
     def _finish(self, write: PendingWrite) -> None:
         """Tell those who wait; the messages are written and visible."""
         self.fault = None
-        if NOT_STORED in self._troubles:
+        if self._troubles.end(NOT_STORED):
             _logger.warning("messages are stored again in %s", write.segment.directory)
-            self._troubles.discard(NOT_STORED)
         popped = self._journal.pop_first()
         assert popped is write
         write.release()
@@ -396,7 +392,7 @@ class Writer:
         if is_sync:
             self._distrust(error)
         else:
-            self._warn(NOT_STORED, error)
+            self._troubles.begin(NOT_STORED, error)
         if write.is_published:
             self.fault = fault
         elif not is_sync and self._torn is None and write.segment.is_created:
@@ -413,7 +409,7 @@ class Writer:
 
     async def roll(self, full: Segment, following: Segment) -> None:
         """Seal a segment and begin the next, as far as can be; the lock is held."""
-        await self._save_index_or_warn(full)
+        await self._indexes.save_or_warn(full)
         try:
             await self._begin(following)
         except StorageError as error:
@@ -426,7 +422,7 @@ class Writer:
         self._chain.append(segment)
         for earlier in self._chain.segments:
             if earlier.start_offset < segment.start_offset and not earlier.is_sealed:
-                await self._save_index_or_warn(earlier)
+                await self._indexes.save_or_warn(earlier)
                 earlier.is_sealed = True
                 self._unsynced.append(earlier)
                 self._files.note(earlier)
@@ -456,45 +452,6 @@ class Writer:
         await segment.log.truncate(segment.written_bytes)
         self._torn = None
 
-    # ---- index files
-
-    def _save_index_now(self, segment: Segment) -> bool:
-        """Write the index entries if they lag too far behind; tell whether that is settled."""
-        lag = segment.written_count - segment.index.written_count
-        lag_bytes = segment.written_bytes - segment.indexed_bytes
-        is_far = lag >= self._settings.messages_required_to_save
-        is_due = is_far or lag_bytes >= self._settings.bytes_required_to_save or self._syncs
-        if not (lag and is_due):
-            return True
-        try:
-            if not segment.index.save_now(segment.written_count):
-                return False
-        except StorageError as error:
-            self._warn(NOT_INDEXED, error)
-            return True
-        self._note_index(segment)
-        return True
-
-    async def _save_index(self, segment: Segment) -> None:
-        await segment.index.save(segment.written_count)
-        self._note_index(segment)
-
-    async def _save_index_or_warn(self, segment: Segment) -> None:
-        try:
-            await self._files.open(segment)
-            await self._save_index(segment)
-        except StorageError as error:
-            self._warn(NOT_INDEXED, error)
-
-    def _note_index(self, segment: Segment) -> None:
-        """Let go of entries in memory that are in the file now."""
-        segment.indexed_bytes = segment.written_bytes
-        self._troubles.discard(NOT_INDEXED)
-        cache = self._settings.index_cache
-        if cache is not IndexCache.ALL:
-            is_kept = cache is IndexCache.OPEN_SEGMENT and segment is self._chain.last
-            segment.index.forget(keep=WINDOW_ENTRIES if is_kept else 0)
-
     # ---- reserved offsets
 
     def _must_reserve(self) -> bool:
@@ -506,14 +463,6 @@ class Writer:
             return
         try:
             await self._reservation.extend(self._appender.next_offset)
-            self._troubles.discard(NOT_RESERVED)
+            self._troubles.end(NOT_RESERVED)
         except StorageError as error:
-            self._warn(NOT_RESERVED, error)
-
-    # ---- words
-
-    def _warn(self, trouble: str, error: StorageError) -> None:
-        """Log a trouble when it begins."""
-        if trouble not in self._troubles:
-            self._troubles.add(trouble)
-            _logger.warning("%s: %s", trouble, error)
+            self._troubles.begin(NOT_RESERVED, error)
