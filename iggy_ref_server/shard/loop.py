@@ -146,7 +146,7 @@ class Shard:
         )
         self._appends = SendAppends(
             lambda: self.metadata.current,
-            Turns(plan.turns or share_turns(len(plan.neighbours) + 1), plan.shard_id),
+            Turns(plan.turns or share_turns(shards_count), plan.shard_id),
             nursery,
         )
         self._hatches: dict[int, Hatch] = {}
@@ -160,7 +160,23 @@ class Shard:
             self._hatches[shard_id] = Hatch(neighbour, self._post)
         self._router = Router(plan.shard_id, self._hatches, self.directory, self._appends.touched)
         self._appends.use(self._router)
-        self.office = Office(
+        self.office = self._handler_context(registry, census)
+        dispatcher = Dispatcher(self.office, self._forward if plan.shard_id else None)
+        self._post.serve_requests(dispatcher.answer)
+        self.plane = DataPlane(self._appends, dispatcher, nursery)
+        limits = settings.socket_limits(config, self.budget.limit_bytes)
+        self._handover = Handover(
+            plan.passages, self._last_seen_us, self._left, lambda: self.metadata.current.version
+        )
+        mover = self._handover if plan.passages else None
+        self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover, self.budget)
+        self.streams = StreamRoom(self.plane, limits, self._connected, budget=self.budget)
+        self.websockets = self._websocket_room()
+
+    def _handler_context(self, registry: GroupRegistry, census: Census) -> Office:
+        """Put together what commands may use."""
+        plan, config = self._plan, self._plan.config
+        return Office(
             shard_id=plan.shard_id,
             config=config,
             settings=settings.metadata_settings(config),
@@ -184,17 +200,6 @@ class Shard:
             registry=registry,
             poll_bytes_max=self.budget.share,
         )
-        dispatcher = Dispatcher(self.office, self._forward if plan.shard_id else None)
-        self._post.serve_requests(dispatcher.answer)
-        self.plane = DataPlane(self._appends, dispatcher, nursery)
-        limits = settings.socket_limits(config, self.budget.limit_bytes)
-        self._handover = Handover(
-            plan.passages, self._last_seen_us, self._left, lambda: self.metadata.current.version
-        )
-        mover = self._handover if plan.passages else None
-        self.room = SocketRoom(self.plane, limits, nursery, self._gone, mover, self.budget)
-        self.streams = StreamRoom(self.plane, limits, self._connected, budget=self.budget)
-        self.websockets = self._websocket_room()
 
     def _websocket_room(self) -> StreamRoom:
         config = self._plan.config
