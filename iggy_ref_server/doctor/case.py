@@ -35,12 +35,14 @@ class Case:
         clock: tells the time of what a repair writes.
         config: names the directories, and has the key where things are encrypted.
         say: tells the person one line.
+        writes_survived: whether no power loss can explain what is missing.
     """
 
     storage: Storage
     clock: Clock
     config: ServerConfig
     say: Callable[[str], None] = field(repr=False)
+    writes_survived: bool = False
 
     @property
     def cipher(self) -> PayloadCipher | None:

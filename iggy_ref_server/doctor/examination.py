@@ -69,6 +69,7 @@ async def examine(case: Case, found: Callable[[Finding], None]) -> None:
             progress,
             was_opened=record.incarnation <= opened_generation,
             known=paths,
+            is_loss_possible=not case.writes_survived,
         )
         _tell(await _attempt(path, look), found)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from iggy_protocol import ConsumerKind
+from iggy_protocol import ConsumerKind, record
 from iggy_ref_server.doctor.finding import Finding
 from iggy_ref_server.partitions.offset_note import read_note
-from iggy_ref_server.partitions.offsets import FOLDERS, ID_MAX, OFFSET
+from iggy_ref_server.partitions.offsets import FOLDERS, ID_MAX, OFFSET, is_impossible
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -19,20 +19,35 @@ if TYPE_CHECKING:
     from iggy_ref_server.doctor.quarantine import Quarantine
     from iggy_ref_server.storage.interface import Entry, Storage
 
-__all__ = ["examine_offsets"]
+__all__ = ["GivenOffsets", "examine_offsets"]
 
 MOVED_AWAY = "repair moves it to quarantine; until then a server passes over it"
 
 
+@record(kw_only=True)
+class GivenOffsets:
+    """Which offsets a partition has given to messages.
+
+    Attributes:
+        last: its highest offset; None where there never was a message.
+        highest: an offset behind all that are known to have been given.
+        is_loss_possible: whether a power loss may have taken messages.
+    """
+
+    last: int | None
+    highest: int
+    is_loss_possible: bool
+
+
 async def examine_offsets(
-    storage: Storage, directory: str, last_offset: int | None, group_ids: Container[int]
+    storage: Storage, directory: str, given: GivenOffsets, group_ids: Container[int]
 ) -> list[Finding]:
     """Read all stored offsets of a partition.
 
     Args:
         storage: the data directory.
         directory: the partition's directory.
-        last_offset: its highest offset; None where there never was a message.
+        given: which offsets it has given.
         group_ids: the consumer groups of the topic.
 
     Raises:
@@ -48,7 +63,7 @@ async def examine_offsets(
             continue
         for entry in await storage.entries(path):
             known = group_ids if kind is ConsumerKind.GROUP else None
-            finding = await _examine(storage, path, entry, last_offset, known)
+            finding = await _examine(storage, path, entry, given, known)
             if finding is not None:
                 findings.append(finding)
     return findings
@@ -75,7 +90,7 @@ async def _examine(
     storage: Storage,
     folder: str,
     entry: Entry,
-    last_offset: int | None,
+    given: GivenOffsets,
     group_ids: Container[int] | None,
 ) -> Finding | None:
     path = f"{folder}/{entry.name}"
@@ -86,13 +101,23 @@ async def _examine(
         return Finding(path, problem, MOVED_AWAY, partial(_move_away, path))
     content = await storage.read_file(path) or bytes(OFFSET.size)
     stored = OFFSET.unpack(content)[0]
+    last_offset = given.last
     if last_offset is None:
         problem = f"it says {stored}, but there never was a message"
         return Finding(path, problem, MOVED_AWAY, partial(_move_away, path))
+    problem = f"it says {stored}, but the last message has the offset {last_offset}"
+    if is_impossible(
+        stored,
+        last_offset,
+        max(last_offset + 1, given.highest),
+        is_loss_possible=given.is_loss_possible,
+    ):
+        remedy = "repair moves it to quarantine, and its consumer starts over, as with a server"
+        return Finding(path, problem, remedy, partial(_move_away, path))
     if stored > last_offset:
         return Finding(
             path,
-            f"it says {stored}, but the last message has the offset {last_offset}",
+            problem,
             "repair lowers it to the last message, so that the next one is not missed",
             partial(_lower, path, last_offset),
         )

@@ -10,13 +10,15 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from iggy_ref_server.doctor.finding import Finding
-from iggy_ref_server.doctor.offset_files import examine_offsets
+from iggy_ref_server.doctor.offset_files import GivenOffsets, examine_offsets
 from iggy_ref_server.doctor.owner import judge_owner, misplaced
 from iggy_ref_server.doctor.row import examine_row, last_offset
 from iggy_ref_server.doctor.segment import examine_segment
 from iggy_ref_server.partitions import incarnation, offset_note, reservation
 from iggy_ref_server.partitions.incarnation import find_home
 from iggy_ref_server.partitions.ownership import Verdict, find_owner
+from iggy_ref_server.partitions.reservation import Reservation
+from iggy_ref_server.segments.damage import CorruptPartition
 from iggy_ref_server.segments.names import INDEX_SUFFIX, LOG_SUFFIX, read_listing, start_offset_of
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ async def examine_partition(
     *,
     was_opened: bool,
     known: Collection[str],
+    is_loss_possible: bool,
 ) -> list[Finding]:
     """Read all files of a partition that the metadata know.
 
@@ -52,6 +55,7 @@ async def examine_partition(
         progress: is told how far it is.
         was_opened: whether a server has opened this life before.
         known: the directories of all partitions.
+        is_loss_possible: whether a power loss may have taken messages.
 
     Raises:
         StorageError: a file cannot be read.
@@ -79,7 +83,20 @@ async def examine_partition(
     findings += await examine_row(
         storage, directory, segments, has_lost_file=owner.verdict is Verdict.NO_RESERVATION
     )
-    return findings + await examine_offsets(storage, directory, last_offset(segments), group_ids)
+    given = GivenOffsets(
+        last=last_offset(segments),
+        highest=await _highest_given(storage, directory),
+        is_loss_possible=is_loss_possible,
+    )
+    return findings + await examine_offsets(storage, directory, given, group_ids)
+
+
+async def _highest_given(storage: Storage, directory: str) -> int:
+    """Return an offset behind all that are noted as given; 0 where the note is damaged."""
+    try:
+        return (await Reservation.load(storage, directory)).highest
+    except CorruptPartition:
+        return 0
 
 
 # ---- names

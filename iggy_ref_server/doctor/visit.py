@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import trio
 
+from iggy_ref_server.boot import writes_survived
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError, ServerConfig, StartFlags, load_config
 from iggy_ref_server.doctor.case import Case
@@ -88,7 +89,14 @@ async def _treat(
 ) -> int:
     storage = ThreadStorage(directory)
     try:
-        return await treat(Case(storage=storage, clock=SystemClock(), config=config, say=say))
+        case = Case(
+            storage=storage,
+            clock=SystemClock(),
+            config=config,
+            say=say,
+            writes_survived=writes_survived(directory),
+        )
+        return await treat(case)
     finally:
         await storage.aclose()
 

@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.offset_note import OffsetNote
     from iggy_ref_server.storage.interface import Entry, File, Storage
 
-__all__ = ["OffsetKey", "OffsetTable"]
+__all__ = ["OffsetKey", "OffsetTable", "is_impossible"]
 
 _logger = logging.getLogger(__name__)
 
 OFFSET = Struct("<Q")
 ID_MAX = 2**32 - 1
 FOLDERS = {ConsumerKind.SINGLE: "consumers", ConsumerKind.GROUP: "groups"}
+
+# What a power loss may take from one partition: the system writes back within half a minute. An
+# offset that is further beyond the last message is damage; one wrong bit is, in most places.
+LOST_MESSAGES_MAX = 1 << 20
 
 # Consumers come and go; those that commit often stay among these.
 FILES_OPEN_MAX = 16
@@ -94,7 +98,8 @@ class OffsetTable:
             next_offset: what the next message gets; all below was given once.
             is_loss_possible: whether messages may be lost whose offsets were stored. Then, and
                 where an offset was given once, one beyond the last message is taken as the last.
-                Otherwise it is damage, and its consumer starts over rather than miss messages.
+                Otherwise, and where it is too far beyond, it is damage, and its consumer starts
+                over rather than miss messages.
 
         Raises:
             StorageError: a folder or file cannot be read.
@@ -113,7 +118,9 @@ class OffsetTable:
                 path = f"{self._directory}/{folder}/{name}"
                 if last_offset is None:
                     continue
-                if offset > last_offset and offset >= next_offset and not is_loss_possible:
+                if is_impossible(
+                    offset, last_offset, next_offset, is_loss_possible=is_loss_possible
+                ):
                     _logger.error(
                         "passed over %s: it says %d, but the last message has the offset %d, so its"
                         " consumer starts over",
@@ -333,3 +340,19 @@ class OffsetTable:
 
     def _path(self, key: OffsetKey) -> str:
         return f"{self._directory}/{FOLDERS[key.kind]}/{key.id}"
+
+
+def is_impossible(
+    offset: int, last_offset: int, next_offset: int, *, is_loss_possible: bool
+) -> bool:
+    """Tell whether no consumer can have stored an offset, so that its file is damaged.
+
+    Args:
+        offset: what the file says.
+        last_offset: the partition's highest offset.
+        next_offset: what the next message gets; all below was given once.
+        is_loss_possible: whether messages may be lost whose offsets were stored.
+    """
+    if offset <= last_offset or offset < next_offset:
+        return False
+    return not is_loss_possible or offset - last_offset > LOST_MESSAGES_MAX

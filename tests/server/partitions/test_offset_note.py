@@ -68,6 +68,13 @@ async def test_offset_when_its_message_may_be_lost_then_counts_as_the_last_one()
     assert (await reopen(storage, PartitionSettings())).stored_offset(CONSUMER) == 19
 
 
+async def test_offset_when_too_far_for_any_loss_then_its_consumer_starts_over():
+    storage = await stored(is_orderly=False)
+    await storage.replace(FILE, (3 + 2**24).to_bytes(8, "little"))
+
+    assert (await reopen(storage, PartitionSettings())).stored_offset(CONSUMER) is None
+
+
 async def test_note_when_offsets_change_then_gone_before():
     storage = await stored(is_orderly=True)
     assert await storage.read_file(f"{PATH}/{NAME}") is not None
