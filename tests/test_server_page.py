@@ -48,8 +48,8 @@ PROOFS = {
     "test_sync_when_it_fails_then_read_only_with_a_reason_and_polls_go_on",
     "D11": "partitions/test_failures.py::"
     "test_disk_when_full_then_refused_and_nothing_moves_and_later_it_works",
-    "D12": "features/test_damage.py::"
-    "test_offset_file_when_empty_then_only_its_consumer_starts_over",
+    "D12": "partitions/test_offsets.py::"
+    "test_file_when_it_makes_no_sense_then_passed_over_and_the_others_count",
     "D13": "features/test_damage.py::"
     "test_partition_when_a_record_in_its_middle_is_damaged_then_it_alone_is_set_aside",
     "D14": "partitions/test_retention.py::"
