@@ -85,7 +85,8 @@ key_file = "core/certs/iggy_key.pem"
 enabled = true
 # Port 0 takes a free port; runtime/current_config.toml tells which.
 address = "127.0.0.1:8090"
-# Whether a connection may be handed to the shard that owns its data; this server forwards instead.
+# Whether a connection may be handed to the shard that owns its data; otherwise requests are
+# forwarded.
 socket_migration = true
 # The address decides which version of IP is used; true insists on version 6.
 ipv6 = false
@@ -249,7 +250,8 @@ path = "partitions"
 ack = "written"
 # The same as ack = "fsync".
 enforce_fsync = false
-# Whether the checksums of all messages are checked at start, not only those at the end.
+# Whether the checksums of all messages are checked at start, and again by each poll; otherwise by
+# the first poll of them since the start.
 validate_checksum = false
 # With ack = "memory": how many messages, or how many bytes, may wait before they are written.
 messages_required_to_save = 1024
@@ -258,15 +260,15 @@ size_of_messages_required_to_save = "1 MiB"
 [system.segment]
 # A file that has reached this size is followed by a new one: at most 1 GiB, a multiple of 512 B.
 size = "1 GiB"
-# A file whose first message is older than this is followed by a new one as well; "none" for no such
-# bound. Only full files can expire, so this bounds how late the messages of a quiet topic do.
+# Only here: a file whose first message is older than this is followed by a new one as well; "none"
+# for no such bound. Only full files can expire, so this bounds how late messages of quiet topics do.
 max_age = "none"
 # Not used: what has expired is deleted.
 archive_expired = false
 # Which indexes are kept in memory: "all" (or true), "open_segment", "none" (or false).
 cache_indexes = "open_segment"
 
-# What is deleted, with a warning for each file, when less than this is free on the disk: the oldest
+# Only here: what is deleted, with a warning for each file, when less than this is free: the oldest
 # full files of all topics, first those that every consumer and group has read. "0" deletes nothing.
 [system.retention]
 min_free_space = "0"
