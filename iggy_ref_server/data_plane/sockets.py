@@ -239,8 +239,10 @@ class SocketRoom:
             if not size or not missing_bytes or not link.connection.missing_bytes:
                 self._plane.serve(link)
             missing_bytes = link.connection.missing_bytes
+            if missing_bytes < LOW_MARK_MIN:
+                break
             link.note_held()
-            if missing_bytes < LOW_MARK_MIN or not link.can_read:
+            if not link.can_read:
                 break
         self._wait_for(seat, missing_bytes)
 
@@ -281,9 +283,9 @@ class SocketRoom:
             seat.is_deserted = not data
             self._take(seat, data)
             self._plane.serve(link)
-            link.note_held()
             if envelope.missing_bytes < LOW_MARK_MIN:
                 break
+            link.note_held()
         self._wait_for(seat, envelope.missing_bytes)
 
     def _take(self, seat: Seat, data: bytes) -> None:
