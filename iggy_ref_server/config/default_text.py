@@ -261,7 +261,7 @@ size_of_messages_required_to_save = "1 MiB"
 # A file that has reached this size is followed by a new one: at most 1 GiB, a multiple of 512 B.
 size = "1 GiB"
 # Only here: a file whose first message is older than this is followed by a new one as well; "none"
-# for no such bound. Only full files can expire, so this bounds how late messages of quiet topics do.
+# for no such bound. Only full files expire, so this bounds how late messages of quiet topics do.
 max_age = "none"
 # Not used: what has expired is deleted.
 archive_expired = false
