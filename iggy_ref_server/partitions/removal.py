@@ -8,6 +8,8 @@ Owns the order of removals. Which segments may go is planned in ``retention``.
 
 from __future__ import annotations
 
+import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -23,7 +25,7 @@ from iggy_ref_server.partitions.incarnation import (
 )
 from iggy_ref_server.partitions.retention import plan_expiry, plan_reclaim, plan_removal
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from iggy_ref_server.partitions.appender import Appender
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["Removal"]
+
+_logger = logging.getLogger(__name__)
 
 # Producers that never pause get an error in the end, and a purge comes to its end.
 DRAINS_MAX = 16
@@ -101,8 +105,23 @@ class Removal:
             return bool(newer) and oldest is segment and await self._remove((segment,)) == 1
 
     async def _remove(self, segments: tuple[Segment, ...]) -> int:
+        if not segments:
+            return 0
+        kept_from = self._chain.segments[len(segments)].start_offset
+        # On a full disk there is no room for the note before something has gone. If the process
+        # dies in between, the next start sets the partition aside, and nothing is lost.
+        is_noted = await self._note_removed(kept_from)
+        await self._remove_files(segments)
+        if not is_noted and not await self._note_removed(kept_from):
+            _logger.warning(
+                "%s: the disk has no room to note that segments were deleted on purpose; until that"
+                " is noted, a start sets the partition aside, and `iggy-server repair` opens it",
+                self._path,
+            )
+        return len(segments)
+
+    async def _remove_files(self, segments: tuple[Segment, ...]) -> None:
         # One after another, each to its end: what a crash leaves has no hole.
-        await self._note_removed(segments)
         for segment in segments:
             removed = self._chain.remove_first()
             assert removed is segment
@@ -113,17 +132,16 @@ class Removal:
             except StorageError as error:
                 self._chain.restore_first(segment)
                 raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
-        return len(segments)
 
-    async def _note_removed(self, segments: tuple[Segment, ...]) -> None:
-        """Have a later start know that the segments are gone because they were to go."""
-        if not segments:
-            return
+    async def _note_removed(self, kept_from: int) -> bool:
+        """Have a later start know that segments go on purpose; False if the disk is full."""
         try:
-            kept = self._chain.segments[len(segments)]
-            await self._reservation.note_removed(kept.start_offset)
+            await self._reservation.note_removed(kept_from)
+        except DiskFull:
+            return False
         except StorageError as error:
             raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
+        return True
 
     async def purge(self, incarnation: int) -> None:
         """Remove everything and begin a new life."""
@@ -149,8 +167,10 @@ class Removal:
     async def _wipe(self, incarnation: int) -> None:
         creating = Generation(incarnation, GenerationState.CREATING)
         try:
-            # From here on a start finishes what is begun; what is acknowledged comes afterwards.
-            await write_generation(self._storage, self._path, creating)
+            # From here on a start finishes what is begun; what is acknowledged comes afterwards. A
+            # full disk has room for it only behind the wipe: the old number is over all the same.
+            with suppress(DiskFull):
+                await write_generation(self._storage, self._path, creating)
             async with self._reservation.lock:
                 await wipe(self._storage, self._path)
                 await self._writer.begin_first()

@@ -70,6 +70,7 @@ class PartitionDirectory:
         self._remove_files = remove_files
         self._note_opened = note_opened
         self._noted_generation = self._opened_generation = NOTHING_KNOWN
+        self._is_warned_of_note = False
         self._partitions: dict[PartitionKey, Partition] = {}
         self._incarnations: dict[PartitionKey, int] = {}
         self._created_at_us: dict[PartitionKey, int] = {}
@@ -135,9 +136,17 @@ class PartitionDirectory:
 
     async def _note(self) -> None:
         """Note what has been opened, if there is anything new; it costs a sync, so not at once."""
-        if self._opened_generation > self._noted_generation:
+        if self._opened_generation <= self._noted_generation:
+            return
+        try:
             await self._note_opened(self._opened_generation)
+        except StorageError as error:
+            if not self._is_warned_of_note:
+                LOGGER.warning("what was opened is noted later; a start knows less: %s", error)
+            self._is_warned_of_note = True
+        else:
             self._noted_generation = self._opened_generation
+            self._is_warned_of_note = False
 
     async def _follow(self, metadata: Metadata) -> None:
         wanted = dict(self._wanted(metadata))
@@ -264,10 +273,7 @@ class PartitionDirectory:
             if missing is not None:
                 unsaved[key] = missing
 
-        try:
-            await self._note()
-        except StorageError as error:
-            LOGGER.warning("what was opened is not noted; the next start knows less: %s", error)
+        await self._note()
         async with trio.open_nursery() as nursery:
             for key, partition in self._partitions.items():
                 nursery.start_soon(self._with, limiter, close, key, partition)

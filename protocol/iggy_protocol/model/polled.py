@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
 from iggy_protocol.batch import MessageBatch
 from iggy_protocol.errors import TruncatedField
 from iggy_protocol.records import record
@@ -27,4 +29,4 @@ class PolledMessages:
     current_offset: int
     messages_count: int
     messages: MessageBatch
-    fault: TruncatedField | None = None
+    fault: TruncatedField | None = field(default=None, repr=False)
