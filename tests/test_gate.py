@@ -114,7 +114,7 @@ def test_target_when_a_search_then_takes_another_seed_each_time(target):
     )
 
 
-# What the gate has to choose itself, the search programs that choose a seed and print it, and ports,
+# What the gate has to choose itself, search programs that choose a seed and print it, and ports,
 # which two runs on one machine must not choose alike.
 BY_CHANCE = {
     "tests/fix_seeds.py",
