@@ -46,7 +46,7 @@ help: ## list these targets
 
 # Most tests keep one core busy at best, so the gate runs them in two halves side by side. One is
 # shown while it runs, the other one when it is done.
-SECOND_HALF := tests/interop tests/server tests/spark
+SECOND_HALF := tests/server
 FIRST_HALF_LOG := .gate-first-half.log
 
 .PHONY: test
