@@ -28,7 +28,7 @@ SECONDS ?= 180
 EXAMPLES ?= 400
 
 # The gate leaves nothing to luck (tests/fix_seeds.py has its seeds); searches do, and say with which.
-test first-half check coverage: export PYTHONHASHSEED := 0
+test others-part check coverage: export PYTHONHASHSEED := 0
 SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE=fuzz
 
 VENV := .venv
@@ -44,21 +44,25 @@ STAMP := $(VENV)/.stamp-$(FINGERPRINT)
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Most tests keep one core busy at best, so the gate runs them in two halves side by side. One is
-# shown while it runs, the other one when it is done.
-SECOND_HALF := tests/server
-FIRST_HALF_LOG := .gate-first-half.log
+# Most tests wait more than they work, so the gate runs them in three parts side by side. One is shown
+# while it runs, the others when they are done.
+SHOWN_PART := tests/interop tests/server tests/spark
+SERVER_PART := $(addprefix tests/server/,corruption durability features hostile soak)
+SERVER_LOG := .gate-server.log
+OTHERS_LOG := .gate-others.log
 
 .PHONY: test
 test: lint wheels ## the gate: everything in `lint`, `check` and `coverage`
-	@$(MAKE) first-half > $(FIRST_HALF_LOG) 2>&1 & first=$$!; \
-	status=0; $(BIN)/python -m pytest $(SECOND_HALF) || status=1; \
-	wait "$$first" || status=1; \
-	cat $(FIRST_HALF_LOG); exit "$$status"
+	@$(MAKE) others-part > $(OTHERS_LOG) 2>&1 & others=$$!; \
+	$(BIN)/python -m pytest $(SERVER_PART) > $(SERVER_LOG) 2>&1 & server=$$!; \
+	status=0; $(BIN)/python -m pytest $(SHOWN_PART) $(addprefix --ignore=,$(SERVER_PART)) || status=1; \
+	wait "$$server" || status=1; \
+	wait "$$others" || status=1; \
+	cat $(SERVER_LOG) $(OTHERS_LOG); exit "$$status"
 
-.PHONY: first-half
-first-half: setup
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(SECOND_HALF))
+.PHONY: others-part
+others-part: setup
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(SHOWN_PART))
 	@$(MAKE) --no-print-directory coverage
 
 .PHONY: lint
@@ -193,7 +197,7 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 
 .PHONY: clean
 clean: ## remove everything that was built, the environment included
-	rm -rf $(VENV) build dist $(FIRST_HALF_LOG) soak-report.* htmlcov .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -rf .venv-audit .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

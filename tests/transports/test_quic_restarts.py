@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
-RESTARTS = {"stop": 10, "kill": 3}
+RESTARTS = {"stop": 5, "kill": 2}
 # Less than the ten seconds after which a client gives up a server that says nothing.
 NOTICED_SECONDS_MAX = 8.0
 PARTITION = Partitioning.partition(0)

@@ -62,7 +62,7 @@ def check_all(client, count, copies):
 
 
 @pytest.mark.parametrize("count", [1000, pytest.param(3000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("engine", ["auto", "threads"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("threads", marks=pytest.mark.slow)])
 def test_topic_when_it_has_more_partitions_than_descriptors_then_all_are_served(
     tmp_path, engine, count
 ):
