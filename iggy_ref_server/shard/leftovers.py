@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_ref_server.metadata.reading import count_files
 from iggy_ref_server.partitions import incarnation, reservation
-from iggy_ref_server.partitions.incarnation import IMPORTED, GenerationDamaged, read_generation
+from iggy_ref_server.partitions.incarnation import (
+    IMPORTED,
+    GenerationDamaged,
+    read_generation,
+    remove_files,
+)
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -73,6 +78,10 @@ async def _look_through(storage: Storage, system: System, metadata: Metadata, le
         path = f"{level.path}/{entry.name}"
         below = await _partitions(storage, system, path, level.kind)
         if all([await _is_over(storage, metadata, directory) for directory in below]):
+            # Partition by partition, the number last: what a crash leaves can still be told from the
+            # files of the next partition with these ids.
+            for directory in below:
+                await remove_files(storage, directory)
             await storage.remove_tree(path)
             LOGGER.info("%s is removed: the %s was deleted before the stop", path, level.kind)
         else:
