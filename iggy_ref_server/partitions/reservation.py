@@ -143,6 +143,14 @@ class Reservation:
                 record = msgspec.structs.replace(self._record, gaps=known)
                 await self._write(record, generation)
 
+    async def _raise(self, name: str, offset: int) -> None:
+        """Write a higher offset under one of the names of the record; they never fall."""
+        generation = self._generation
+        async with self.lock:
+            if offset > getattr(self._record, name):
+                record = msgspec.structs.replace(self._record, **{name: offset})
+                await self._write(record, generation)
+
     # ---- what is safe
 
     def is_synced(self, start_offset: int) -> bool:
@@ -155,11 +163,7 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        generation = self._generation
-        async with self.lock:
-            if below > self._record.synced_below:
-                record = msgspec.structs.replace(self._record, synced_below=below)
-                await self._write(record, generation)
+        await self._raise("synced_below", below)
 
     @property
     def stored_below(self) -> int:
@@ -188,11 +192,7 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        generation = self._generation
-        async with self.lock:
-            if below > self._record.removed_below:
-                record = msgspec.structs.replace(self._record, removed_below=below)
-                await self._write(record, generation)
+        await self._raise("removed_below", below)
 
     # ---- reserved offsets
 
@@ -202,11 +202,7 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        generation = self._generation
-        async with self.lock:
-            if offset > self._record.ceiling:
-                record = msgspec.structs.replace(self._record, ceiling=offset)
-                await self._write(record, generation)
+        await self._raise("ceiling", offset)
 
     async def resume(self, next_offset: int) -> int:
         """Decide after a start which offset comes next, and note the gap if there is one.
