@@ -78,8 +78,8 @@ async def _look_through(storage: Storage, system: System, metadata: Metadata, le
         path = f"{level.path}/{entry.name}"
         below = await _partitions(storage, system, path, level.kind)
         if all([await _is_over(storage, metadata, directory) for directory in below]):
-            # Partition by partition, the number last: what a crash leaves can still be told from the
-            # files of the next partition with these ids.
+            # Partition by partition, the number last: what a crash leaves can then be told from
+            # the files of the next partition with these ids.
             for directory in below:
                 await remove_files(storage, directory)
             await storage.remove_tree(path)
