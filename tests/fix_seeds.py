@@ -14,6 +14,7 @@ import random
 import pytest
 import trio
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 GATE, SEARCH = "gate", "fuzz"
 GATE_SEED = 0
@@ -21,8 +22,16 @@ EXAMPLES_MIN = 4  # some tests take a quarter of them
 
 # Machines that run the gate are busy ones, so no single example has a deadline; pytest-timeout
 # guards each test as a whole. What an earlier run left in .hypothesis must not matter either.
+# A profile inherits what it does not say, and Hypothesis inherits otherwise when the environment
+# has `CI`: whatever differs there is said in both profiles.
 settings.register_profile(
-    GATE, deadline=None, max_examples=40, derandomize=True, database=None, print_blob=True
+    GATE,
+    deadline=None,
+    max_examples=40,
+    derandomize=True,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 # As many as reach every branch of the protocol: what coverage runs.
 settings.register_profile("brief", settings.get_profile(GATE), max_examples=20)
@@ -31,6 +40,8 @@ settings.register_profile(
     SEARCH,
     deadline=None,
     max_examples=max(EXAMPLES_MIN, int(os.environ.get("HYPOTHESIS_EXAMPLES", "1000"))),
+    derandomize=False,
+    database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
