@@ -31,13 +31,17 @@ EXAMPLES ?= 400
 test others-part check coverage: export PYTHONHASHSEED := 0
 SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE=fuzz
 
+# How the environment builds the C: a warning is an error, and the ring can be told to fail. What
+# users install has neither (pyproject.toml).
+GATE_CFLAGS := -Wall -Wextra -Werror -DIGGY_URING_FAULTS
+
 VENV := .venv
 BUILT := protocol/iggy_protocol/*.so iggy_ref_server/*.so
 BIN := $(VENV)/bin
 C_SOURCES := $(sort $(wildcard $(foreach kind,c h,protocol/iggy_protocol/*.$(kind) iggy_ref_server/*.$(kind))))
 # The stamp's name is a checksum of all that the environment depends on, its own place included,
 # because an environment cannot be moved.
-FINGERPRINT := $(shell { cat pyproject.toml $(LOCKS) $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)'; } | cksum | cut -d ' ' -f 1)
+FINGERPRINT := $(shell { cat pyproject.toml $(LOCKS) $(C_SOURCES); echo '$(EXTRAS)' '$(CURDIR)' '$(GATE_CFLAGS)'; } | cksum | cut -d ' ' -f 1)
 STAMP := $(VENV)/.stamp-$(FINGERPRINT)
 
 .PHONY: help
@@ -162,12 +166,18 @@ $(STAMP):
 		install='$(BIN)/python -m pip install --quiet --disable-pip-version-check'; \
 	fi; \
 	$$install --require-hashes --requirement requirements/build.txt; \
+	export CFLAGS="$(GATE_CFLAGS) $${CFLAGS:-}"; \
 	if [ '$(EXTRAS)' = '$(LOCKED_EXTRAS)' ]; then \
 		$$install --require-hashes --no-build-isolation --requirement requirements/gate.txt; \
 		$$install --no-deps --no-build-isolation --editable .; \
 	else \
 		echo 'The hashes in requirements/gate.txt are for other EXTRAS; installing without them.'; \
 		$$install --editable '.[$(EXTRAS)]'; \
+	fi; \
+	if command -v gcc > /dev/null && ! ls $(BUILT) > /dev/null 2>&1; then \
+		echo 'gcc is there, yet a C extension was not built. To see why:' >&2; \
+		echo '  CFLAGS="$(GATE_CFLAGS)" $(BIN)/pip install --verbose --no-deps --no-build-isolation -e .' >&2; \
+		exit 1; \
 	fi; \
 	echo '$(CURDIR)' > $(VENV)/.place; \
 	touch $@

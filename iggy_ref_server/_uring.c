@@ -6,11 +6,19 @@
  *
  *   _uring_kernel.h     the queues shared with the kernel
  *   _uring_operation.h  what is remembered of an operation
- *   _uring_fault.h      faults that tests plant
+ *   _uring_fault.h      faults that tests inject; empty in the build that users install
  *   _uring_ring.h       operations on their way
  *   this file           the class as Python sees it, and the module
+ *
+ * The headers are parts of this one file and cannot be compiled by themselves.
+ *
+ * Only the limited API of Python 3.11 is used, so one build serves every later version. Free-threaded
+ * interpreters have no such API, and the ring would not be safe there: `is_busy` and the queues are
+ * kept by the one thread that holds the GIL. Such an interpreter turns the GIL on when it imports a
+ * module that does not say otherwise, and this one does not.
  */
 #define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030b0000
 #include <Python.h>
 
 #if defined(__linux__) && __has_include(<linux/io_uring.h>)
@@ -197,6 +205,8 @@ static PyObject *ring_close(struct ring *self, PyObject *Py_UNUSED(ignored))
     Py_RETURN_NONE;
 }
 
+#ifdef IGGY_URING_FAULTS
+
 /* ---- faults ----------------------------------------------------------------------------- */
 
 static PyObject *plant(struct ring *self, const char *subject, unsigned nth, bool is_hold,
@@ -249,10 +259,12 @@ static PyObject *ring_heal(struct ring *self, PyObject *Py_UNUSED(ignored))
 {
     if (check_usable(self) < 0)
         return NULL;
-    self->faults.count = 0;
+    fault_forget(&self->faults);
     ring_unhold(self);
     Py_RETURN_NONE;
 }
+
+#endif
 
 /* ---- the class -------------------------------------------------------------------------- */
 
@@ -260,7 +272,7 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 {
     int entries;
     const char *step;
-    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
+    if (keywords != NULL && PyDict_Size(keywords) > 0) {
         PyErr_SetString(PyExc_TypeError, "Ring() takes no keyword arguments");
         return NULL;
     }
@@ -269,7 +281,7 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *arguments, PyObject *key
     if (entries < 1 || entries > ENTRIES_MAX)
         return PyErr_Format(PyExc_ValueError, "a ring has 1 to %d entries, not %d", ENTRIES_MAX,
                             entries);
-    struct ring *self = (struct ring *)type->tp_alloc(type, 0);
+    struct ring *self = (struct ring *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
     if (kernel_open(&self->kernel, (unsigned)entries, &step) < 0) {
@@ -286,7 +298,7 @@ static PyObject *ring_new(PyTypeObject *type, PyObject *arguments, PyObject *key
 
 static int ring_traverse(struct ring *self, visitproc visit, void *arg)
 {
-    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(Py_TYPE((PyObject *)self));
     for (uint32_t i = 0; i < self->operations_count; i++)
         Py_VISIT(self->operations[i].token);
     return 0;
@@ -296,18 +308,21 @@ static int ring_traverse(struct ring *self, visitproc visit, void *arg)
 static int ring_clear(struct ring *self)
 {
     for (uint32_t i = 0; i < self->operations_count; i++) {
-        if (self->operations[i].token != NULL)
-            Py_SETREF(self->operations[i].token, Py_NewRef(Py_None));
+        PyObject *token = self->operations[i].token;
+        if (token != NULL) {
+            self->operations[i].token = Py_NewRef(Py_None);
+            Py_DECREF(token);
+        }
     }
     return 0;
 }
 
 static void ring_dealloc(struct ring *self)
 {
-    PyTypeObject *type = Py_TYPE(self);
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
     PyObject_GC_UnTrack(self);
     ring_shut(self);
-    type->tp_free((PyObject *)self);
+    PyObject_GC_Del(self);
     Py_DECREF(type);
 }
 
@@ -368,6 +383,7 @@ static PyMethodDef ring_methods[] = {
     {"close", METHOD(ring_close), METH_NOARGS,
      PyDoc_STR("close($self, /)\n--\n\n"
                "Give reads up, wait for writes and syncs, and let go of everything.")},
+#ifdef IGGY_URING_FAULTS
     {"inject", METHOD(ring_inject), METH_VARARGS,
      PyDoc_STR("inject($self, operation, nth, result, /)\n--\n\n"
                "Let an operation fail, or do less than asked; for tests.")},
@@ -377,6 +393,7 @@ static PyMethodDef ring_methods[] = {
      PyDoc_STR("release($self, /)\n--\n\nLet all completions go that are kept back.")},
     {"heal", METHOD(ring_heal), METH_NOARGS,
      PyDoc_STR("heal($self, /)\n--\n\nForget all faults, and release.")},
+#endif
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,12 +1,17 @@
 /*
- * Faults that a test plants into a real ring: operations that fail, do less than asked, or whose
- * completion is kept back, and submissions that the kernel takes only in part.
+ * A part of _uring.c, which includes it: faults that a test injects into a real ring. Operations
+ * fail, do less than asked, or their completion is kept back; submissions are taken only in part.
+ *
+ * They are compiled only where IGGY_URING_FAULTS is defined, as `make setup` does. The ring that
+ * users install has neither the methods nor the questions.
  */
 #ifndef IGGY_URING_FAULT_H
 #define IGGY_URING_FAULT_H
 
 #include <stdbool.h>
 #include <stddef.h>
+
+#ifdef IGGY_URING_FAULTS
 
 /* After enum kind, so that one number says what a fault is about. */
 enum { FAULT_SUBMIT = KIND_COUNT, FAULT_SUBJECTS };
@@ -60,5 +65,31 @@ static bool fault_strike(struct faults *faults, int subject, bool is_hold, int *
     faults->count = kept;
     return has_struck;
 }
+
+static void fault_forget(struct faults *faults)
+{
+    faults->count = 0;
+}
+
+#else
+
+enum { FAULT_SUBMIT = KIND_COUNT };
+
+struct faults {
+    char none;
+};
+
+static inline bool fault_strike(struct faults *faults, int subject, bool is_hold, int *result)
+{
+    (void)faults, (void)subject, (void)is_hold, (void)result;
+    return false;
+}
+
+static inline void fault_forget(struct faults *faults)
+{
+    (void)faults;
+}
+
+#endif /* IGGY_URING_FAULTS */
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * What the ring remembers of an operation from its preparation until its completion is reaped:
- * who asked for it, and the memory that the kernel reads or writes meanwhile.
+ * A part of _uring.c, which includes it: what the ring remembers of an operation from its
+ * preparation until its completion is reaped. That is who asked for it, and the memory that the
+ * kernel reads or writes meanwhile.
  *
  * Slots are numbered; an entry of the kernel's queue carries number and generation of its slot, so
  * that a late completion or cancellation can never hit a successor.
@@ -77,10 +78,11 @@ static int operation_allocate(struct operation *operation, size_t count)
 /* Hold the buffers of a write; their size in bytes, or -1 with an exception and nothing held. */
 static Py_ssize_t operation_hold_sources(struct operation *operation, PyObject *sources)
 {
-    PyObject *items = PySequence_Fast(sources, "buffers must be a sequence");
+    /* A tuple, because an exporter that is asked for its buffer could shorten a list. */
+    PyObject *items = PySequence_Tuple(sources);
     if (items == NULL)
         return -1;
-    size_t count = (size_t)PySequence_Fast_GET_SIZE(items), total = 0;
+    size_t count = (size_t)PyTuple_Size(items), total = 0;
     if (count < 1 || count > BUFFERS_MAX) {
         PyErr_Format(PyExc_ValueError, "a write takes 1 to %d buffers, %zu given", BUFFERS_MAX,
                      count);
@@ -90,12 +92,7 @@ static Py_ssize_t operation_hold_sources(struct operation *operation, PyObject *
         goto failed;
     for (size_t i = 0; i < count; i++) {
         Py_buffer *buffer = &operation->buffers[i];
-        /* The sequence may be a list that an exporter shortens while it is asked. */
-        if (i >= (size_t)PySequence_Fast_GET_SIZE(items)) {
-            PyErr_SetString(PyExc_RuntimeError, "the buffers changed while they were taken");
-            goto failed_holding;
-        }
-        if (PyObject_GetBuffer(PySequence_Fast_GET_ITEM(items, i), buffer, PyBUF_SIMPLE) < 0)
+        if (PyObject_GetBuffer(PyTuple_GetItem(items, (Py_ssize_t)i), buffer, PyBUF_SIMPLE) < 0)
             goto failed_holding;
         operation->buffers_count++;
         size_t room = OPERATION_BYTES_MAX - total;

@@ -1,5 +1,6 @@
 /*
- * Operations on their way through the kernel's ring: prepared, submitted, completed, given up.
+ * A part of _uring.c, which includes it: operations on their way through the kernel's ring. They are
+ * prepared, submitted, completed or given up.
  *
  * A function here never calls Python code while slots and queues disagree. Where it must (taking
  * and releasing buffers may run anything), the ring is marked busy and refuses to be used.
@@ -293,6 +294,8 @@ static int ring_deliver_completed(struct ring *ring, PyObject *completions)
     return 0;
 }
 
+#ifdef IGGY_URING_FAULTS
+
 static void ring_unhold(struct ring *ring)
 {
     for (uint32_t i = 0; i < ring->operations_count; i++) {
@@ -304,6 +307,8 @@ static void ring_unhold(struct ring *ring)
     if (ring->finished_count > 0)
         kernel_wake(&ring->kernel);
 }
+
+#endif
 
 /* ---- closing ---------------------------------------------------------------------------- */
 
@@ -334,7 +339,7 @@ static void ring_cancel_reads(struct ring *ring)
 /* Wait until the kernel has let go of all memory; false where it cannot be asked any more. */
 static bool ring_settle(struct ring *ring)
 {
-    ring->faults.count = 0;
+    fault_forget(&ring->faults);
     ring_refuse(ring, ECANCELED);
     ring_cancel_reads(ring);
     while (ring->submitted_count > 0) {

@@ -22,14 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGES = ("iggy_protocol", "iggy_ref_server", "iggy_sdk", "pyspark_iggy", "spark_jobs")
 EXTENSIONS = [
-    name + sysconfig.get_config_var("EXT_SUFFIX")
-    for name in ("iggy_protocol/_batch", "iggy_ref_server/_uring")
+    "iggy_protocol/_batch" + sysconfig.get_config_var("EXT_SUFFIX"),
+    "iggy_ref_server/_uring.abi3.so",
 ]
 NOT_COPIED = shutil.ignore_patterns(
     ".?*", "__pycache__", "*.egg-info", "*.so", "build", "dist", "golden", "htmlcov"
 )
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+METHODS_OF_THE_RING = "from iggy_ref_server._uring import Ring; print(dir(Ring))"
 BUILD = "import sys; from setuptools import build_meta as b; getattr(b, sys.argv[1])(sys.argv[2])"
 
 
@@ -127,12 +128,17 @@ def test_wheel_when_built_without_a_compiler_then_is_whole_and_works(unpacked, t
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_wheel_when_built_with_a_compiler_then_holds_the_extension(unpacked, tmp_path):
-    wheel = build("wheel", unpacked, tmp_path / "made")
+    wheel = build("wheel", unpacked, tmp_path / "made", CFLAGS="")
 
     with zipfile.ZipFile(wheel) as archive:
         binaries = [name for name in archive.namelist() if name.endswith((".c", ".h", ".so"))]
+        archive.extractall(tmp_path / "site")
 
     assert sorted(binaries) == sorted(EXTENSIONS)
+    result = run("-c", METHODS_OF_THE_RING, cwd=tmp_path, PYTHONPATH="site")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "fsync" in result.stdout
+    assert "inject" not in result.stdout
 
 
 def test_extra_all_when_asked_for_then_brings_every_other_extra():

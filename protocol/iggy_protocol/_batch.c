@@ -14,6 +14,17 @@
  *   _batch_record.h   the same with room for what a reader remembers of them
  *   _batch_columns.h  messages as columns
  *   this file         the functions as Python sees them, and the module
+ *
+ * The headers are parts of this one file and cannot be compiled by themselves.
+ *
+ * What forbids the limited API, and with it one build for all versions of Python: the fields of a
+ * message are read and made with macros and with _PyLong_AsByteArray and _PyLong_FromByteArray
+ * (128-bit ids), and memoryviews are looked into with PyMemoryView_GET_BUFFER. Each of them is done
+ * once for a message or a request, and their public counterparts make objects on the way.
+ *
+ * What forbids free-threading: views and records fill their fields on first use without a lock, and
+ * lists are walked with borrowed references. Both are safe under the GIL, which a free-threaded
+ * interpreter turns on when it imports a module that does not say otherwise, as this one.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

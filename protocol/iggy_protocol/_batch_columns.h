@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * Messages turned into columns: one array per field, as column stores want them.
  *
  *   messages      offset | timestamp | origin | id | checksum     one number each

@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * encode(): from a list of payloads to the body of a SendMessages request, in one allocation.
  *
  *   headroom | metadata | N index entries of 16 bytes | N messages

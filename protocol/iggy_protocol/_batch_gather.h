@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * Runs of small SendMessages frames that say the same but for their messages.
  *
  *   u32 length | u32 code | u32 M | M bytes of metadata | index entries | messages

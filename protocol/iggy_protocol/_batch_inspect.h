@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * Validation of a whole SendMessages body, in the order in which a server reports problems.
  *
  *   u32 M | M bytes of metadata: stream, topic, partitioning, u32 count N, anything

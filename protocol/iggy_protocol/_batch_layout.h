@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * How a message lies in memory, and how to read it without trusting it.
  *
  *   0        8                24       32         40       48       52       56        64

@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * MessageRecord: a message read in place, for readers' own classes of messages to derive from.
  *
  *   Python class --> MessageRecord --> what a view holds, the source, two places for the reader

@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * What a server does with messages before it stores them: stamp them, and make their index entries.
  * This header knows no Python.
  */

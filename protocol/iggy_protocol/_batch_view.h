@@ -1,5 +1,5 @@
 /*
- * MessageView and walk(): messages read in place.
+ * A part of _batch.c, which includes it: MessageView and walk(): messages read in place.
  *
  *   MessageView --> memoryview --> BufferOwner --> the caller's bytes, bytearray, memoryview ...
  *   walk        --^

@@ -1,4 +1,6 @@
 /*
+ * A part of _batch.c, which includes it.
+ *
  * XXH3, 64 bits, seed 0, default secret: the checksum of a stored message.
  *
  * Inputs of up to 240 bytes are mixed with plain 64-bit arithmetic. Longer ones run through eight

@@ -19,9 +19,9 @@ cp -r iggy_ref_server "$place/"
 rm -f "$place"/iggy_ref_server/*.so
 
 setting() { "$python" -c "import sysconfig; print(sysconfig.$1)"; }
-library="$place/iggy_ref_server/_uring$(setting 'get_config_var("EXT_SUFFIX")')"
+library="$place/iggy_ref_server/_uring.abi3.so"
 gcc -std=c11 -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
-    -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Werror -shared -fPIC \
+    -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Werror -DIGGY_URING_FAULTS -shared -fPIC \
     -isystem "$(setting 'get_path("include")')" iggy_ref_server/_uring.c -o "$library"
 
 # Loaded by pytest: refuses to pass when another extension, or none, was under test.
