@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,61 @@ def test_extra_all_when_asked_for_then_brings_every_other_extra():
     named = re.findall(r"[a-z0-9]+(?=[,\]])", " ".join(extras["all"]))
 
     assert sorted(named) == sorted(set(extras) - {"all"})
+
+
+CLIENT_EXTRAS = ("websocket", "quic", "http", "otel", "compression", "pydantic")
+MAY_IMPORT = {
+    "protocol/iggy_protocol": (),
+    "iggy_sdk": CLIENT_EXTRAS,
+    "iggy_ref_server": ("server",),
+    "spark_jobs": ("spark",),
+    "pyspark_iggy": ("spark",),
+}
+# A plugin that only pytest loads.
+IMPORTED_WITHOUT_AN_EXTRA = {("iggy_sdk", "pytest")}
+
+
+def imported_distributions(folder: Path) -> set[str]:
+    """Return the distributions of other projects that the modules of a folder import."""
+    names: set[str] = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Import):
+                names.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                names.update(arg.value for arg in node.args if isinstance(arg, ast.Constant))
+    known = packages_distributions()
+    others = names - set(sys.stdlib_module_names) - set(PACKAGES)
+    return {canonicalize_name(known[name][0]) for name in others}
+
+
+@needs_installation
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_package_when_it_imports_another_project_then_an_extra_of_its_own_declares_it(folder):
+    extras = PROJECT["optional-dependencies"]
+    declared = [
+        *PROJECT["dependencies"],
+        *(one for name in MAY_IMPORT[folder] for one in extras[name]),
+    ]
+
+    imported = imported_distributions(ROOT / folder)
+
+    undeclared = imported - {canonicalize_name(Requirement(text).name) for text in declared}
+    assert {(folder, name) for name in undeclared} <= IMPORTED_WITHOUT_AN_EXTRA
+
+
+@pytest.mark.parametrize(
+    ("extra", "folder"), [("server", "iggy_ref_server"), ("spark", "spark_jobs")]
+)
+def test_extra_when_it_declares_a_project_then_its_package_imports_it(extra, folder):
+    declared = {
+        canonicalize_name(Requirement(text).name)
+        for text in PROJECT["optional-dependencies"][extra]
+    }
+
+    assert declared <= imported_distributions(ROOT / folder)
 
 
 @needs_installation
