@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import record
 from iggy_ref_server.doctor.index_file import IndexComparison
-from iggy_ref_server.segments.intact import Run, find_runs
+from iggy_ref_server.segments.intact import Run, count_claimed, find_runs, find_stranger
 from iggy_ref_server.segments.names import SegmentFiles, index_path, log_path
+from iggy_ref_server.segments.segment import POSITION_MAX
 from iggy_ref_server.segments.tail import count_indexed
-from iggy_ref_server.segments.walk import LogWalk
+from iggy_ref_server.segments.walk import HEADER_BYTES, LogWalk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["ExaminedSegment", "examine_segment", "offsets_text"]
+
+# No segment has more messages.
+MESSAGES_MAX = POSITION_MAX // HEADER_BYTES
 
 
 @record
@@ -36,6 +40,8 @@ class ExaminedSegment:
         index_problem: what is wrong with the index; empty where nothing is.
         is_index_right: whether the index is right as far as it goes.
         indexed_count: messages behind the last one that can be read, of which the index tells.
+        claimed_count: messages, at most, that stood there in whole and are damaged.
+        stranger: the offset of the first message, where it shows that this is another's log.
     """
 
     directory: str
@@ -45,6 +51,8 @@ class ExaminedSegment:
     index_problem: str
     is_index_right: bool
     indexed_count: int = 0
+    claimed_count: int = 0
+    stranger: int | None = None
 
     @property
     def start_offset(self) -> int:
@@ -71,9 +79,11 @@ class ExaminedSegment:
 
     @property
     def known_end(self) -> int:
-        """The offset behind the last message that the log holds or the index tells of."""
+        """The offset behind the last message that the log holds or held, or the index tells of."""
+        if self.stranger is not None:
+            return self.start_offset + MESSAGES_MAX  # nobody can tell how many there were
         end = self.runs[-1].next_offset if self.runs else self.start_offset
-        return end + self.indexed_count
+        return end + max(self.indexed_count, self.claimed_count)
 
     @property
     def is_sound(self) -> bool:
@@ -113,14 +123,20 @@ class ExaminedSegment:
     def describe_damage(self) -> str:
         """Tell what is wrong with the log."""
         size_bytes = sum(end - start for start, end in self.damage)
-        if not size_bytes:
+        if self.stranger is not None:
+            text = f"it begins with the message {self.stranger}, so it is another segment's log"
+        elif not size_bytes:
             text = "it ends too early"
+        elif self.is_torn_only and self.claimed_count:
+            text = f"its last {size_bytes} bytes are damaged"
         elif self.is_torn_only:
             text = f"its last {size_bytes} bytes are no whole message"
         else:
             places = ", ".join(f"{start} to {end}" for start, end in self.damage)
             text = f"{size_bytes} bytes are no messages ({places})" if places else "offsets jump"
-        if self.lost:
+        if self.stranger is not None and self.next_start is None:
+            text += f"; all messages from {self.start_offset} on are lost"
+        elif self.lost:
             text += f"; the messages {offsets_text(self.lost)} are lost"
         return text
 
@@ -163,6 +179,7 @@ async def examine_segment(
 
     found = await find_runs(log, files.start_offset, files.log_bytes, visit)
     end = found[-1] if found else Run(0, 0, files.start_offset, files.start_offset)
+    claimed_count = await count_claimed(log, end.end, end.next_offset, files.log_bytes)
     indexed_count = 0
     if index is not None:
         walk = LogWalk(log, end.end, end.next_offset, end.end)
@@ -177,4 +194,6 @@ async def examine_segment(
         comparison.verdict(),
         is_index_right=comparison.is_right,
         indexed_count=indexed_count,
+        claimed_count=claimed_count,
+        stranger=None if found else await find_stranger(log, files.start_offset, files.log_bytes),
     )

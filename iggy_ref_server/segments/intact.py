@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.walk import Stretch
     from iggy_ref_server.storage.interface import File
 
-__all__ = ["Run", "find_next", "find_runs"]
+__all__ = ["Run", "count_claimed", "find_next", "find_runs", "find_stranger"]
 
 OFFSET = Struct("<Q")
 AT_OFFSET = 24
@@ -29,6 +29,8 @@ AT_OFFSET = 24
 HEADER = Struct("<QQQIIQ")
 OFFSET_MAX = 2**64 - 1
 PIECE_BYTES = 1 << 20
+# So many damaged messages are counted one by one; beyond that the bytes have to do.
+CLAIMED_MAX = 1024
 
 
 class Run(NamedTuple):
@@ -55,7 +57,7 @@ async def find_runs(
     *,
     position: int = 0,
 ) -> list[Run]:
-    """Find all runs of a log.
+    """Find all runs of a log; none of them in one that belongs elsewhere (``find_stranger``).
 
     Args:
         log: the open log.
@@ -69,6 +71,8 @@ async def find_runs(
     """
     runs: list[Run] = []
     place: tuple[int, int] | None = (position, start_offset)
+    if not position and await find_stranger(log, start_offset, end) is not None:
+        return runs
     while place is not None:
         position, offset = place
         walk = LogWalk(log, position, offset, end)
@@ -105,6 +109,54 @@ async def find_next(log: File, position: int, next_offset: int, end: int) -> tup
         # The next piece begins with what could be a header that this one cut.
         position += max(len(piece) - HEADER_BYTES + 1, 1)
     return None
+
+
+async def find_stranger(log: File, start_offset: int, end: int) -> int | None:
+    """Return the offset of an intact message at the very beginning that does not belong there.
+
+    A log begins with the offset in its name. No crash and no loss of power leaves a whole message
+    with another offset in that place, so such a log was meant for another name.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    head = await log.read(HEADER_BYTES, 0)
+    if len(head) < HEADER_BYTES:
+        return None
+    offset: int = OFFSET.unpack_from(head, AT_OFFSET)[0]
+    return offset if offset != start_offset and await _is_intact(log, 0, offset, end) else None
+
+
+async def count_claimed(log: File, position: int, next_offset: int, end: int) -> int:
+    """Count the messages that stood whole where a log cannot be read any more.
+
+    Whoever dies in a write leaves the beginning of a message: less than a header, or a header that
+    promises more bytes than there are. That counts as none, and so does what has no resemblance to
+    a message. A header with the right offset and all its bytes, or with another offset and exactly
+    the bytes up to the end, is a message that something happened to.
+
+    Args:
+        log: the open log.
+        position: where the damage begins; nothing intact lies behind it.
+        next_offset: the offset that should follow there.
+        end: how long the log is.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    count = 0
+    while end - position >= HEADER_BYTES and count < CLAIMED_MAX:
+        head = await log.read(HEADER_BYTES, position)
+        offset, time_us, _, user_headers_length, payload_length, reserved = HEADER.unpack_from(
+            head, AT_OFFSET
+        )
+        size = HEADER_BYTES + user_headers_length + payload_length
+        is_alike = offset == next_offset + count or (position + size == end and not reserved)
+        if not (is_alike and time_us) or position + size > end:
+            break
+        position, count = position + size, count + 1
+    # Behind one message that was whole there may have been others that look like nothing now.
+    return count + (end - position) // HEADER_BYTES if count else 0
 
 
 async def _behind(log: File, position: int, offset: int) -> tuple[int, int] | None:

@@ -93,17 +93,11 @@ async def mend_segment(
             return await describe(directory, files.start_offset, files.log_bytes, index, b"")
     log = await storage.open(log_path(directory, files.start_offset))
     trusted = await find_trusted(storage, directory, log, files, end_offset)
-    walk = LogWalk(
-        log,
-        trusted.end_position,
-        files.start_offset + trusted.messages_count,
-        files.log_bytes,
-        end_offset=end_offset,
-    )
+    start, offset = trusted.end_position, files.start_offset + trusted.messages_count
+    walk = LogWalk(log, start, offset, files.log_bytes, end_offset=end_offset)
     await walk.finish()
-    tail = await look_behind(
-        log, await found_index(storage, directory, files), files, walk, end_offset
-    )
+    found = await found_index(storage, directory, files)
+    tail = await look_behind(log, found, files, walk, end_offset)
     reason = damage_of(tail, walk, kept, ledger, next_start=next_start, may_be_torn=is_expected)
     if reason:
         raise CorruptPartition(directory, f"{unreadable(log, walk)}, and {reason}")
@@ -111,11 +105,27 @@ async def mend_segment(
         await note_lost(storage, directory, log, walk, tail, ledger, is_last=next_start is None)
     if tail.surplus_bytes:
         await cut(log, walk, files.log_bytes)
-    index = await storage.open(index_path(directory, files.start_offset), create=True)
-    unwritten = await make_index(log, index, files.start_offset, trusted, until=walk.position)
+    return await catch_up(storage, directory, files.start_offset, log, trusted, walk.position)
+
+
+async def catch_up(
+    storage: Storage, directory: str, start_offset: int, log: File, trusted: Known, log_bytes: int
+) -> Segment:
+    """Have the index of a sound log tell of all its messages, and describe the segment.
+
+    Args:
+        storage: where they lie.
+        directory: the partition's directory.
+        start_offset: offset of the first message.
+        log: the open log.
+        trusted: how far the index is right.
+        log_bytes: how long the log is.
+    """
+    index = await storage.open(index_path(directory, start_offset), create=True)
+    unwritten = await make_index(log, index, start_offset, trusted, until=log_bytes)
     if unwritten and await is_saved(index, unwritten):
         unwritten = b""
-    return await describe(directory, files.start_offset, walk.position, index, unwritten)
+    return await describe(directory, start_offset, log_bytes, index, unwritten)
 
 
 async def found_index(storage: Storage, directory: str, files: SegmentFiles) -> File | None:

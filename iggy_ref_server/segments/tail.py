@@ -1,9 +1,10 @@
 """What lies behind the last good message of a log, and whether a crash explains it.
 
-A process that dies leaves the beginning of its last write, so nothing intact lies behind a torn
-end. A power loss leaves any part of what was not synced. Damage is whatever neither explains: an
-intact message behind an unreadable one, or an index that tells of messages which the log lacks.
-What was acknowledged may be among that, so nobody cuts it.
+A process that dies leaves the beginning of its last write: what cannot be read is part of one
+message then, and nothing intact lies behind it. A power loss leaves any part of what was not
+synced. Damage is whatever neither explains: a whole message with a wrong checksum, an intact one
+behind an unreadable one, an index that tells of messages which the log lacks, or the log of another
+segment. What was acknowledged may be among that, so nobody cuts it.
 
 Owns the difference between a torn end and damage. Changes nothing.
 """
@@ -14,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from iggy_ref_server.segments.index import ENTRY, ENTRY_BYTES, MESSAGE_BYTES_MIN
-from iggy_ref_server.segments.intact import Run, find_runs
+from iggy_ref_server.segments.intact import Run, count_claimed, find_runs, find_stranger
 from iggy_ref_server.segments.walk import MESSAGE_BYTES_MAX, LogWalk
 
 if TYPE_CHECKING:
@@ -60,11 +61,15 @@ class Tail(NamedTuple):
         surplus_bytes: how much there is.
         indexed_count: messages of which only the index tells.
         runs: intact messages further behind, in order.
+        claimed_count: messages that stood there in whole, at most, and cannot be read.
+        stranger: the offset of the first message, where it shows that this is another's log.
     """
 
     surplus_bytes: int
     indexed_count: int
     runs: tuple[Run, ...]
+    claimed_count: int = 0
+    stranger: int | None = None
 
 
 async def look_behind(
@@ -82,13 +87,17 @@ async def look_behind(
     Raises:
         StorageError: a file cannot be read.
     """
-    surplus_bytes = files.log_bytes - walk.position
+    at, next_offset, end = walk.position, walk.next_offset, files.log_bytes
     runs: list[Run] = []
-    if surplus_bytes and (end_offset is None or walk.next_offset < end_offset):
-        found = await find_runs(log, walk.next_offset, files.log_bytes, position=walk.position)
+    claimed, stranger = 0, None
+    if at < end and (end_offset is None or next_offset < end_offset):
+        found = await find_runs(log, next_offset, end, position=at)
         runs = [await clipped(log, run, end_offset) for run in found]
+        claimed = 0 if runs else await count_claimed(log, at, next_offset, end)
+        stranger = None if at else await find_stranger(log, files.start_offset, end)
     indexed = 0 if index is None else await count_indexed(index, files, walk, end_offset)
-    return Tail(surplus_bytes, indexed, tuple(run for run in runs if run.start < run.end))
+    kept = tuple(run for run in runs if run.start < run.end)
+    return Tail(end - at, indexed, kept, claimed, stranger)
 
 
 async def clipped(log: File, run: Run, end_offset: int | None) -> Run:
@@ -138,6 +147,8 @@ def damage_of(
         next_start: where the next segment starts, None for the last one.
         may_be_torn: whether messages at the end may be missing.
     """
+    if tail.stranger is not None:
+        return f"the log begins with offset {tail.stranger}: it belongs to another segment"
     next_offset = walk.next_offset
     if not (tail.surplus_bytes or tail.indexed_count):
         return ""
@@ -155,6 +166,13 @@ def damage_of(
         return f"the index tells that {tail.indexed_count} messages were written from there on"
     if next_start is not None:
         return f"segment {next_start} follows"
-    if tail.runs and (kept is Kept.EVERYTHING or ledger is None):
+    return damage_in_last(tail, kept, is_noted=ledger is not None)
+
+
+def damage_in_last(tail: Tail, kept: Kept, *, is_noted: bool) -> str:
+    """Tell why the end of the last log cannot be torn; empty when it can."""
+    if tail.runs and (kept is Kept.EVERYTHING or not is_noted):
         return "there is an intact one behind it"
+    if tail.claimed_count and kept is Kept.EVERYTHING:
+        return "all of its bytes are there, so it was written in whole"
     return ""

@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from iggy_protocol import InvalidField, MessageBatch, TruncatedField
 from iggy_protocol.message_view import extents_of
 from tests.server.corruption.specimen import Specimen
 
+HEADER_BYTES = 64
 PAGE_BYTES = 4_096
 INDEX_ENTRY_BYTES = 16
 PARTITION = re.compile(r"(streams/\d+/topics/\d+/partitions/\d+)/")
@@ -46,6 +48,8 @@ class Excused:
     Attributes:
         ends: paths of partitions whose last messages may be gone.
         stored: paths of offset files whose content nobody can judge.
+        foreign: paths of partitions with messages of another partition or time, each under an
+            offset that it has a right to.
         metadata: whether the last changes of metadata may be gone.
         unknown: paths of partitions whose files are all gone, so that after a repair nobody knows
             which offsets they had given away.
@@ -53,6 +57,7 @@ class Excused:
 
     ends: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
+    foreign: set[str] = field(default_factory=set)
     metadata: bool = False
     unknown: set[str] = field(default_factory=set)
 
@@ -284,7 +289,7 @@ def restore_directory(scene: Scene) -> Damage | None:
     shutil.rmtree(scene.directory / path)
     shutil.copytree(scene.specimen.older / path, scene.directory / path)
     stored = {f"{path}/offsets/{name}" for name in scene.specimen.truth.partitions[path].stored}
-    excused = Excused(ends={path}, stored=stored)
+    excused = Excused(ends={path}, stored=stored, foreign={path})
     return Damage(f"an older copy restored of the directory {path}", excused)
 
 
@@ -366,6 +371,9 @@ def _excuse(scene: Scene, kind: str, path: Path, before: bytes, excused: Excused
         excused.metadata |= before.startswith(after) and 0 < len(after) < len(before)
     elif kind == "log" and _is_silent_cut(path, before, after):
         excused.ends.add(partition_of(name))
+    elif kind == "log" and _is_of_the_same_place(path, before, after):
+        excused.ends.add(partition_of(name))
+        excused.foreign.add(partition_of(name))
 
 
 def partition_of(name: str) -> str:
@@ -384,6 +392,18 @@ def _is_silent_cut(path: Path, before: bytes, after: bytes) -> bool:
     index = path.with_suffix(".index")
     entries = index.stat().st_size // INDEX_ENTRY_BYTES if index.exists() else 0
     return entries <= sum(at + size <= len(after) for at, _, size in extents_of(memoryview(before)))
+
+
+def _is_of_the_same_place(path: Path, before: bytes, after: bytes) -> bool:
+    """Tell whether the messages of a log are others, with the offsets of those that were there."""
+    if not after or before[:HEADER_BYTES] == after[:HEADER_BYTES]:
+        return False
+    try:
+        first = next(iter(MessageBatch(after)))
+        MessageBatch(after).verify()
+    except (InvalidField, TruncatedField, StopIteration):
+        return False
+    return first.offset == int(path.stem)
 
 
 def boundaries(kind: str, content: bytes) -> list[int]:

@@ -29,6 +29,7 @@ from iggy_protocol import (
     RemoteProtocolError,
     SendMessages,
 )
+from iggy_ref_server.boot import writes_survived
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError
 from iggy_ref_server.doctor.case import Case
@@ -58,9 +59,12 @@ CHECKER = Consumer.single(9)
 POLLED_MAX = 40
 SERVED_SECONDS_MAX = 30
 BEYOND = 2
+# No partition of a specimen has more.
+MESSAGES_MAX = 10_000
 NEW_MESSAGE = b"a message after all this"
 PARTITION = re.compile(r"streams/\d+/topics/\d+/partitions/\d+")
 LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
+LOST_FROM = re.compile(r"all messages from (\d+) on are lost")
 FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
 EMPTIED = re.compile(r"repair .*\bbegins (?:it|the partition) (?:empty|anew)")
 TORN = re.compile(r"would cut them off")
@@ -177,6 +181,7 @@ def visit(directory: Path, settings: Mapping[str, str], *, mends: bool) -> Verdi
             clock=SystemClock(),
             config=make_config(settings),
             say=verdict.said.append,
+            writes_survived=writes_survived(directory),
         )
         try:
             verdict.status = await (repair_case if mends else check_case)(case)
@@ -206,6 +211,9 @@ def _read_losses(verdict: Verdict) -> None:
             for item in ranges.split(","):
                 first, _, last = item.partition("to")
                 lost.update(range(int(first), int(last or first) + 1))
+        for first in LOST_FROM.findall(line):
+            lost = verdict.lost.setdefault(path, set())
+            lost.update(range(int(first), int(first) + MESSAGES_MAX))
         if TORN.search(line):
             verdict.torn.add(path)
         if EMPTIED.search(line):
@@ -225,7 +233,11 @@ def serve_here(
         storage = ThreadStorage(directory)
         try:
             async with open_world(
-                storage, shards_count=shards, settings=settings, clock=SystemClock()
+                storage,
+                shards_count=shards,
+                settings=settings,
+                clock=SystemClock(),
+                writes_survived=writes_survived(directory),
             ) as running:
                 with trio.fail_after(SERVED_SECONDS_MAX):
                     await read_everything(running.connect().ask, running.connect().ask, truth, seen)

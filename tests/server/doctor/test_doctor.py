@@ -97,6 +97,26 @@ def test_log_when_its_end_is_torn_then_repair_cuts_what_is_no_message(patient, c
     assert patient.read() == without(39)
 
 
+@pytest.mark.parametrize("place", [1, -1])
+def test_log_when_it_belongs_to_another_segment_then_repair_takes_none_of_its_messages(
+    patient, place
+):
+    theirs = patient.logs(1)[2].read_bytes()
+    log = patient.logs()[place]
+    log.write_bytes(theirs)
+    assert_check_changes_nothing(patient, TO_MEND)
+    assert "another segment's log" in patient.text()
+
+    assert patient.repair() == SOUND
+    first = int(log.stem)
+    following = [int(other.stem) for other in patient.logs() if int(other.stem) > first]
+    last = min(following, default=len(MESSAGES))
+    assert patient.read() == without(*range(first, last))
+    assert patient.next_offset() >= len(MESSAGES)
+    kept = [path.read_bytes() for path in patient.directory.glob("quarantine/**/*.log*")]
+    assert theirs in kept
+
+
 @pytest.mark.parametrize("place", [0, -1])
 @pytest.mark.parametrize(
     "damage",

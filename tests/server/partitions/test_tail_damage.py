@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from iggy_protocol import checksum
 from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
 from iggy_ref_server.storage.memory import MemoryStorage
 from tests.server.partitions.partition_talk import (
@@ -140,10 +141,13 @@ async def test_log_when_shorter_than_at_an_orderly_stop_then_set_aside(ack, surv
 
 
 @LEVELS
-async def test_write_when_torn_then_cut(ack):
+@pytest.mark.parametrize("written", [1, 63, 64, SIZE - 1])
+async def test_write_when_torn_then_cut(ack, written):
     storage = await filled(ack)
     content = await storage.read_file(LOG) or b""
-    await storage.replace(LOG, content + content[: SIZE - 1])
+    message = bytearray(content[-SIZE:])
+    message[24:32] = COUNT.to_bytes(8, "little")
+    await storage.replace(LOG, content + message[:written])
 
     partition = await reopen(storage, settings_of(ack, survived=True))
 
@@ -211,3 +215,43 @@ async def test_index_when_a_flush_is_acknowledged_then_holds_all_messages(ack):
     await partition.flush(fsync=False)
 
     assert len(await storage.read_file(INDEX) or b"") == 5 * 16
+
+
+LAST = (COUNT - 1) * SIZE
+
+
+@LEVELS
+@pytest.mark.parametrize("flip", [0, 24, 40, 56, 70])
+async def test_bit_when_flipped_in_the_very_last_message_then_set_aside_and_untouched(ack, flip):
+    """A process that dies writes a part of a message, and never all of it with a wrong bit."""
+    storage = await filled(ack)
+    await change(storage, LOG, flip=LAST + flip)
+    await storage.replace(INDEX, b"")
+    before = await names_and_bytes(storage)
+
+    with pytest.raises(CorruptPartition, match=r"offset 49 cannot be read, and .* in whole"):
+        await reopen(storage, settings_of(ack, survived=True))
+
+    assert await names_and_bytes(storage) == before
+
+
+@LEVELS
+@pytest.mark.parametrize("survived", [True, False])
+@pytest.mark.parametrize("offset", [3, 300])
+async def test_log_when_it_belongs_to_another_segment_then_set_aside_and_untouched(
+    ack, survived, offset
+):
+    """Also after a power loss, which changes no offsets."""
+    storage = await filled(ack)
+    other = bytearray(await storage.read_file(LOG) or b"")
+    for number in range(COUNT):
+        message = memoryview(other)[number * SIZE : (number + 1) * SIZE]
+        message[24:32] = (number + offset).to_bytes(8, "little")
+        message[:8] = checksum(message[8:]).to_bytes(8, "little")
+    await storage.replace(LOG, other)
+    await storage.replace(INDEX, b"")
+
+    with pytest.raises(CorruptPartition, match=f"begins with offset {offset}"):
+        await reopen(storage, settings_of(ack, survived=survived))
+
+    assert await storage.read_file(LOG) == other

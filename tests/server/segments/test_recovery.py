@@ -158,10 +158,11 @@ async def test_log_when_its_end_is_torn_then_whole_messages_stay(kept, index, ca
 async def test_log_when_garbage_follows_then_cut():
     storage = MemoryStorage()
 
-    segment = await mend(storage, LOG + b"garbage" * 30, INDEX)
+    for garbage in (b"garbage" * 30, bytes(64), bytes(640), b"\xff" * 200):
+        segment = await mend(storage, LOG + garbage, INDEX)
 
-    assert await contents(storage) == (LOG, INDEX)
-    assert segment.size_bytes == len(LOG)
+        assert await contents(storage) == (LOG, INDEX)
+        assert segment.size_bytes == len(LOG)
 
 
 @pytest.mark.trio

@@ -132,6 +132,7 @@ def make_plans(
     settings: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     seed: int = 0,
+    writes_survived: bool = False,
 ) -> list[ShardPlan]:
     """Write down what each shard of a server is given."""
     config = make_config(settings or {})
@@ -155,6 +156,7 @@ def make_plans(
             passwords=Passwords(CHEAP, workers=0, random_bytes=noise.randbytes),
             random_bytes=noise.randbytes,
             turns=turns,
+            writes_survived=writes_survived,
         )
         for shard_id in range(shards_count)
     ]
@@ -168,10 +170,16 @@ async def open_world(
     settings: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     seed: int = 0,
+    writes_survived: bool = False,
 ) -> AsyncIterator[World]:
     """Run a server for the time of the block."""
     plans = make_plans(
-        storage, shards_count=shards_count, settings=settings, clock=clock, seed=seed
+        storage,
+        shards_count=shards_count,
+        settings=settings,
+        clock=clock,
+        seed=seed,
+        writes_survived=writes_survived,
     )
     async with AsyncExitStack() as stack:
         shards = [await stack.enter_async_context(open_shard(plan)) for plan in plans]
