@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.partitions.poll_plan import Span
     from iggy_ref_server.segments.open_files import OpenFiles
+    from iggy_ref_server.storage.interface import File
 
 __all__ = ["Verification"]
 
@@ -90,8 +91,9 @@ class Verification:
         if end <= span.start or (not self._is_repeated and segment.checked.covers(span.start, end)):
             return span
         await self._files.open(segment)
-        assert segment.log is not None
-        walk = LogWalk(segment.log, span.start, span.first_offset, end)
+        log = segment.log  # others may close the segment meanwhile
+        assert log is not None
+        walk = LogWalk(log, span.start, span.first_offset, end)
         await walk.finish()
         if walk.position > span.start:
             segment.checked.add(span.start, walk.position)
@@ -105,7 +107,10 @@ class Verification:
         key = (kept.segment.start_offset, kept.first_offset + kept.messages_count)
         problem = self._told.get(key)
         if problem is None:
-            problem = await describe_damage(kept)
+            await self._files.open(kept.segment)
+            log = kept.segment.log
+            assert log is not None
+            problem = await describe_damage(kept, log)
             if len(self._told) >= TOLD_MAX:
                 self._told.clear()
             self._told[key] = problem
@@ -114,11 +119,10 @@ class Verification:
             raise ServerFault(StatusCode.CANNOT_READ_MESSAGE, problem)
 
 
-async def describe_damage(kept: Span) -> str:
+async def describe_damage(kept: Span, log: File) -> str:
     """Say which messages behind the good part of a span cannot be read, and where one can go on."""
     segment, at = kept.segment, kept.first_offset + kept.messages_count
-    assert segment.log is not None
-    behind = await find_next(segment.log, kept.end, at, segment.written_bytes)
+    behind = await find_next(log, kept.end, at, segment.written_bytes)
     resumed = segment.next_offset if behind is None else behind[1]
     return (
         f"{segment.log_path} is damaged at byte {kept.end}: the messages {at} to {resumed - 1}"

@@ -12,6 +12,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import Partition, PartitionSettings, verification
 from iggy_ref_server.segments.checked import RANGES_MAX, CheckedRanges
 from iggy_ref_server.segments.names import log_path
+from iggy_ref_server.segments.walk import LogWalk
 from iggy_ref_server.storage.memory import MemoryStorage
 from tests.server.partitions.partition_talk import (
     PATH,
@@ -89,6 +90,24 @@ async def test_range_when_read_in_pieces_then_the_same(monkeypatch):
     await flip(storage, 7 * SIZE + 52)
 
     await assert_served_around(await reopen(storage), 7)
+
+
+async def test_damage_when_others_need_the_descriptors_meanwhile_then_told_all_the_same(
+    monkeypatch,
+):
+    storage = await stopped()
+    await flip(storage, 7 * SIZE + 52)
+    partition = await reopen(storage)
+    finish = LogWalk.finish
+
+    async def finish_and_lose_all_files(walk: LogWalk) -> None:
+        await finish(walk)
+        while storage.open_files.squeeze():
+            pass
+
+    monkeypatch.setattr(LogWalk, "finish", finish_and_lose_all_files)
+
+    await assert_served_around(partition, 7)
 
 
 async def test_messages_when_sealed_with_a_key_then_the_same():
