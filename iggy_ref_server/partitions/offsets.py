@@ -21,7 +21,9 @@ import trio
 
 from iggy_protocol import ConsumerKind
 from iggy_ref_server.partitions.offset_note import read_note, remove_note, write_note
+from iggy_ref_server.segments.salvage import KEPT_PATH
 from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.paths import parent
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -114,24 +116,44 @@ class OffsetTable:
                 if offset is not None:
                     found[entry.name] = offset
             await self._restore(folder, found, noted)
-            for name, offset in found.items():
+            for name, stored in found.items():
                 path = f"{self._directory}/{folder}/{name}"
-                if last_offset is None:
-                    continue
-                if is_impossible(
-                    offset, last_offset, next_offset, is_loss_possible=is_loss_possible
-                ):
-                    _logger.error(
-                        "passed over %s: it says %d, but the last message has the offset %d, so its"
-                        " consumer starts over",
-                        path,
-                        offset,
-                        last_offset,
-                    )
-                    continue
-                key = OffsetKey(kind, int(name))
-                self._offsets[key] = min(offset, last_offset)
-                self._present.add(key)
+                is_wrong = last_offset is None or is_impossible(
+                    stored, last_offset, next_offset, is_loss_possible=is_loss_possible
+                )
+                offset = None if is_wrong or last_offset is None else min(stored, last_offset)
+                if offset != stored:
+                    await self._correct(path, stored, offset)
+                if offset is not None:
+                    key = OffsetKey(kind, int(name))
+                    self._offsets[key] = offset
+                    self._present.add(key)
+
+    async def _correct(self, path: str, stored: int, offset: int | None) -> None:
+        """Have a file say what counts, or be gone, so that it does not count when the log grows."""
+        try:
+            await self._forget_note()
+            if offset is not None:
+                _logger.warning(
+                    "%s says %d, and the messages behind %d are lost: it counts as %d from now on",
+                    path,
+                    stored,
+                    offset,
+                    offset,
+                )
+                await self._storage.replace(path, OFFSET.pack(offset))
+                return
+            _logger.error(
+                "passed over %s: it says %d, and there is no such message, so its consumer starts"
+                " over; the file is in %s",
+                path,
+                stored,
+                KEPT_PATH,
+            )
+            await self._storage.make_directories(parent(f"{KEPT_PATH}/{path}"))
+            await self._storage.rename(path, f"{KEPT_PATH}/{path}")
+        except StorageError as error:
+            _logger.warning("%s is put right at the next start: %s", path, error)
 
     async def _restore(self, folder: str, found: dict[str, int], noted: dict[str, int]) -> None:
         """Put right what is not as it was noted at the last stop."""
@@ -140,12 +162,15 @@ class OffsetTable:
                 continue
             path = f"{self._directory}/{folder}/{name}"
             _logger.error(
-                "%s is damaged and was put right: it says %s, and was %d at the last stop",
+                "%s is damaged and is put right: it says %s, and was %d at the last stop",
                 path,
                 found.get(name, "nothing"),
                 offset,
             )
-            await self._storage.replace(path, OFFSET.pack(offset))
+            try:
+                await self._storage.replace(path, OFFSET.pack(offset))
+            except StorageError as error:
+                _logger.warning("%s is put right at the next start: %s", path, error)
             found[name] = offset
 
     async def note(self) -> None:

@@ -102,3 +102,52 @@ async def test_note_when_damaged_or_an_offset_is_deleted_then_the_files_count(is
 
     assert partition.stored_offset(CONSUMER) == (None if is_deleted else 3)
     assert partition.stored_offset(GROUP) == 5
+
+
+@pytest.mark.parametrize("settings", [SURVIVED, PartitionSettings()], ids=["killed", "power lost"])
+@pytest.mark.parametrize("is_orderly", [True, False])
+async def test_offset_when_it_did_not_count_then_never_counts_later(settings, is_orderly):
+    """The log grows beyond it, and then it looks like one that a consumer has stored."""
+    storage = await stored(is_orderly=False)
+    await storage.replace(FILE, (30).to_bytes(8, "little"))
+    partition = await reopen(storage, settings)
+    expected = partition.stored_offset(CONSUMER)
+    assert expected in (None, 19)
+    for _ in range(20):
+        await send(partition, b"new")
+    if is_orderly:
+        await partition.aclose()
+
+    storage = storage.kill()
+    again = await reopen(storage, SURVIVED)
+
+    assert again.stored_offset(CONSUMER) == expected
+    assert again.stored_offset(GROUP) == 5
+    kept = await storage.read_file(f"quarantine/at-start/{FILE}")
+    assert kept == (None if expected else (30).to_bytes(8, "little"))
+
+
+async def test_offset_when_there_never_was_a_message_then_never_counts_later():
+    storage = MemoryStorage()
+    await create(storage, SURVIVED)
+    await storage.replace(FILE, (7).to_bytes(8, "little"))
+    storage = storage.kill()
+    partition = await reopen(storage, SURVIVED)
+    assert partition.stored_offset(CONSUMER) is None
+    for _ in range(20):
+        await send(partition, b"new")
+
+    again = await reopen(storage.kill(), SURVIVED)
+
+    assert again.stored_offset(CONSUMER) is None
+
+
+@pytest.mark.parametrize(("is_orderly", "expected"), [(True, 3), (False, 19)])
+async def test_offset_when_the_disk_refuses_to_put_it_right_then_opened_all_the_same(
+    is_orderly, expected
+):
+    storage = await stored(is_orderly=is_orderly)
+    await storage.replace(FILE, (30).to_bytes(8, "little"))
+    storage.plan.fail("replace")
+
+    assert (await reopen(storage, PartitionSettings())).stored_offset(CONSUMER) == expected
