@@ -229,6 +229,27 @@ async def test_heartbeats_that_stop_end_the_connection(autojump_clock):
 
 
 @pytest.mark.trio
+@pytest.mark.parametrize("came_s", [0.1, 0.7, 1.3, 1.9])
+async def test_client_silent_for_two_intervals_whenever_it_came_keeps_its_place(
+    came_s, autojump_clock
+):
+    settings = {"HEARTBEAT_ENABLED": "true", "HEARTBEAT_INTERVAL": "2 s"}
+    async with open_world(settings=settings) as world:
+        lively = await world.log_in()
+        await make_topic(lively)
+        await lively.ask(CreateConsumerGroup("s", "t", "g"))
+        await trio.sleep(came_s)
+        silent = await world.log_in()
+        await silent.ask(JoinConsumerGroup("s", "t", "g"))
+        await lively.ask(Ping())
+        for is_member in (True, False):
+            await trio.sleep(4.2 if is_member else 0.6)
+            group = await lively.ask(GetConsumerGroup("s", "t", "g"))
+            assert group is not None
+            assert bool(group.members) is is_member
+
+
+@pytest.mark.trio
 @pytest.mark.parametrize("late", [GetMe(), JoinConsumerGroup("s", "t", "g")])
 async def test_client_that_missed_its_heartbeats_and_asks_for_its_place_must_come_anew(
     late, autojump_clock
