@@ -6,6 +6,7 @@ needed, so that ``--help`` is quick.
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     command = parse_arguments(arguments)
     if isinstance(command, Serve):
+        # Nothing that is imported is garbage: looking for some costs a tenth of a start.
+        gc.disable()
         from iggy_ref_server.start import start
 
+        gc.enable()
         return start(command.flags)
     if isinstance(command, Defaults):
         from iggy_ref_server.config import DEFAULT_TOML

@@ -42,6 +42,10 @@ LIFETIME: Final = timedelta(days=365)
 # Clocks of clients differ, and a certificate should not run out while the server runs.
 SLACK: Final = timedelta(days=1)
 
+# Of the encoding of certificates (ITU-T X.690).
+UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
+LONG_SIZE = 0x80
+
 
 class CertificateError(Exception):
     """There is no certificate that could be used; the message says what to do."""
@@ -117,15 +121,49 @@ def tls_context(files: CertificateFiles) -> ssl.SSLContext:
 
 
 def _is_usable(files: CertificateFiles, now: datetime) -> bool:
-    """Tell whether a certificate that was made earlier is whole and still counts."""
-    from cryptography import x509
+    """Tell whether a certificate that was made earlier is whole and still counts.
 
+    Every start asks this, so it must not load the library that makes certificates.
+    """
     try:
-        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        begin, end = _read_validity(ssl.PEM_cert_to_DER_cert(files.certificate.read_text()))
         tls_context(files)
-    except (OSError, ValueError, CertificateError):
+    except (OSError, ValueError, IndexError, CertificateError):
         return False
-    return certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc - SLACK
+    return begin <= now <= end - SLACK
+
+
+def _read_validity(der: bytes) -> tuple[datetime, datetime]:
+    """Read from when until when a certificate counts.
+
+    Raises:
+        ValueError: it is no certificate.
+        IndexError: it ends too early.
+    """
+    _, at, _ = _read_element(der, 0)
+    _, at, _ = _read_element(der, at)
+    # The signed part: version, serial number, algorithm, issuer, and then the validity.
+    for _ in range(4):
+        _, _, at = _read_element(der, at)
+    _, begin, _ = _read_element(der, at)
+    _, _, end = _read_element(der, begin)
+    return _read_time(der, begin), _read_time(der, end)
+
+
+def _read_element(der: bytes, at: int) -> tuple[int, int, int]:
+    """Read the head of an element: its tag, and where its content begins and ends."""
+    tag, size, at = der[at], der[at + 1], at + 2
+    if size >= LONG_SIZE:
+        digits = size - LONG_SIZE
+        size = int.from_bytes(der[at : at + digits], "big")
+        at += digits
+    return tag, at, at + size
+
+
+def _read_time(der: bytes, at: int) -> datetime:
+    tag, begin, end = _read_element(der, at)
+    form = {UTC_TIME: "%y%m%d%H%M%SZ", GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}.get(tag, "")
+    return datetime.strptime(der[begin:end].decode("ascii"), form).replace(tzinfo=UTC)
 
 
 def _make_development_certificate(files: CertificateFiles, now: datetime) -> None:

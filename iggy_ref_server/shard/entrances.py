@@ -165,8 +165,9 @@ async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) ->
 async def _first_call(entrance: Entrance) -> None:
     """Wait until somebody comes to a door whose libraries are not loaded yet.
 
-    Those of HTTP and QUIC take longer to load than all the rest of the server, and many servers
-    never need them. The sockets are bound, so whoever comes first waits there, and nobody else.
+    Those of HTTP and QUIC take longer to load than all the rest of the server, those of WebSocket
+    a tenth of it, and many servers never need them. The sockets are bound, so whoever comes first
+    waits there, and nobody else.
     """
 
     async def wait_at(bound: socket.socket, scope: trio.CancelScope) -> None:
@@ -244,6 +245,12 @@ async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
 
 
 async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
+    nursery.start_soon(_serve_websocket, rooms, entrance)
+
+
+async def _serve_websocket(rooms: Rooms, entrance: Entrance) -> None:
+    await _first_call(entrance)
+    await trio.to_thread.run_sync(import_module, "iggy_ref_server.listeners.websocket")
     from iggy_ref_server.listeners.websocket import WebSocketDoor
 
     limits = rooms.config.limits.websocket
@@ -262,8 +269,9 @@ async def _open_websocket(rooms: Rooms, entrance: Entrance, nursery: trio.Nurser
         connected=rooms.connected,
         gone=rooms.gone,
     )
-    for listener in entrance.sockets:
-        nursery.start_soon(door.serve, trio.socket.from_stdlib_socket(listener))
+    async with trio.open_nursery() as nursery:
+        for listener in entrance.sockets:
+            nursery.start_soon(door.serve, trio.socket.from_stdlib_socket(listener))
 
 
 DOORS: Final = (
