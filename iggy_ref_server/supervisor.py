@@ -56,6 +56,7 @@ from iggy_ref_server.shard_process import (
     ShardJob,
     run_shard_process,
 )
+from iggy_ref_server.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -68,7 +69,6 @@ __all__ = ["run_server"]
 
 LOGGER = logging.getLogger(__name__)
 
-STOP_SIGNALS = {signal.SIGTERM, signal.SIGINT}
 # How long shards have to see their clients off, which they bound themselves, and then to close
 # their files, which a disk may make slow.
 DRAIN_S = STOP_CLIENTS_S + 0.5
@@ -136,7 +136,7 @@ def run_server(
     clear_runtime(runtime)
     bound = _bind(config, len(placements))
     jobs = _jobs(loaded, placements, bound, certificates, survived=writes_survived(directory))
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS | {signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
     children = [_start(job) for job in jobs]
     for job in jobs:
         for entrance in job.entrances.values():
@@ -149,9 +149,12 @@ def run_server(
         full = space_lines(directory)
         for warning in (*loaded.warnings, *_open_to_others(directory), *full):
             LOGGER.warning("%s", warning)
-        return _Watch(children, say).run(
-            lambda watch: _announce(watch, loaded, placements, jobs, runtime)
-        )
+        # Shards are opening their partitions, so this is the time for a slow look-up.
+        version = package_version()
+        with watch_signals() as signals:
+            return _Watch(children, say, signals).run(
+                lambda watch: _announce(watch, loaded, version, placements, jobs, runtime)
+            )
 
 
 def _open_to_others(directory: Path) -> list[str]:
@@ -286,7 +289,7 @@ def _start(job: ShardJob) -> _Child:
     try:
         os.close(orders_write)
         os.close(reports_read)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS | {signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED_SIGNALS)
         exit_code = run_shard_process(job, Pipes(orders_read, reports_write), parent)
     except BaseException:
         LOGGER.exception("shard %d ended by an error", job.shard_id)
@@ -299,9 +302,10 @@ def _start(job: ShardJob) -> _Child:
 class _Watch:
     """Waits for what shards and signals have to say."""
 
-    def __init__(self, children: list[_Child], say: Callable[[str], None]) -> None:
+    def __init__(self, children: list[_Child], say: Callable[[str], None], signals: int) -> None:
         self.children = children
         self.say = say
+        self._signals = signals
         self._stop_signal: int | None = None
 
     def run(self, announce: Callable[[_Watch], None]) -> int:
@@ -356,18 +360,15 @@ class _Watch:
     def _listen(self, timeout_s: float | None) -> None:
         """Take the next report, signal or death."""
         poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
         for child in self.children:
             if child.exit_code is None:
                 poll.register(child.reports, select.POLLIN)
-        # Signals are blocked, so the wait is cut into short naps between looks at them.
-        nap_ms = 50 if timeout_s is None else min(50, max(1, int(timeout_s * 1000)))
-        poll.poll(nap_ms)
+        poll.poll(None if timeout_s is None else max(1, int(timeout_s * 1000)))
         for child in self.children:
             self._hear(child)
             self._look_after(child)
-        caught = signal.sigtimedwait(STOP_SIGNALS, 0)
-        if caught is not None:
-            self._stop_signal = caught.si_signo
+        self._stop_signal = read_stop_signal(self._signals) or self._stop_signal
 
     def _hear(self, child: _Child) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -394,7 +395,7 @@ class _Watch:
         while time.monotonic() < deadline:
             if all(child.exit_code is not None for child in alive):
                 break
-            self._listen(0.02)
+            self._listen(deadline - time.monotonic())
         for child in alive:
             if child.exit_code is None:
                 self.say(f"shard {child.shard_id} did not stop in {STOP_S:.0f} s and is killed")
@@ -445,6 +446,7 @@ def _door(name: str, config: ServerConfig, job: ShardJob) -> Door:
 def _announce(
     watch: _Watch,
     loaded: LoadedConfig,
+    version: str,
     placements: Sequence[ShardPlacement],
     jobs: Sequence[ShardJob],
     runtime: Path,
@@ -462,7 +464,7 @@ def _announce(
         watch.say(root_password_line(RootCredentials(**facts["root"], is_generated=True)))
     for line in start_lines(
         Started(
-            version=package_version(),
+            version=version,
             cores=[placement.core for placement in placements],
             engine=facts["engine"],
             ack=config.system.partition.ack,
