@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from iggy_ref_server.data_plane.budget import BufferBudget
-from iggy_ref_server.data_plane.lingering import linger
+from iggy_ref_server.data_plane.lingering import linger, silence_awaited
 from iggy_ref_server.data_plane.link import Link
 from iggy_ref_server.data_plane.patience import Patience
 from iggy_ref_server.data_plane.seat import (
@@ -444,7 +444,7 @@ class SocketRoom:
             with contextlib.suppress(OSError):
                 connected.shutdown(socket.SHUT_WR)
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
-                await linger(partial(discard, connected))
+                await linger(partial(discard, connected), silence_awaited(connected))
         finally:
             self._close(seat)
 
