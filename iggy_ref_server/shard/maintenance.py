@@ -41,10 +41,10 @@ SPACE_S = 1.0
 # After so many intervals without a sign of life a client loses its place in all groups. The real
 # server allows 1.2 and looks once per interval, so that a client has between 1.2 and 2.2 of them as
 # luck will have it. Here everybody has the most that anybody has there. Official clients sleep
-# through that now and then and still ask for this and that; so they keep the connection until
-# nobody can be there any more.
+# through that now and then and still ask for this and that, or never ping at all between requests
+# that are seconds apart; so they keep the connection until nobody can be there any more.
 HEARTBEAT_FACTOR = 2.2
-LAST_HEARTBEAT_FACTOR = 3
+LAST_HEARTBEAT_FACTOR = 5
 # How often clients are looked at within an interval: none has much more time than another.
 LOOKS_PER_INTERVAL = 10
 # A topic is trimmed when it has grown to this part of its limit.

@@ -220,8 +220,11 @@ async def test_heartbeats_that_stop_end_the_connection(autojump_clock):
         assert group is not None
         assert group.members == ()
         assert len(await lively.ask(GetClients())) == 1
-        await silent.ask(GetStreams())
         for _ in range(4):
+            await trio.sleep(1)
+            await lively.ask(Ping())
+        await silent.ask(GetStreams())
+        for _ in range(2):
             await trio.sleep(1)
             await lively.ask(Ping())
         with pytest.raises(HungUp):
