@@ -84,9 +84,10 @@ class BufferAccount:
 
         Args:
             size_bytes: all that is held.
-            wanted_bytes: what is missing of a request; up to the small size it does not count.
+            wanted_bytes: what is missing of a request; up to the small size it does not count,
+                unless it is the rest of what was let in and must not wait at its very end.
         """
-        if wanted_bytes <= SMALL_BYTES_MAX:
+        if wanted_bytes <= SMALL_BYTES_MAX and not self.reserved_bytes:
             wanted_bytes = 0
         if size_bytes == self.size_bytes and wanted_bytes == self.reserved_bytes:
             return

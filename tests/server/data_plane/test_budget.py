@@ -107,6 +107,18 @@ def test_request_under_way_when_room_is_scarce_then_goes_on():
     assert not account.is_held_back
 
 
+def test_request_under_way_when_almost_complete_and_room_is_scarce_then_goes_on():
+    house = House()
+    account = house.open("a")
+    account.hold(0, 14 * MIB)
+    account.hold(14 * MIB - 100, 100)
+    assert not account.is_held_back
+    assert house.budget.total_bytes == 14 * MIB
+
+    account.hold(14 * MIB)
+    assert account.is_held_back
+
+
 def test_hoarder_when_others_wait_and_it_does_not_move_then_goes():
     house = House()
     still, busy, waiting = house.open("still"), house.open("busy"), house.open("waiting")
