@@ -16,6 +16,7 @@ import ctypes
 import logging
 import socket
 import ssl
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -24,6 +25,7 @@ from hypercorn.config import Config
 from hypercorn.trio.worker_context import WorkerContext
 
 from iggy_protocol import record
+from iggy_ref_server.clients import network_of
 from iggy_ref_server.config.schema import Limits
 from iggy_ref_server.config.schema_doors import Http
 from iggy_ref_server.data_plane.budget import BufferBudget
@@ -37,7 +39,7 @@ from iggy_ref_server.web.app import make_app
 from iggy_ref_server.web.room import WebRoom, open_room
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from iggy_ref_server.identity.jwt import AccessTokens
 
@@ -166,11 +168,13 @@ class _Hall:
         if self._tls is not None:
             self._tls.set_alpn_protocols(["h2", "http/1.1"])
         self._limits = door.limits.http
+        self._per_address_max = door.limits.max_unauthenticated_connections_per_address
         self._config = _hypercorn_config(door.limits)
         self._stalled_s = door.limits.stall_timeout_us / MICROSECONDS
         self._first_s = door.limits.login_timeout_us / MICROSECONDS
         self._context = WorkerContext(None)
         self._lives: dict[trio.CancelScope, PacedStream] = {}
+        self._per_network: Counter[str] = Counter()
         self._leavers = trio.lowlevel.ParkingLot()
         self._handshakes: dict[trio.CancelScope, None] = {}
         self._warned_at = -float("inf")
@@ -179,41 +183,77 @@ class _Hall:
         """Accept until cancelled."""
         while True:
             accepted, address = await accept_next(listener, "HTTP")
-            if len(self._lives) >= self._limits.max_connections and not self._close_idle(address):
+            network = network_of(f"{address[0]}:{address[1]}")
+            if not self._make_room(network, address):
                 accepted.close()
                 continue
             # Entered here, so that the door cannot be closed without it.
             life = trio.CancelScope(shield=True)
             paced = self._lives[life] = PacedStream(
-                trio.SocketStream(accepted), stalled_s=self._stalled_s, first_s=self._first_s
+                trio.SocketStream(accepted),
+                stalled_s=self._stalled_s,
+                first_s=self._first_s,
+                network=network,
             )
+            self._per_network[network] += 1
             nursery.start_soon(self._serve, accepted, life, paced)
 
-    def _close_idle(self, newcomer: object) -> bool:
-        """Close the connection that is idle for longest, in favour of a new one.
+    def _make_room(self, network: str, newcomer: object) -> bool:
+        """Make room for a connection, at the cost of one that is idle.
+
+        Returns:
+            False where there is none to be had.
+        """
+        if self._per_network[network] >= self._per_address_max:
+            strangers = {
+                life: paced
+                for life, paced in self._lives.items()
+                if paced.network == network and not paced.is_authenticated
+            }
+            if len(strangers) >= self._per_address_max and not self._close_idle(
+                strangers, newcomer, "limits.max_unauthenticated_connections_per_address"
+            ):
+                return False
+        return len(self._lives) < self._limits.max_connections or self._close_idle(
+            self._lives, newcomer, "limits.http.max_connections"
+        )
+
+    def _close_idle(
+        self, among: Mapping[trio.CancelScope, PacedStream], newcomer: object, key: str
+    ) -> bool:
+        """Close the connection that is idle for longest, one without a login first.
 
         Returns:
             False where none is idle.
         """
         idle = min(
-            (one for one, paced in self._lives.items() if not paced.is_serving),
-            key=lambda one: self._lives[one].idle_since,
+            (one for one, paced in among.items() if paced.can_give_way),
+            key=lambda one: (among[one].is_authenticated, among[one].idle_since),
             default=None,
         )
         now = trio.current_time()
         if now >= self._warned_at + LINES_APART_S:
             self._warned_at = now
             LOGGER.warning(
-                "limits.http.max_connections = %d is reached: %s for %s and others",
-                self._limits.max_connections,
+                "%s = %d is reached: %s for %s and others",
+                key,
+                len(among),
                 "no connection is idle, no room" if idle is None else "idle connections give way",
                 newcomer,
             )
         if idle is None:
             return False
-        del self._lives[idle]
+        self._forget(idle)
         idle.cancel()
         return True
+
+    def _forget(self, life: trio.CancelScope) -> None:
+        """Count a connection no more; may be said twice."""
+        paced = self._lives.pop(life, None)
+        if paced is not None:
+            self._per_network[paced.network] -= 1
+            if not self._per_network[paced.network]:
+                del self._per_network[paced.network]
 
     async def close_when_cancelled(self) -> None:
         """Wait for the end, then let requests under way finish, for a while."""
@@ -242,7 +282,7 @@ class _Hall:
             LOGGER.error("an HTTP connection ended by an error", exc_info=group)
         finally:
             accepted.close()
-            self._lives.pop(life, None)
+            self._forget(life)
             self._leavers.unpark_all()
 
     async def _converse(self, accepted: trio.socket.SocketType, paced: PacedStream) -> None:

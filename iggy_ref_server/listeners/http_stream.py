@@ -24,6 +24,7 @@ from hypercorn.utils import parse_socket_addr
 
 from iggy_ref_server.data_plane.lingering import DISCARD_BYTES, linger
 from iggy_ref_server.listeners.http_protocols import BYTES_PER_SECOND_MIN, Bounds, Protocols
+from iggy_ref_server.web.connection import enter_connection
 
 if TYPE_CHECKING:
     from hypercorn.config import Config
@@ -44,17 +45,27 @@ class PacedStream(trio.abc.Stream):
         stream: the socket.
         stalled_s: how long a head may take, and an answer in addition to the slowest speed.
         first_s: how long the client may say nothing at first; 0 is for ever.
+        network: whose connection it is, where those of one client are bounded.
 
     Attributes:
+        network: the same.
         idle_since: when the connection began, or its last request.
+        is_authenticated: whether its client has shown a token that counts.
     """
 
     def __init__(
-        self, stream: trio.SocketStream, *, stalled_s: float, first_s: float = 0.0
+        self,
+        stream: trio.SocketStream,
+        *,
+        stalled_s: float,
+        first_s: float = 0.0,
+        network: str = "",
     ) -> None:
         self._stream = stream
         self._stalled_s = stalled_s
-        self._is_serving = False
+        self._is_serving = self._is_working = False
+        self.network = network
+        self.is_authenticated = False
         self.idle_since = trio.current_time()
         self._has_begun = False
         self._head_deadline = trio.current_time() + (first_s or float("inf"))
@@ -76,9 +87,23 @@ class PacedStream(trio.abc.Stream):
         """Whether a request is under way."""
         return self._is_serving
 
+    @property
+    def can_give_way(self) -> bool:
+        """Whether nobody is harmed by its end.
+
+        That is so while no request is under way, and without a login also while the body of one
+        is awaited: whoever sends a little now and then would keep others out.
+        """
+        return not self._is_serving or not (self.is_authenticated or self._is_working)
+
+    def work(self) -> None:
+        """Note that a request has come as a whole."""
+        self._is_working = True
+
     def serve(self, is_serving: bool) -> None:
         """Note that a request is complete up to its body, or that its answer was sent."""
         self._is_serving, self._has_begun = is_serving, False
+        self._is_working = self._is_working and is_serving
         self.idle_since = trio.current_time()
         self._head_deadline = float("inf")
         if self._reading is not None:
@@ -193,11 +218,12 @@ class HttpConnection(TCPServer):
         finally:
             await self._close()
 
-    async def _serve_request(self, *arguments: Any) -> None:
+    async def _serve_request(self, scope: Any, *arguments: Any) -> None:
         """Serve a request, and count it as long as that takes."""
         self._under_way_count += 1
+        enter_connection(scope, self)
         try:
-            await self._served(*arguments)
+            await self._served(scope, *arguments)
         finally:
             self._under_way_count -= 1
 
@@ -251,6 +277,18 @@ class HttpConnection(TCPServer):
             return
         await self.idle_task.stop()
         await self.protocol.handle(Closed())
+
+    def abort(self) -> None:
+        """Close at once, with everything that is under way."""
+        self._leave()
+
+    def note_work(self) -> None:
+        """Note that a request has come as a whole, and is worked on."""
+        self._paced.work()
+
+    def note_login(self) -> None:
+        """Note that the client has shown a token that counts."""
+        self._paced.is_authenticated = True
 
     def _leave(self) -> None:
         """Give up everything that is under way on this connection."""

@@ -17,6 +17,7 @@ from iggy_protocol.rest import PUBLIC_PATHS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwt import Claims
 from iggy_ref_server.session import Session
+from iggy_ref_server.web.connection import connection_of
 from iggy_ref_server.web.errors import empty_response
 from iggy_ref_server.web.requests import header_of
 
@@ -117,6 +118,9 @@ class Bearer:
         tokens: AccessTokens = self._room.tokens
         claims = await tokens.read(header[len(BEARER) :].decode("latin-1"))
         session = session_for(claims, address, self._room.desk.office.metadata())
+        connection = connection_of(scope)
+        if connection is not None:
+            connection.note_login()
         return Caller(session, claims)
 
 

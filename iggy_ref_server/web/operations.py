@@ -11,22 +11,23 @@ Owns these ways. Which path leads to which operation is the routes' affair.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from starlette.responses import Response
 
-from iggy_protocol import Command, CommandCode, CreateTopic
+from iggy_protocol import Command, CommandCode, CreateTopic, SendMessages
 from iggy_protocol.rest import Route, encode_json
-from iggy_ref_server.data_plane.budget import BufferAccount
 from iggy_ref_server.dispatch import LOGINS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.views import view_topic_details
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.web.auth import Caller, caller_of
+from iggy_ref_server.web.buffers import RequestBuffers
 from iggy_ref_server.web.commands import Asked, build_command
+from iggy_ref_server.web.connection import connection_of
 from iggy_ref_server.web.errors import (
     TEXT,
     empty_response,
@@ -56,6 +57,10 @@ LOGGER = logging.getLogger(__name__)
 NAME: Final = "Iggy API"
 PONG: Final = "pong"
 MICROSECONDS: Final = 1_000_000
+# What a message of a request costs beside its content; as JSON it may have 20 bytes.
+MESSAGE_BYTES: Final = 192
+# An answer, and the same with its head on the way to the socket.
+ANSWER_COPIES: Final = 2
 
 
 @dataclass(slots=True)
@@ -67,16 +72,14 @@ class Call:
         caller: who asked.
         body: its JSON, in the shape of the route.
         command: what it became; None where there is no such command, or until then.
-        account: what its answer holds, if that is much.
-        life: ends the answering when it is cancelled.
+        buffers: counts what the request and its answer hold.
     """
 
     route: Route
     caller: Caller
+    buffers: RequestBuffers
     body: Any = None
     command: Command[Any] | None = None
-    account: BufferAccount | None = None
-    life: trio.CancelScope = field(default_factory=trio.CancelScope)
 
     @property
     def asked(self) -> Command[Any]:
@@ -101,21 +104,26 @@ class Operation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, whatever it is."""
-        call = Call(self._route, caller_of(scope))
-        try:
-            with call.life:
-                await self._answer(call, scope, receive, send)
-        finally:
-            if call.account is not None:
-                call.account.close()
+        caller, connection = caller_of(scope), connection_of(scope)
+        with trio.CancelScope() as life:
+            abort = life.cancel if connection is None else connection.abort
+            buffers = RequestBuffers(self._room.budget, caller.session.address, abort)
+            try:
+                await self._answer(Call(self._route, caller, buffers), scope, receive, send)
+            finally:
+                buffers.close()
 
     async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+        connection = connection_of(scope)
         try:
             await self._read(call, scope, receive)
+            if connection is not None:
+                connection.note_work()
             with self._room.to_the_end():
                 response = await self._way(self._room, call)
         except Exception as error:
             response = self._refuse(call, error)
+        call.buffers.hold_more(len(response.body) * ANSWER_COPIES)
         if len(response.body) <= LARGE_ANSWER_BYTES:
             await response(scope, receive, send)
             return
@@ -134,10 +142,12 @@ class Operation:
         route, room = self._route, self._room
         values = read_values(scope["path_params"])
         query = read_query(scope, route.query)
-        call.body = await read_json(scope, receive, route.body, self._bodies)
+        call.body = await read_json(scope, receive, route.body, self._bodies, call.buffers)
         if isinstance(route.operation, CommandCode):
             asked = Asked(values, call.body, query, room.desk.office.clock.now_us())
             call.command = build_command(route.operation, asked)
+        if isinstance(call.command, SendMessages):
+            call.buffers.hold_more(len(call.command.messages) * MESSAGE_BYTES)
 
 
 async def _perform(room: WebRoom, call: Call) -> Response:
@@ -191,16 +201,8 @@ async def _create_topic(room: WebRoom, call: Call) -> Response:
 async def _poll(room: WebRoom, call: Call) -> Response:
     reply = await room.desk.perform(call.caller.session, call.asked)
     size = sum(part.size if isinstance(part, FileSlice) else len(part) for part in reply.parts)
-    address, life = call.caller.session.address, call.life
-    call.account = room.budget.open(address, life.cancel, _go_on)
-    call.account.hold(size * COPIES)
-    if room.budget.is_over:
-        room.budget.relieve()
+    call.buffers.hold(size * COPIES)
     return await respond_polled(reply)
-
-
-def _go_on() -> None:
-    """Do nothing when there is room again: an answer that is on its way does not wait for it."""
 
 
 async def _snapshot(room: WebRoom, call: Call) -> Response:

@@ -18,12 +18,15 @@ import trio
 from iggy_protocol import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import decode_json, decode_query
 from iggy_ref_server.data_plane.pace import PROGRESS_BYTES_MIN
+from iggy_ref_server.web.buffers import BODY_COPIES
 from iggy_ref_server.web.errors import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import Receive, Scope
+
+    from iggy_ref_server.web.buffers import RequestBuffers
 
 __all__ = ["BodyLimits", "header_of", "read_body", "read_json", "read_query", "read_values"]
 
@@ -143,12 +146,16 @@ def _told(error: Exception) -> str:
 
 
 async def read_json(
-    scope: Scope, receive: Receive, shape: type[Any] | None, limits: BodyLimits
+    scope: Scope,
+    receive: Receive,
+    shape: type[Any] | None,
+    limits: BodyLimits,
+    buffers: RequestBuffers,
 ) -> Any:
     """Read the body into a shape.
 
     Raises:
-        Rejection: it is too large, too slow, no JSON or of another shape.
+        Rejection: it is too large, too slow, no JSON or of another shape, or there is no room.
     """
     if shape is None:
         return None
@@ -157,7 +164,7 @@ async def read_json(
         kind.startswith(b"application/") and kind.endswith(b"+json")
     ):
         raise Rejection(415, "Expected request with `Content-Type: application/json`")
-    content = await read_body(scope, receive, limits)
+    content = await read_body(scope, receive, limits, buffers)
     try:
         return decode_json(content, shape)
     except InvalidField as error:
@@ -167,11 +174,13 @@ async def read_json(
         raise Rejection(400, f"Failed to parse the request body as JSON: {error}") from None
 
 
-async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes:
-    """Read the whole body.
+async def read_body(
+    scope: Scope, receive: Receive, limits: BodyLimits, buffers: RequestBuffers
+) -> bytes:
+    """Read the whole body, as fast as there is room for it.
 
     Raises:
-        Rejection: it is too large or too slow, or the client is gone.
+        Rejection: it is too large or too slow, there is no room, or the client is gone.
     """
     length = header_of(scope, b"content-length")
     stated = int(length) if length is not None and length.isdigit() else None
@@ -180,16 +189,60 @@ async def read_body(scope: Scope, receive: Receive, limits: BodyLimits) -> bytes
     patience_s = limits.stalled_s + limits.size_max_bytes / BODY_BYTES_PER_SECOND_MIN
     with trio.move_on_after(patience_s):
         if min(stated or limits.size_max_bytes, limits.size_max_bytes) <= SMALL_BODY_BYTES:
-            return await _gather(receive, limits)
+            return await _gather(receive, limits, _Progress(buffers, limits.stalled_s))
         async with limits.large:
-            return await _gather(receive, limits)
+            progress = _Progress(buffers, limits.stalled_s, stated, waits=True)
+            await progress.note(0)
+            return await _gather(receive, limits, progress)
+    if buffers.is_waiting:
+        raise Rejection(503, "There is no room for a body of this size at the moment")
     raise _too_slow()
 
 
-async def _gather(receive: Receive, limits: BodyLimits) -> bytes:
+class _Progress:
+    """How far a body has come: counted in the budget, and within its time.
+
+    Args:
+        buffers: the account.
+        stalled_s: how long the body may take to be complete or to grow by a minimum.
+        stated: how long it will be, where that is known.
+        waits: whether it has to wait where there is no room.
+    """
+
+    def __init__(
+        self,
+        buffers: RequestBuffers,
+        stalled_s: float,
+        stated: int | None = None,
+        *,
+        waits: bool = False,
+    ) -> None:
+        self._buffers = buffers
+        self._stalled_s = stalled_s
+        self._stated = stated or 0
+        self._waits = waits
+        self._due_bytes = PROGRESS_BYTES_MIN
+        self.patience = trio.CancelScope(deadline=trio.current_time() + stalled_s)
+
+    async def note(self, size_bytes: int) -> None:
+        """Note how much has come; what waits for room loses no time by that."""
+        missing_bytes = max(0, self._stated - size_bytes)
+        held_bytes, wanted_bytes = size_bytes * BODY_COPIES, missing_bytes * BODY_COPIES
+        self._buffers.hold(held_bytes, wanted_bytes)
+        is_complete = self._stated and not missing_bytes
+        if self._waits and not is_complete and self._buffers.is_held_back:
+            self.patience.deadline = float("inf")
+            await self._buffers.wait_for_room(held_bytes, wanted_bytes)
+        elif size_bytes < self._due_bytes:
+            return
+        self._due_bytes = size_bytes + PROGRESS_BYTES_MIN
+        self.patience.deadline = trio.current_time() + self._stalled_s
+
+
+async def _gather(receive: Receive, limits: BodyLimits, progress: _Progress) -> bytes:
     pieces: list[bytes] = []
-    size_bytes, due_bytes = 0, PROGRESS_BYTES_MIN
-    with trio.move_on_after(limits.stalled_s) as patience:
+    size_bytes = 0
+    with progress.patience:
         while True:
             message = await receive()
             if message["type"] != "http.request":
@@ -201,9 +254,7 @@ async def _gather(receive: Receive, limits: BodyLimits) -> bytes:
             pieces.append(piece)
             if not message.get("more_body", False):
                 return b"".join(pieces)
-            if size_bytes >= due_bytes:
-                due_bytes = size_bytes + PROGRESS_BYTES_MIN
-                patience.deadline = trio.current_time() + limits.stalled_s
+            await progress.note(size_bytes)
     raise _too_slow()
 
 

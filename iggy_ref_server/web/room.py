@@ -17,6 +17,7 @@ from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.identity.jwks import KeySets
 from iggy_ref_server.identity.jwt import AccessTokens
 from iggy_ref_server.identity.revocations import Revocations
+from iggy_ref_server.web.buffers import BODY_COPIES
 from iggy_ref_server.web.desk import WebDesk
 from iggy_ref_server.web.metrics import Metrics
 from iggy_ref_server.web.requests import BodyLimits
@@ -111,17 +112,19 @@ async def open_room(
         key_sets=KeySets(),
     )
     office = _with_smaller_polls(office)
+    budget = budget or BufferBudget(UNBOUNDED_BYTES)
     return WebRoom(
         config=config,
         desk=WebDesk(office, appends),
         tokens=tokens,
         metrics=Metrics(office),
         bodies=BodyLimits.of(
-            config.max_request_size_bytes,
+            # What could never fit is refused, not made to wait.
+            min(config.max_request_size_bytes, budget.limit_bytes // 2 // BODY_COPIES),
             stalled_s=office.config.limits.stall_timeout_us / MICROSECONDS,
         ),
         large_answers=trio.Semaphore(LARGE_ANSWERS_MAX),
-        budget=budget or BufferBudget(UNBOUNDED_BYTES),
+        budget=budget,
     )
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from iggy_ref_server.clock import Clock
+    from iggy_ref_server.data_plane.budget import BufferBudget
     from iggy_ref_server.storage.memory import MemoryStorage
 
 ROOT = {"username": "iggy", "password": "iggy"}
@@ -71,7 +72,9 @@ class Web:
         assert answer.status_code == 200, answer.text
 
 
-def door_of(world: World, tls: ssl.SSLContext | None = None) -> HttpDoor:
+def door_of(
+    world: World, tls: ssl.SSLContext | None = None, budget: BufferBudget | None = None
+) -> HttpDoor:
     """Make the door of the shard that writes the metadata."""
     shard = world.shards[0]
     office = shard.office
@@ -82,6 +85,7 @@ def door_of(world: World, tls: ssl.SSLContext | None = None) -> HttpDoor:
         appends=shard._appends,
         storage=shard._plan.storage,
         tls=tls,
+        budget=budget,
     )
 
 
@@ -168,6 +172,7 @@ async def open_site(
     shards_count: int = 1,
     settings: Mapping[str, str] | None = None,
     tls: ssl.SSLContext | None = None,
+    budget: BufferBudget | None = None,
 ) -> AsyncIterator[Site]:
     """Run a server with a real HTTP door on a port of its own."""
     async with (
@@ -179,7 +184,7 @@ async def open_site(
         await listener.bind(("127.0.0.1", 0))
         listener.listen(100)
         with listener:
-            await nursery.start(_serve, door_of(world, tls), listener)
+            await nursery.start(_serve, door_of(world, tls, budget), listener)
             yield Site(world, listener.getsockname()[1], nursery)
             nursery.cancel_scope.cancel()
 
