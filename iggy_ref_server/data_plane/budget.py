@@ -94,6 +94,10 @@ class BufferAccount:
         if not self._is_closed:
             self._budget.change(self, size_bytes, wanted_bytes)
 
+    def fits(self, size_bytes: int) -> bool:
+        """Tell whether so much more may be let in beside what was let in already."""
+        return self._budget.total_bytes + size_bytes <= self._budget.limit_bytes
+
     def close(self) -> None:
         """Hold nothing any more; may be said twice."""
         if not self._is_closed:
@@ -177,7 +181,7 @@ class BufferBudget:
             self._waiting.pop(account, None)
             account.release()
         if self._waiting and self.total_bytes < before and self.total_bytes <= self._high_bytes:
-            self._release_all()
+            self._release_all(besides=account)
 
     def forget(self, account: BufferAccount) -> None:
         """Close an account; for accounts alone."""
@@ -202,10 +206,14 @@ class BufferBudget:
                 self._evict(hoarder, "others wait for room, and nothing of it moves")
         self._release_all()
 
-    def _release_all(self) -> None:
+    def _release_all(self, besides: BufferAccount | None = None) -> None:
+        """Have those who wait ask again, besides one that was refused just now."""
         waiting, self._waiting = self._waiting, {}
         for account in waiting:
-            account.release()
+            if account is besides:
+                self._waiting[account] = None
+            else:
+                account.release()
 
     def _evict(self, hoarder: BufferAccount, reason: str) -> None:
         LOGGER.error(

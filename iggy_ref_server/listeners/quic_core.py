@@ -210,6 +210,18 @@ class ServerCore(QuicConnection):
         return 0 if stream is None else len(stream.sender._buffer)
 
     @property
+    def buffered_bytes(self) -> int:
+        """How much the library holds: what came out of order, and what is not acknowledged.
+
+        To count a stream takes a tenth of a microsecond, and the library itself looks at each of
+        them for every packet that it writes.
+        """
+        return sum(
+            len(stream.receiver._buffer) + len(stream.sender._buffer)
+            for stream in self._streams.values()
+        )
+
+    @property
     def undelivered(self) -> tuple[int, int]:
         """The number of streams with something that is not acknowledged, and of bytes there."""
         senders = [stream.sender for stream in self._streams.values()]

@@ -28,6 +28,7 @@ import trio
 from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
+from iggy_ref_server.data_plane.budget import SMALL_BYTES_MAX
 from iggy_ref_server.listeners.quic_exchange import Exchange
 from iggy_ref_server.listeners.quic_long import LongRequests
 from iggy_ref_server.listeners.quic_replies import Replies
@@ -184,14 +185,28 @@ class Line:
         self._bell.set()
 
     def _note_held(self) -> None:
-        """Say what is held for this client."""
-        if self._account is not None:
-            self._account.hold(
-                sum(
-                    exchange.link.held_bytes + len(exchange.loaded)
-                    for exchange in self._exchanges.values()
-                )
-            )
+        """Say what is held for this client, and let in what there is room for."""
+        account = self._account
+        if account is None:
+            return
+        held_bytes = self._core.buffered_bytes
+        for exchange in self._exchanges.values():
+            held_bytes += exchange.link.held_bytes + len(exchange.loaded)
+        account.hold(held_bytes, self._long.wanted_bytes)
+        self._long.let_in(account)
+        if self._host.budget.is_over:
+            self._host.budget.relieve()
+
+    @property
+    def _is_paused(self) -> bool:
+        """Whether nothing shall be read, because this client holds much and room is scarce.
+
+        Its first large request that waits for room is no reason: small ones go on meanwhile.
+        """
+        account = self._account
+        if account is None or not account.is_held_back:
+            return False
+        return account.size_bytes - self._long.waiting_bytes > SMALL_BYTES_MAX
 
     def _ring_for(self, exchange: Exchange) -> None:
         """Note that there is something to do for an exchange."""
@@ -252,7 +267,8 @@ class Line:
             self._bell.set()
         self._look_at_clock(now, has_heard=bool(datagrams))
         core.note_heard(len(datagrams), now, has_written=has_written)
-        core.slide_window()
+        if not self._is_paused:
+            core.slide_window()
         sent = core.datagrams_to_send(now)
         if sent or datagrams:
             self._active_at = now
@@ -411,7 +427,7 @@ class Line:
         """Have the data plane look at what has come, unless too many replies wait already."""
         plane, owed_bytes = self._host.plane, self._replies.owed_bytes
         busy_count = 0
-        if self._account is not None and self._account.is_held_back:
+        if self._is_paused:
             plane.finish()
             return
         if self._unserved:

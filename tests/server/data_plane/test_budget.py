@@ -75,6 +75,19 @@ def test_large_request_when_it_does_not_fit_then_waits_until_it_does():
     assert not second.is_held_back
 
 
+def test_large_request_when_refused_while_its_client_gives_back_then_still_waits():
+    house = House()
+    first, second = house.open("first"), house.open("second")
+    first.hold(10 * MIB)
+    second.hold(MIB, 0)
+    second.hold(100, 10 * MIB)
+    assert second.is_held_back
+    assert not house.woken
+
+    first.hold(0)
+    assert house.woken == ["second"]
+
+
 def test_small_requests_when_the_limit_is_reached_then_go_on():
     house = House()
     hoarder, other = house.open("hoarder"), house.open("other")

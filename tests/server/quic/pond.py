@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from iggy_ref_server.data_plane.budget import BufferBudget
     from iggy_ref_server.listeners.quic import QuicDoor
     from iggy_ref_server.shard.loop import Shard
     from tests.server.quic.peer import QuicPeer
@@ -53,7 +54,11 @@ def make_certificate(folder: Path) -> CertificateFiles:
 
 @asynccontextmanager
 async def open_pond(
-    folder: Path, *, settings: Mapping[str, str] | None = None, **weather: Any
+    folder: Path,
+    *,
+    settings: Mapping[str, str] | None = None,
+    budget: BufferBudget | None = None,
+    **weather: Any,
 ) -> AsyncIterator[Pond]:
     """Open a door for the time of the block; ``weather`` is the network's."""
     config = make_config(settings or {})
@@ -70,6 +75,7 @@ async def open_pond(
             connected=lambda session, close: shard.clients.add(Client(session, close, 0)),
             gone=shard._gone,
             reset_key=bytes(32),
+            budget=budget,
         )
         nursery.start_soon(door.serve)
         yield Pond(door, shard, network)

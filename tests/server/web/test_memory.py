@@ -6,7 +6,7 @@ import base64
 import json
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -182,7 +182,9 @@ async def test_poll_when_its_client_does_not_read_and_holds_most_then_its_connec
 
 # Who may keep whom out
 
-STRANGERS = {"LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS_PER_ADDRESS": str(STRANGERS_MAX)}
+STRANGERS: dict[str, Any] = {
+    "LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS_PER_ADDRESS": str(STRANGERS_MAX)
+}
 LOGIN_HEAD = (
     b"POST /users/login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     b"Content-Length: 1000\r\n\r\n{"
