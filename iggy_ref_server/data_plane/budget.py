@@ -137,6 +137,7 @@ class BufferBudget:
     def __init__(self, limit_bytes: int, key: str = "limits.memory_budget") -> None:
         self.limit_bytes = limit_bytes
         self.total_bytes = 0
+        self._shards_bytes = 0
         self._key = key
         self._high_bytes = limit_bytes // 4 * 3
         self._accounts: dict[BufferAccount, None] = {}
@@ -183,6 +184,13 @@ class BufferBudget:
         if self._waiting and self.total_bytes < before and self.total_bytes <= self._high_bytes:
             self._release_all(besides=account)
 
+    def hold_for_shards(self, change_bytes: int) -> None:
+        """Count more or less of what is held for other shards, which nobody can close or pause."""
+        self._shards_bytes += change_bytes
+        self.total_bytes += change_bytes
+        if change_bytes < 0 and self._waiting and self.total_bytes <= self._high_bytes:
+            self._release_all()
+
     def forget(self, account: BufferAccount) -> None:
         """Close an account; for accounts alone."""
         self._accounts.pop(account, None)
@@ -193,6 +201,9 @@ class BufferBudget:
         while self.is_over and self._accounts:
             hoarder = max(self._accounts, key=lambda one: one.size_bytes)
             if not hoarder.size_bytes:
+                return
+            if self._shards_bytes and hoarder.size_bytes <= SMALL_BYTES_MAX:
+                # No client is to blame for what other shards have to be told.
                 return
             self._evict(hoarder, "more is buffered than may be")
 

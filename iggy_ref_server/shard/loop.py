@@ -155,9 +155,11 @@ class Shard:
         )
         self.metadata = MetadataDesk(Metadata.EMPTY, self._hatches, self._settle, registry)
         census = Census(self.directory, self.clients, self._hatches)
-        self._post = PostOffice(self.directory, self._appends, census, self.metadata, nursery)
+        self._post = PostOffice(
+            self.directory, self._appends, census, self.metadata, nursery, self.budget.share
+        )
         for shard_id, neighbour in plan.neighbours.items():
-            self._hatches[shard_id] = Hatch(neighbour, self._post)
+            self._hatches[shard_id] = Hatch(neighbour, self._post, self.budget)
         self._router = Router(plan.shard_id, self._hatches, self.directory, self._appends.touched)
         self._appends.use(self._router)
         self.office = self._handler_context(registry, census)

@@ -83,6 +83,7 @@ class PostOffice:
         census: what this shard knows of itself.
         metadata: follows or writes the metadata.
         nursery: for what has to wait.
+        poll_bytes_max: how much of a poll may be read into memory here, given what is asked.
     """
 
     def __init__(
@@ -92,7 +93,9 @@ class PostOffice:
         census: Census,
         metadata: MetadataDesk,
         nursery: trio.Nursery,
+        poll_bytes_max: Callable[[int], int],
     ) -> None:
+        self._poll_bytes_max = poll_bytes_max
         self._directory = directory
         self._appends = appends
         self._census = census
@@ -179,12 +182,13 @@ class PostOffice:
 
     async def _poll(self, letter: letters.Poll, _: memoryview) -> Answered:
         kind = letter.consumer_kind
+        size_max_bytes = self._poll_bytes_max(letter.size_max_bytes)
         request = PollRequest(
             strategy=PollingStrategy(PollingKind(letter.strategy_kind), letter.strategy_value),
             count=letter.count,
             consumer=OffsetKey(ConsumerKind(kind), letter.consumer_id) if kind else None,
-            size_max_bytes=letter.size_max_bytes,
-            memory_max_bytes=letter.size_max_bytes,
+            size_max_bytes=size_max_bytes,
+            memory_max_bytes=size_max_bytes,
         )
         door = self._door(letter.partition)
         polled: Polled | None = door.poll_now(request, auto_commit=letter.auto_commit)

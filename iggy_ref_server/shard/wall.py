@@ -12,6 +12,15 @@ hatch is full when ``QUESTIONS_MAX`` questions are unanswered, or ``UNANSWERED_B
 bytes. Whoever asks then waits; a client whose send has passed the mark is not read any further
 until that send is answered. That bounds the inbox of the other side.
 
+What a hatch holds counts in the budget of its shard: payloads that are received, those of questions
+that are worked on, and answers that are not sent. Questions that are not sent count as what the
+client holds that they come from. It is counted and never waits, and a hatch is never closed for
+it. Two shards that waited for each other's room before they read on would wait for ever: the
+answer that frees the room of one lies behind the question that the other does not read. So letters
+always go on, and it is clients that give way: a crowded budget holds them back and closes the one
+that holds most, which ends what the letters are about. What letters can add is bounded by the marks
+above, for each pair of shards.
+
 Owns the socket, ids and order. What letters mean is the post office's affair.
 """
 
@@ -32,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
+    from iggy_ref_server.data_plane.budget import BufferBudget
 
 __all__ = ["Hatch", "Receiver"]
 
@@ -64,11 +74,26 @@ class Hatch:
     Args:
         connected: this side's socket.
         receiver: reads what arrives.
+        budget: what the shard may hold; None counts nothing.
+
+    Attributes:
+        held_bytes: what counts in the budget.
     """
 
-    def __init__(self, connected: trio.socket.SocketType, receiver: Receiver) -> None:
+    def __init__(
+        self,
+        connected: trio.socket.SocketType,
+        receiver: Receiver,
+        budget: BufferBudget | None = None,
+    ) -> None:
         self._socket = connected
         self._receiver = receiver
+        self._budget = budget
+        self.held_bytes = 0
+        self._worked_on: dict[int, int] = {}
+        # Where the answers that are not sent end in the stream, and their sizes.
+        self._answers: deque[tuple[int, int]] = deque()
+        self._written_bytes = self._sent_bytes = 0
         self._unsent: deque[memoryview] = deque()
         self._unanswered_bytes = 0
         self._bell = trio.Event()
@@ -128,8 +153,13 @@ class Hatch:
 
     def answer(self, question: int, letter: Letter, payload: Sequence[Buffer] = ()) -> None:
         """Answer a question; an answer never waits."""
+        self._hold(-self._worked_on.pop(question, 0))
         if question and not self._is_closed:
             self._write(question | ANSWER, letter, payload)
+            size_bytes = sum(memoryview(part).nbytes for part in payload)
+            if size_bytes:
+                self._answers.append((self._written_bytes, size_bytes))
+                self._hold(size_bytes)
 
     def _write(self, number: int, letter: Letter, payload: Sequence[Buffer]) -> int:
         """Put a letter behind those that are not sent yet; return its size."""
@@ -139,7 +169,16 @@ class Hatch:
         self._unsent.append(memoryview(HEAD.pack(number, len(record), size) + record))
         self._unsent.extend(view for view in views if view.nbytes)
         self._bell.set()
-        return HEAD.size + len(record) + size
+        size_bytes = HEAD.size + len(record) + size
+        self._written_bytes += size_bytes
+        return size_bytes
+
+    def _hold(self, change_bytes: int) -> None:
+        """Count more, or less."""
+        if change_bytes:
+            self.held_bytes += change_bytes
+            if self._budget is not None:
+                self._budget.hold_for_shards(change_bytes)
 
     # The socket
 
@@ -153,6 +192,10 @@ class Hatch:
         finally:
             self._is_closed = True
             self._socket.close()
+            self._worked_on.clear()
+            self._answers.clear()
+            self._unsent.clear()
+            self._hold(-self.held_bytes)
             gone = Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone")
             questions, self._questions = self._questions, {}
             self._unanswered_bytes = 0
@@ -170,6 +213,7 @@ class Hatch:
                     sent = await self._socket.sendmsg(head)
                 except OSError:
                     return
+                self._note_sent(sent)
                 while sent:
                     first = self._unsent.popleft()
                     if sent < first.nbytes:
@@ -177,13 +221,24 @@ class Hatch:
                         break
                     sent -= first.nbytes
 
+    def _note_sent(self, size_bytes: int) -> None:
+        self._sent_bytes += size_bytes
+        while self._answers and self._answers[0][0] <= self._sent_bytes:
+            self._hold(-self._answers.popleft()[1])
+
     async def _receive(self) -> None:
         head = bytearray(HEAD.size)
         while await self._fill(memoryview(head)):
             number, record_size, payload_size = HEAD.unpack(head)
             body = memoryview(allocate(record_size + payload_size))
+            self._hold(payload_size)
             if not await self._fill(body):
                 return
+            if payload_size and number and not number & ANSWER:
+                # Until it is answered.
+                self._worked_on[number] = payload_size
+            else:
+                self._hold(-payload_size)
             self._deliver(number, _decoder.decode(body[:record_size]), body[record_size:])
 
     async def _fill(self, space: memoryview) -> bool:

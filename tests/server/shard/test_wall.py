@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from iggy_protocol import StatusCode
+from iggy_ref_server.data_plane.budget import BufferBudget
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.shard import letters, wall
 from iggy_ref_server.shard.wall import Hatch
@@ -52,10 +53,12 @@ class Neighbour:
 
 
 @asynccontextmanager
-async def joined(neighbour: Neighbour) -> AsyncIterator[tuple[Hatch, Hatch]]:
+async def joined(
+    neighbour: Neighbour, budget: BufferBudget | None = None
+) -> AsyncIterator[tuple[Hatch, Hatch]]:
     """Join two shards; the first one asks."""
     ours, theirs = map(trio.socket.from_stdlib_socket, socket.socketpair())
-    left, right = Hatch(ours, Neighbour()), Hatch(theirs, neighbour)
+    left, right = Hatch(ours, Neighbour()), Hatch(theirs, neighbour, budget)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(left.run)
         nursery.start_soon(right.run)
@@ -148,3 +151,42 @@ async def test_question_when_the_other_shard_ends_then_is_refused_and_so_are_lat
             await trio.testing.wait_all_tasks_blocked(0.01)
             right._socket.shutdown(socket.SHUT_RDWR)
         await ask()
+
+
+async def test_budget_when_questions_are_worked_on_and_answers_unsent_then_counts_both():
+    neighbour, budget = Neighbour(is_quick=False), BufferBudget(16 << 20)
+    client = budget.open("a client", lambda: None, lambda: None)
+    client.hold(10)
+    async with joined(neighbour, budget) as (left, right):
+        left.post(letters.Hello(), [bytes(1 << 20)], lambda letter, payload: None)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert budget.total_bytes == right.held_bytes + 10 == (1 << 20) + 10
+
+        neighbour.answer(bytes(20 << 20))
+        assert right.held_bytes == 20 << 20
+        # Over the limit, and no client is closed for that.
+        budget.relieve()
+        assert budget.accounts_count == 1
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert budget.total_bytes == 10
+
+        left.post(letters.Hello(), [bytes(1 << 20)], lambda letter, payload: None)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert right.held_bytes == 1 << 20
+    assert right.held_bytes == 0
+    assert budget.total_bytes == 10
+
+
+async def test_shards_when_both_are_over_their_budgets_then_still_answer_each_other():
+    """Nobody waits for the room of the other, so nobody waits for ever."""
+    ours, theirs = map(trio.socket.from_stdlib_socket, socket.socketpair())
+    left = Hatch(ours, Neighbour(), BufferBudget(1))
+    right = Hatch(theirs, Neighbour(), BufferBudget(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left.run)
+        nursery.start_soon(right.run)
+        with trio.fail_after(30):
+            async with trio.open_nursery() as askers:
+                for hatch in (left, right) * 5:
+                    askers.start_soon(hatch.ask, letters.Hello(), [bytes(4 << 20)])
+        nursery.cancel_scope.cancel()
