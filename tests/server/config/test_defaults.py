@@ -249,5 +249,14 @@ def test_own_defaults_when_asked_then_are_the_documented_ones():
     assert config.limits.idle_timeout_us == 0
 
 
+def test_text_of_the_defaults_when_it_comes_to_quic_then_says_that_it_is_served():
+    before, _, section = DEFAULT_TOML.partition("\n[quic]\n")
+
+    assert default_config().quic.enabled
+    assert section.startswith("enabled = true")
+    assert before.endswith("# The binary protocol over QUIC, always encrypted.")
+    assert "not served" not in DEFAULT_TOML
+
+
 def test_partition_path_when_named_then_is_the_tree_of_the_original():
     assert default_config().system.partition_path(3, 1, 4) == "streams/3/topics/1/partitions/4"

@@ -9,6 +9,7 @@ from pathlib import Path
 from iggy_protocol import VSR_HEAD_BYTES, Ping, is_vsr_refusal
 from iggy_ref_server.data_plane.foreign import ADDRESSES_MAX, SILENCE_S, ForeignClients
 from iggy_ref_server.session import Session
+from tests.server.features.test_strangers import trusting
 
 RECORDING = Path(__file__).parents[2] / "golden" / "vsr" / "login.0.9.0.jsonl"
 REFUSED = "it speaks the protocol of Apache Iggy 0.9"
@@ -46,6 +47,21 @@ def test_client_of_0_9_when_it_connects_then_is_refused_and_the_log_says_so_once
     assert " WARN " in lines[0]
     assert "refused 127.0.0.1:" in lines[0]
     assert "this server speaks that of 0.8" in lines[0]
+
+
+def test_client_of_0_9_when_it_connects_over_tls_then_is_refused_there_as_well(start_server):
+    server = start_server(settings={"IGGY_TCP_TLS_ENABLED": "true"})
+    with (
+        socket.create_connection(server.address, timeout=10) as plain,
+        trusting().wrap_socket(plain) as connected,
+    ):
+        for request in recorded_requests()[:2]:
+            connected.sendall(request)
+            refusal = read_refusal(connected)
+            assert is_vsr_refusal(refusal)
+            assert refusal[128:144] == request[128:144]
+    server.stop()
+    assert REFUSED in server.output()
 
 
 def test_log_when_one_address_comes_again_and_again_then_has_a_line_for_each_ten_minutes(caplog):
