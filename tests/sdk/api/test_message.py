@@ -8,8 +8,18 @@ from uuid import UUID
 
 import pytest
 
-from iggy_protocol import HeaderKey, HeaderKind, HeaderValue, NewMessage, encode_user_headers
-from iggy_sdk.errors import ConsumerGroupError, SerdeError
+from iggy_protocol import (
+    CommandCode,
+    HeaderKey,
+    HeaderKind,
+    HeaderValue,
+    NewMessage,
+    TruncatedField,
+    decode_reply,
+    encode_reply,
+    encode_user_headers,
+)
+from iggy_sdk.errors import ConsumerGroupError, IggyError, SerdeError
 from iggy_sdk.message import HEADER_BYTES, Message, ReceivedBatch, ReceivedMessage
 from iggy_sdk.pipeline import Pipeline
 from tests.sdk.api.polling import polled
@@ -189,3 +199,21 @@ def test_batch_when_a_thousand_payloads_are_read_then_takes_far_less_than_a_requ
         return time.perf_counter() - begun
 
     assert min(read() for _ in range(20)) < THOUSAND_SECONDS_MAX
+
+
+def test_batch_when_the_reply_is_damaged_behind_good_messages_then_has_those_and_the_error():
+    whole = polled([b"a", b"b", b"c"])
+    body = b"".join(map(bytes, encode_reply(CommandCode.POLL_MESSAGES, whole)))
+    # The last message ends before its own end.
+    cut = decode_reply(CommandCode.POLL_MESSAGES, body[:-1])
+    batch = RAW.batch(cut, stream="shop", topic="orders")
+
+    assert [message.value for message in batch] == [b"a", b"b"]
+    assert isinstance(batch.fault, IggyError)
+    assert RAW.batch(whole).fault is None
+
+
+def test_reply_when_damaged_from_its_first_message_on_then_is_an_error():
+    body = b"".join(map(bytes, encode_reply(CommandCode.POLL_MESSAGES, polled([b"a"]))))
+    with pytest.raises(TruncatedField):
+        decode_reply(CommandCode.POLL_MESSAGES, body[:-1])
