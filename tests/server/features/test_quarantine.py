@@ -5,9 +5,11 @@ A real server is filled and killed, one file is damaged, and the server is start
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
-from iggy_protocol import PollingStrategy, StatusCode
+from iggy_protocol import PollingStrategy, PurgeTopic, StatusCode
 from iggy_ref_server.doctor import check, repair
 from tests.server.features.scene import make_topic
 from tests.server.running import RunningServer
@@ -143,3 +145,25 @@ def test_length_when_flipped_in_the_middle_then_polls_are_served_around_it(tmp_p
         behind = PollingStrategy.offset(DAMAGED_OFFSET + 1)
         assert topic.offsets(behind) == list(range(DAMAGED_OFFSET + 1, COUNT))
         assert f"poll from offset {DAMAGED_OFFSET + 1} to go on" in server.output()
+
+
+def test_partition_when_its_directory_is_missing_then_a_purge_begins_it_anew(tmp_path):
+    with RunningServer(tmp_path) as server:
+        topic, other = filled_and_killed(server)
+        # What was opened once is noted by then.
+        server.start()
+        server.stop()
+        shutil.rmtree(server.partition_directory(topic.stream_id, topic.topic_id, 0))
+
+        server.start()
+        assert_set_aside(server, topic, other)
+        client = server.login()
+        client.ask(PurgeTopic(topic.stream, topic.topic))
+
+        again = topic.seen_by(client)
+        again.send("new")
+        assert again.read() == ["new"]
+        assert other.seen_by(client).read() == ["untouched"]
+        server.kill()
+        server.start()
+        assert topic.seen_by(server.login()).read() == ["new"]
