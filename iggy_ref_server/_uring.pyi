@@ -58,8 +58,9 @@ class Ring:
     def reap(self, /) -> list[tuple[Any, int]]: ...
     def close(self, /) -> None: ...
 
-    # Only in a build with IGGY_URING_FAULTS, for tests. The nth such operation from now on, or each one if 0, ends with a
-    # negative error number, or does no more than so many bytes or entries; or it is kept back.
+    # Only in a build with IGGY_URING_FAULTS, for tests. The nth such operation from now on, or each
+    # one if 0, ends with a negative error number, or does no more than so many bytes or entries; or
+    # it is kept back.
     def inject(
         self, operation: Literal["write", "read", "fsync", "submit"], nth: int, result: int, /
     ) -> None: ...

@@ -59,8 +59,8 @@ class Outbox:
             self.put(item)
 
     def head_slice(self) -> FileSlice | None:
-        """Return the first item if it is a piece of a file."""
-        head = self._items[0]
+        """Return the first item if there is one and it is a piece of a file."""
+        head = self._items[0] if self._items else None
         return head if isinstance(head, FileSlice) else None
 
     def head_buffers(self) -> list[memoryview]:

@@ -71,6 +71,7 @@ class PacedStream(trio.abc.Stream):
         self._head_deadline = trio.current_time() + (first_s or float("inf"))
         self._reading: trio.CancelScope | None = None
         self._is_at_end = False
+        self.is_closing = False
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -111,6 +112,9 @@ class PacedStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Receive; a head that takes too long breaks the connection."""
+        if self.is_closing:
+            # Whoever closes reads what still comes, and two tasks cannot read one socket.
+            raise trio.ClosedResourceError("the connection is being closed")
         with trio.CancelScope(deadline=self._head_deadline) as self._reading:
             try:
                 data = bytes(await self._stream.receive_some(max_bytes))
@@ -143,6 +147,7 @@ class PacedStream(trio.abc.Stream):
 
     async def aclose(self) -> None:
         """Close, but let the client read the last answer first, if it still sends."""
+        self.is_closing = True
         try:
             if not self._is_at_end and self._reading is None:
                 await linger(self._discard)
@@ -268,7 +273,8 @@ class HttpConnection(TCPServer):
             try:
                 data = await self.stream.receive_some(MAX_RECV)
             except (trio.ClosedResourceError, trio.BrokenResourceError):
-                self._leave()
+                if not self._paced.is_closing:
+                    self._leave()
                 return
             self._is_half_closed = not data
             await self.protocol.handle(RawData(bytes(data)))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.listeners.quic_core import ServerCore
     from iggy_ref_server.listeners.quic_exchange import Exchange
+    from iggy_ref_server.storage.interface import FileSlice
 
 __all__ = ["Replies"]
 
@@ -151,13 +152,19 @@ class Replies:
             if piece is not None:
                 size = min(piece.size, LOAD_BYTES_MAX)
                 content = await piece.file.read(size, piece.position)
-                if not content:
-                    text = "the segment is shorter than its index says"
-                    raise StorageError("read", piece.file.path, text)
-                exchange.loaded = bytes(content)
-                outbox.sent(len(content))
+                # The client may have gone meanwhile, and its outbox been emptied.
+                if outbox.head_slice() is piece:
+                    _check_whole(piece, content)
+                    exchange.loaded = bytes(content)
+                    outbox.sent(len(content))
         except StorageError as error:
             LOGGER.error("a reply was cut off: %s", error)
             exchange.is_unwanted = True
         exchange.is_loading = False
         self._ring(exchange)
+
+
+def _check_whole(piece: FileSlice, content: bytes) -> None:
+    if not content:
+        text = "the segment is shorter than its index says"
+        raise StorageError("read", piece.file.path, text)

@@ -165,7 +165,15 @@ class Ledger:
     # ---- lives
 
     def begin_life(self, level: str) -> None:
-        """Note that the server begins to serve."""
+        """Note that the server begins to serve.
+
+        What readers have got by now is of the life before, also where it came to them after the end
+        of that: it was in their buffers. If that life may lose it, the group need not see it.
+        """
+        if self.lives and self.lives[-1].may_lose:
+            for track, first in zip(self.tracks, self.lives[-1].first_offsets, strict=True):
+                if track.last_offset >= first:
+                    track.exempt.add(first, track.last_offset)
         self.lives.append(
             Life(
                 level,
@@ -175,13 +183,8 @@ class Ledger:
         )
 
     def end_life(self, *, is_killed: bool) -> None:
-        """Note how the server has ended, before it is started again, and what that may lose."""
-        life = self.lives[-1]
-        life.is_killed = is_killed
-        if life.may_lose:
-            for track, first in zip(self.tracks, life.first_offsets, strict=True):
-                if track.last_offset >= first:
-                    track.exempt.add(first, track.last_offset)
+        """Note how the server has ended, before it is started again."""
+        self.lives[-1].is_killed = is_killed
 
     def _life_of(self, track: Track, batch: int) -> Life:
         """Find the life in which a batch was sent."""
