@@ -148,5 +148,5 @@ async def _set_number(directory: str, life: int, quarantine: Quarantine) -> None
     storage = quarantine.storage
     await quarantine.take_copy(f"{directory}/{incarnation.NAME}")
     has_reservation = await storage.read_file(f"{directory}/{reservation.NAME}") is not None
-    generation = Generation(life, has_reservation=has_reservation)
-    await write_generation(storage, directory, generation)
+    record = Generation(life, has_reservation=has_reservation)
+    await write_generation(storage, directory, record)

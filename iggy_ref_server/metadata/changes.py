@@ -17,6 +17,7 @@ from iggy_protocol import (  # noqa: TC001 - msgspec reads the annotations at ru
     Permissions,
     UserStatus,
 )
+from iggy_ref_server.metadata.frame import STORED_NAMES
 
 __all__ = [
     "Change",
@@ -66,14 +67,14 @@ class StreamDeleted(msgspec.Struct, frozen=True, tag="stream-"):
     id: int
 
 
-class StreamPurged(msgspec.Struct, frozen=True, tag="stream0"):
+class StreamPurged(msgspec.Struct, frozen=True, tag="stream0", rename=STORED_NAMES):
     """All partitions of a stream were emptied."""
 
     id: int
     incarnation: int
 
 
-class TopicCreated(msgspec.Struct, frozen=True, tag="topic+"):
+class TopicCreated(msgspec.Struct, frozen=True, tag="topic+", rename=STORED_NAMES):
     """A topic came to be, with its first partitions."""
 
     stream_id: int
@@ -107,7 +108,7 @@ class TopicDeleted(msgspec.Struct, frozen=True, tag="topic-"):
     id: int
 
 
-class TopicPurged(msgspec.Struct, frozen=True, tag="topic0"):
+class TopicPurged(msgspec.Struct, frozen=True, tag="topic0", rename=STORED_NAMES):
     """All partitions of a topic were emptied."""
 
     stream_id: int
@@ -115,7 +116,7 @@ class TopicPurged(msgspec.Struct, frozen=True, tag="topic0"):
     incarnation: int
 
 
-class PartitionsAdded(msgspec.Struct, frozen=True, tag="partitions+"):
+class PartitionsAdded(msgspec.Struct, frozen=True, tag="partitions+", rename=STORED_NAMES):
     """Partitions were added behind the last one."""
 
     stream_id: int
@@ -134,7 +135,7 @@ class PartitionsRemoved(msgspec.Struct, frozen=True, tag="partitions-"):
     kept_count: int
 
 
-class GroupCreated(msgspec.Struct, frozen=True, tag="group+"):
+class GroupCreated(msgspec.Struct, frozen=True, tag="group+", rename=STORED_NAMES):
     """A consumer group came to be."""
 
     stream_id: int
@@ -152,7 +153,9 @@ class GroupDeleted(msgspec.Struct, frozen=True, tag="group-"):
     id: int
 
 
-class UserCreated(msgspec.Struct, frozen=True, tag="user+", omit_defaults=True):
+class UserCreated(
+    msgspec.Struct, frozen=True, tag="user+", omit_defaults=True, rename=STORED_NAMES
+):
     """A user came to be."""
 
     id: int
@@ -167,7 +170,9 @@ class UserCreated(msgspec.Struct, frozen=True, tag="user+", omit_defaults=True):
         return f"UserCreated(id={self.id}, username={self.username!r}, status={self.status!r})"
 
 
-class UserUpdated(msgspec.Struct, frozen=True, tag="user=", omit_defaults=True):
+class UserUpdated(
+    msgspec.Struct, frozen=True, tag="user=", omit_defaults=True, rename=STORED_NAMES
+):
     """A user took another name or another status; ``None`` left it as it was.
 
     Sessions of the user end when there is an incarnation.

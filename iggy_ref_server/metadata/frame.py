@@ -25,6 +25,7 @@ __all__ = [
     "FRAME_HEAD_SIZE",
     "HEAD_SIZE",
     "MARKER",
+    "STORED_NAMES",
     "Frame",
     "Seal",
     "check_head",
@@ -39,6 +40,13 @@ HEAD_SIZE = 16
 MARKER = b"\xf1igm"
 SEALED = 1
 NONCE_SIZE = 12
+
+# Fields of changes and snapshots that have another name in files: those keep the first one.
+STORED_NAMES = {
+    "generation": "incarnation",
+    "last_generation": "last_incarnation",
+    "doubtful_generation": "doubtful_incarnation",
+}
 
 _FRAME_HEAD = struct.Struct("<4sIQQQ")
 _CHECKSUM = struct.Struct("<Q")

@@ -19,6 +19,7 @@ from iggy_ref_server.metadata.catalog import Catalog, Named
 from iggy_ref_server.metadata.damage import MetadataDamaged
 from iggy_ref_server.metadata.frame import (
     HEAD_SIZE,
+    STORED_NAMES,
     check_head,
     encode_frame,
     file_head,
@@ -90,7 +91,7 @@ class StreamImage(msgspec.Struct, frozen=True):
     free_topic_ids: tuple[int, ...]
 
 
-class UserImage(msgspec.Struct, frozen=True):
+class UserImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
     """A user."""
 
     id: int
@@ -111,7 +112,7 @@ class TokenImage(msgspec.Struct, frozen=True):
     expires_at_us: int | None
 
 
-class MetadataImage(msgspec.Struct, frozen=True):
+class MetadataImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
     """All of it."""
 
     streams: tuple[StreamImage, ...]

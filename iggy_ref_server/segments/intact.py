@@ -13,7 +13,13 @@ import re
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_ref_server.segments.walk import HEADER_BYTES, MESSAGE_BYTES_MAX, LogWalk
+from iggy_ref_server.segments.walk import (
+    AT_OFFSET,
+    HEADER_BYTES,
+    MESSAGE_BYTES_MAX,
+    PIECE_BYTES,
+    LogWalk,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -24,11 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Run", "count_claimed", "find_next", "find_runs", "find_stranger"]
 
 OFFSET = Struct("<Q")
-AT_OFFSET = 24
 # Offset, timestamp, the producer's timestamp, length of user headers and payload, reserved.
 HEADER = Struct("<QQQIIQ")
 OFFSET_MAX = 2**64 - 1
-PIECE_BYTES = 1 << 20
 # So many damaged messages are counted one by one; beyond that the bytes have to do.
 CLAIMED_MAX = 1024
 

@@ -105,7 +105,7 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
         },
     ),
     (
-        happened.UserUpdated(1, status=UserStatus.INACTIVE, incarnation=9),
+        happened.UserUpdated(1, None, UserStatus.INACTIVE, 9),
         {"type": "user=", "id": 1, "status": 2, "incarnation": 9},
     ),
     (happened.UserDeleted(1), {"type": "user-", "id": 1}),

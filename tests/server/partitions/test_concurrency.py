@@ -42,15 +42,15 @@ pytestmark = pytest.mark.trio
 LEVELS = pytest.mark.parametrize("ack", AckLevel)
 
 
-@pytest.fixture(params=["memory", "threads", "io_uring", "io_uring under pressure"])
+@pytest.fixture(params=["memory", "threads", "io_uring", "io_uring without inline writes"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     """Offer files in memory that are slow and cold at times, and files on a disk."""
     if request.param == "memory":
         yield MemoryStorage(slow_and_cold())
         return
-    engine, _, has_pressure = request.param.partition(" ")
-    # Under pressure nothing is written at once, and every append goes through the ring.
-    pressure = Pressure(inline_bytes_max=0) if has_pressure else None
+    engine, _, is_never_inline = request.param.partition(" ")
+    # Without inline writes every append goes through the ring.
+    pressure = Pressure(inline_bytes_max=0) if is_never_inline else None
     try:
         opened = await open_storage(tmp_path, engine, pressure=pressure)
     except StorageError as error:

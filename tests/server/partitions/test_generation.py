@@ -8,6 +8,7 @@ import pytest
 
 from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
 from iggy_ref_server.partitions.incarnation import (
+    NAME,
     Generation,
     GenerationState,
     read_generation,
@@ -31,7 +32,7 @@ from tests.server.partitions.test_purge import open_life
 
 pytestmark = pytest.mark.trio
 
-FILE = f"{PATH}/incarnation"
+FILE = f"{PATH}/{NAME}"
 NEXT = INCARNATION + 1
 
 
@@ -68,7 +69,7 @@ async def test_record_when_any_bit_is_flipped_then_set_aside_and_untouched():
         await storage.replace(FILE, damaged)
         before = await everything(storage)
 
-        with pytest.raises(CorruptPartition, match="incarnation"):
+        with pytest.raises(CorruptPartition, match=NAME):
             await reopen(storage)
 
         assert await everything(storage) == before
@@ -83,7 +84,7 @@ async def test_record_when_cut_or_longer_then_set_aside(size):
     assert content is not None
     await storage.replace(FILE, content[:size] if size < len(content) else content + b"\0")
 
-    with pytest.raises(CorruptPartition, match="incarnation"):
+    with pytest.raises(CorruptPartition, match=NAME):
         await reopen(storage)
 
     assert (await everything(storage))[f"{PATH}/{0:020}.log"]
@@ -94,7 +95,7 @@ async def test_record_when_missing_beside_messages_then_set_aside():
     await storage.remove(FILE)
     before = await everything(storage)
 
-    with pytest.raises(CorruptPartition, match="`incarnation` is missing"):
+    with pytest.raises(CorruptPartition, match=f"`{NAME}` is missing"):
         await reopen(storage)
 
     assert await everything(storage) == before
@@ -106,7 +107,7 @@ async def test_record_when_it_is_of_another_partition_then_set_aside():
     other = "streams/0/topics/0/partitions/1"
     await storage.make_directories(other)
     await write_generation(storage, other, Generation(INCARNATION - 1))
-    content = await storage.read_file(f"{other}/incarnation")
+    content = await storage.read_file(f"{other}/{NAME}")
     assert content is not None
     await storage.replace(FILE, content)
 

@@ -17,6 +17,7 @@ from iggy_ref_server.partitions import (
     PartitionHealth,
     PartitionSettings,
 )
+from iggy_ref_server.partitions.incarnation import NAME
 from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.memory import MemoryStorage
 from tests.server.partitions.partition_talk import (
@@ -231,7 +232,7 @@ async def test_files_when_they_have_no_number_then_accepted_as_imported_only():
     partition = await create(storage)
     await send(partition, b"imported")
     await partition.aclose()
-    await storage.remove(f"{PATH}/incarnation")
+    await storage.remove(f"{PATH}/{NAME}")
 
     partition = await open_life(storage, 0)
     assert await payloads(partition) == [b"imported"]
@@ -245,12 +246,12 @@ async def test_number_when_it_makes_no_sense_then_refused_and_nothing_is_wiped()
     partition = await create(storage)
     await send(partition, b"kept")
     await partition.aclose()
-    await storage.replace(f"{PATH}/incarnation", b"seven")
+    await storage.replace(f"{PATH}/{NAME}", b"seven")
 
-    with pytest.raises(CorruptPartition, match="incarnation"):
+    with pytest.raises(CorruptPartition, match=NAME):
         await reopen(storage)
 
-    await storage.replace(f"{PATH}/incarnation", b"7\n")
+    await storage.replace(f"{PATH}/{NAME}", b"7\n")
     assert await payloads(await reopen(storage)) == [b"kept"]
 
 

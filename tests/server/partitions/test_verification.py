@@ -9,7 +9,8 @@ import pytest
 
 from iggy_protocol import PayloadCipher, PollingStrategy, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import Partition, PartitionSettings, verification
+from iggy_ref_server.partitions import Partition, PartitionSettings
+from iggy_ref_server.partitions import verification as verification_module
 from iggy_ref_server.segments.checked import RANGES_MAX, CheckedRanges
 from iggy_ref_server.segments.names import log_path
 from iggy_ref_server.segments.walk import LogWalk
@@ -85,7 +86,7 @@ async def test_log_when_damaged_in_the_middle_then_served_up_to_there_and_behind
 
 
 async def test_range_when_read_in_pieces_then_the_same(monkeypatch):
-    monkeypatch.setattr(verification, "AT_ONCE_BYTES_MAX", SIZE)
+    monkeypatch.setattr(verification_module, "AT_ONCE_BYTES_MAX", SIZE)
     storage = await stopped()
     await flip(storage, 7 * SIZE + 52)
 
