@@ -1,1 +1,1 @@
-"""Consumer groups: who is a member, who reads which partition, and how partitions change hands."""
+"""Consumer groups: members, partition assignment and rebalancing."""

@@ -1,19 +1,16 @@
-"""Which member owns which partition of a topic, and which hand-overs are pending.
+"""The assignment of a topic's partitions to the members of a group, and pending transfers.
 
-Every partition has one owner as long as there are members. Two ways lead to an even spread:
+Every partition has one owner as long as there are members. There are two ways to rebalance:
 
-    ``welcome``  for a newcomer: partitions are promised to it until it has its share. A promise
-                 is kept at once where nobody waits for a commit, else when the commit comes or
-                 the deadline passes. Until then the old owner owns the partition.
-    ``settle``   after a leave or a change of partitions: who has too much gives up the surplus,
-                 and all that has no owner is dealt out at once. Promises are void.
+    ``welcome``  when a member joins: transfers are scheduled until it has its share.
+                 A partition without uncommitted messages moves at once, others move on the
+                 commit or at the deadline. Until then the old owner keeps the partition.
+    ``settle``   after a leave or a change of partitions: members give up their surplus, and
+                 partitions without an owner are assigned at once. Pending transfers are dropped.
 
-Both move as little as possible. The marks of what was polled belong to the ownership: they begin
-and end with it. An ownership has an epoch, a number that is never used twice, so that what was
-resolved under one can be told from what is true under the next.
-
-Owns partitions, marks, promises and the ``partitions`` and ``share`` of members. Knows no clients,
-no clock and no files.
+Both move as few partitions as possible. The last polled offset belongs to the ownership and ends
+with it. Each ownership has an epoch that is never reused, so that a poll which was resolved under
+an earlier ownership can be recognised.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ __all__ = ["Assignment"]
 
 
 class _Ownership:
-    """One partition: who owns it, and how far its messages were handed out and committed."""
+    """One partition: its owner, and the last polled and committed offsets."""
 
     __slots__ = ("committed_offset", "epoch", "owner", "polled_offset")
 
@@ -43,14 +40,14 @@ class _Ownership:
 
     @property
     def is_clean(self) -> bool:
-        """Whether everything that the owner was given is committed."""
+        """Whether the owner has committed everything it polled."""
         if self.polled_offset is None:
             return True
         return self.committed_offset is not None and self.committed_offset >= self.polled_offset
 
 
 class _Promise:
-    """A partition that will change hands."""
+    """A pending transfer of a partition to a new owner."""
 
     __slots__ = ("deadline_us", "heir")
 
@@ -89,7 +86,7 @@ class Assignment:
         return None
 
     def readable(self, member: Member) -> Sequence[int]:
-        """List what a member reads in turn: all it owns except what is promised to others."""
+        """List what a member reads: all it owns except partitions with a pending transfer."""
         if not self._promises:
             return member.partitions
         return [partition for partition in member.partitions if partition not in self._promises]
@@ -97,13 +94,13 @@ class Assignment:
     # --- what was polled and committed ---
 
     def note_polled(self, partition: int, offset: int) -> None:
-        """Remember the highest offset that the owner was given."""
+        """Record the highest offset that the owner polled."""
         ownership = self._ownerships[partition]
         if ownership.polled_offset is None or ownership.polled_offset < offset:
             ownership.polled_offset = offset
 
     def note_committed(self, partition: int, offset: int | None) -> None:
-        """Remember the group's offset, or that it was removed, and keep a promise it allows."""
+        """Record the group's offset, or its removal; a transfer that waited for it completes."""
         if 0 <= partition < len(self._ownerships):
             ownership = self._ownerships[partition]
             ownership.committed_offset = offset
@@ -111,7 +108,7 @@ class Assignment:
                 self._keep_promises([partition])
 
     def reset_progress(self) -> None:
-        """Forget all offsets, because the partitions begin anew; so nobody waits for a commit."""
+        """Forget all offsets after a purge; all pending transfers complete."""
         for ownership in self._ownerships:
             ownership.polled_offset = None
             ownership.committed_offset = None
@@ -134,7 +131,7 @@ class Assignment:
         self._move(tuple(member.partitions), member, None)
 
     def settle(self, members: Sequence[Member]) -> None:
-        """Share everything out evenly, at once."""
+        """Assign all partitions evenly, at once."""
         self._promises.clear()
         if not members:
             return
@@ -149,7 +146,7 @@ class Assignment:
             member.share = len(member.partitions)
 
     def welcome(self, newcomer: Member, members: Sequence[Member], deadline_us: int) -> None:
-        """Promise partitions to a newcomer until no member has two more than it."""
+        """Schedule transfers until no member has two more partitions than the new one."""
         gifts: Counter[Member] = Counter()
         while True:
             richest = max(members, key=lambda member: member.share)
@@ -164,11 +161,11 @@ class Assignment:
     # --- promises ---
 
     def next_deadline_us(self) -> int | None:
-        """Return when the first promise has to be kept."""
+        """Return the deadline of the first pending transfer."""
         return min((promise.deadline_us for promise in self._promises.values()), default=None)
 
     def keep_overdue(self, now_us: int) -> list[int]:
-        """Hand over what should have been by now, committed or not."""
+        """Complete the transfers whose deadline has passed, committed or not."""
         overdue = [
             partition
             for partition, promise in self._promises.items()
@@ -178,7 +175,7 @@ class Assignment:
         return overdue
 
     def _pass_on(self, count: int, giver: Member, heir: Member, deadline_us: int) -> None:
-        """Pass some of a share on: first what is clean, then what the giver is waiting for."""
+        """Move part of a share: first committed partitions, then those the old owner waits for."""
         spares = self._spares(giver, count)
         clean = [partition for partition in spares if self._ownerships[partition].is_clean]
         self._move(sorted(clean), giver, heir)
@@ -190,7 +187,7 @@ class Assignment:
             self._promises[partition] = _Promise(heir, deadline_us)
 
     def _spares(self, member: Member, count: int) -> list[int]:
-        """Choose what a member can miss best: from the end of its list, but clean ones first."""
+        """Choose partitions to revoke: from the end of the list, committed ones first."""
         candidates = reversed(self.readable(member))
         ranked = sorted(candidates, key=lambda partition: not self._ownerships[partition].is_clean)
         return ranked[: max(count, 0)]
@@ -219,7 +216,7 @@ class Assignment:
             ownership.polled_offset = None
 
     def _deal_out(self, members: Sequence[Member]) -> None:
-        """Give each partition without an owner to whom has the least, the first slot first."""
+        """Assign each partition without an owner to the member with the fewest partitions."""
         queue = [(len(member.partitions), member.slot, member) for member in members]
         heapq.heapify(queue)
         for partition, ownership in enumerate(self._ownerships):

@@ -1,10 +1,9 @@
 """One consumer group: joins, leaves, and what its members may poll and commit.
 
-A group lives in memory only; its members vanish with the server and join again. It is told what
-was polled and committed, and it decides who may go on. It does no I/O: time comes as an argument,
-from any clock that does not go backwards.
+A group is in memory only; after a restart its members join again. It does no I/O: the time is an
+argument, from any clock that does not go backwards.
 
-A poll in three steps, so that no message reaches two members during a hand-over:
+A poll has three steps, so that no message reaches two members during a transfer:
 
     grant = group.resolve_poll(client_id, partition)     # None: answer an empty reply
     ...                                                  # read, maybe on another shard
@@ -12,7 +11,7 @@ A poll in three steps, so that no message reaches two members during a hand-over
         group.note_polled(client_id, grant.partition, last_offset)
         ...                                              # commit if asked to, then deliver
 
-Nothing of a poll is committed before it is confirmed, and nothing waits between the last two calls.
+Nothing of a poll is committed before it is confirmed, and no await is between the last two calls.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class ConsumerGroup:
         return Grant(partition, epoch)
 
     def confirm(self, grant: Grant) -> bool:
-        """Tell whether what was read under a grant may still be delivered."""
+        """Tell whether the messages read under a grant may still be sent to the client."""
         return self._assignment.epoch(grant.partition) == grant.epoch
 
     def note_polled(self, client_id: int, partition: int, last_offset: int) -> None:
@@ -204,6 +203,6 @@ class ConsumerGroup:
         if member is None:
             raise ServerFault(
                 StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND,
-                f"client {client_id} is no member of the group",
+                f"client {client_id} is not a member of the group",
             )
         return member

@@ -1,11 +1,9 @@
 """The members of one consumer group: their slots, their numbers, and where each one reads.
 
-A newcomer takes the slot that was freed last, or a new one at the end, and members are listed in
+A new member takes the slot that was freed last, or a new one at the end, and members are listed in
 the order of their slots. The number that clients see is the highest one in use plus one, so a
-number may come back once its holder has left. A ``Member`` object itself never comes back: whoever
-has to remember a member remembers the object.
-
-Knows nothing of offsets, of hand-overs and of time.
+number may be reused once its holder has left. A ``Member`` object is never reused, so other code
+keeps references to the object.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """All consumer groups of the server, and which of them a client is in.
 
-Groups are made and forgotten as the metadata changes; members exist only here. A membership and
-the client's own list of groups change in one step, so that no group keeps a member whose client
-is gone. Whoever ends a connection tells ``client_gone`` after the last request of that client.
-
-Knows ids only: names are resolved, and rights are checked, before.
+Groups are added and removed as the metadata change. A membership and the client's own list of
+groups change in one step, so that no group keeps a member whose client has disconnected. The end
+of a connection calls ``client_gone`` after the last request of that client.
 """
 
 from __future__ import annotations
@@ -74,7 +72,9 @@ class GroupRegistry:
         """
         group = self._groups.get(key)
         if group is None:
-            raise ServerFault(StatusCode.CONSUMER_GROUP_ID_NOT_FOUND, f"there is no {key}")
+            raise ServerFault(
+                StatusCode.CONSUMER_GROUP_ID_NOT_FOUND, f"consumer group {key} does not exist"
+            )
         return group
 
     def forget_group(self, key: GroupKey) -> None:
@@ -145,7 +145,12 @@ class GroupRegistry:
         for key, group in self._groups.items():
             partitions = group.expire(now_us)
             if partitions:
-                logger.warning("handed over uncommitted partitions %s of %s", partitions, key)
+                logger.warning(
+                    "group %s: partitions %s moved to other members after the rebalancing timeout,"
+                    " although their last messages are not committed",
+                    key,
+                    partitions,
+                )
 
     def _keys(self, wanted: Callable[[GroupKey], bool]) -> Iterator[GroupKey]:
         return iter([key for key in self._groups if wanted(key)])

@@ -1,1 +1,1 @@
-"""Who somebody is and what they may do: passwords, tokens, permissions."""
+"""Authentication and authorisation: passwords, tokens, JWTs, permissions."""

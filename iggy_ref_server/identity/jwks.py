@@ -1,10 +1,9 @@
-"""The public keys of other issuers, as their key sets on the web tell them.
+"""The public keys of trusted issuers, fetched from their key sets (JWKS).
 
-A key set is fetched when a key is missing or old, by one task at a time, within a time and a size;
-between two fetches some time passes, so that tokens with made-up key ids cannot make this server
-knock at another one's door. While an issuer cannot be reached, its last keys serve for a while.
-
-Owns the fetching and the keys. What a token says is not its affair.
+A key set is fetched when a key is missing or stale, by one task at a time, with limits of time and
+size. There is a pause between two fetches, so that tokens with made-up key ids cannot make this
+server flood an issuer with requests. While an issuer is unreachable, its last keys are used for a
+limited time.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ PAUSE_S: Final = 10.0
 KEPT_S: Final = 3600.0
 
 # A key is good for the algorithms of its family only, whatever a token says: a public key that is
-# taken for the secret of an HMAC would let everybody sign.
+# taken for the secret of an HMAC would let every client sign.
 RSA_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 CURVE_ALGORITHMS: Final = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 
@@ -84,7 +83,9 @@ class KeySets:
             shelf.keys = read_key_set(await _fetch(issuer.jwks_url))
             shelf.fetched_at = trio.current_time()
         except _NoKeySet as refusal:
-            LOGGER.warning("no keys of issuer %s: %s", issuer.issuer, refusal)
+            LOGGER.warning(
+                "the key set of issuer %s could not be refreshed: %s", issuer.issuer, refusal
+            )
             if trio.current_time() > shelf.fetched_at + KEPT_S:
                 shelf.keys = {}
         finally:
@@ -108,7 +109,7 @@ async def _fetch(url: str) -> bytes:
                 client.stream("GET", url) as response,
             ):
                 if response.status_code != 200:
-                    raise _NoKeySet(f"{url} answers {response.status_code}")
+                    raise _NoKeySet(f"{url} answered {response.status_code}")
                 # What is too much is read all the same, but not kept: the time is bounded, and a
                 # stream of httpx that is left in the middle complains.
                 async for piece in response.aiter_bytes():
@@ -125,7 +126,7 @@ def read_key_set(content: bytes) -> Mapping[str, IssuerKey]:
     try:
         entries = msgspec.json.decode(content, type=_KeySet).keys
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _NoKeySet(f"this is no key set: {error}") from error
+        raise _NoKeySet(f"the response is not a key set: {error}") from error
     keys: dict[str, IssuerKey] = {}
     for entry in entries[:KEYS_MAX]:
         key_id = entry.get("kid")
@@ -151,10 +152,10 @@ def _read_key(entry: dict[str, Any]) -> IssuerKey | None:
         algorithms = tuple(name for name in algorithms if name == stated)
     if not algorithms or entry.get("use", "sig") != "sig":
         return None
-    # Whoever published a private key by mistake has its public part used.
+    # If an issuer published a private key by mistake, only its public part is used.
     public = {name: value for name, value in entry.items() if name in ("kty", "crv", *"nexy")}
     try:
         return IssuerKey(jwt.PyJWK(public, algorithm=algorithms[0]).key, algorithms)
     except (jwt.PyJWTError, ValueError, TypeError) as error:
-        LOGGER.warning("a key of a key set is left out: %s", error)
+        LOGGER.warning("ignored a key of a key set: %s", error)
         return None

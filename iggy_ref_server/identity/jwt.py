@@ -1,10 +1,8 @@
-"""Access tokens of the HTTP door: issued here, or by others who are trusted.
+"""Access tokens (JWT) of the HTTP transport: issued here, or by trusted issuers.
 
-A token of ours names its user and which life of the user it belongs to, so that it dies with them.
-The algorithm is that of the configuration and never the one that a token asks for. Times are
-checked against the clock that the server is given.
-
-Owns what a token says and whether it counts. Whether its user still exists is the session's affair.
+A token of this server names its user and the generation of the user, so that it ends with the user.
+The algorithm comes from the configuration, never from the token. Times are checked against the
+server's clock. Whether the user still exists is checked by the session.
 """
 
 from __future__ import annotations
@@ -40,9 +38,9 @@ NEVER_S: Final = 1_000_000_000
 # Ours have about 400 bytes, those of others a few thousand; what is longer is not looked at.
 TOKEN_CHARACTERS_MAX: Final = 16_384
 SECRET_BYTES: Final = 48
-# Enough that nobody tries out all of them; RFC 7518 asks for as many as the hash has.
+# RFC 7518 asks for a secret at least as long as the hash.
 SECRET_BYTES_WANTED: Final = 32
-# A refresh costs no password, so somebody could fill memory with tokens that were taken back.
+# A refresh needs no password, so a client could fill memory with revoked tokens.
 REVOCATIONS_MAX: Final = 100_000
 # Whose signatures were checked once; of each about a kilobyte is remembered.
 KNOWN_MAX: Final = 4096
@@ -51,7 +49,7 @@ REQUIRED_CLAIMS: Final = ("jti", "iss", "aud", "sub", "iat", "exp", "nbf")
 ALGORITHMS: Final = frozenset(
     f"{family}{bits}" for family in ("HS", "RS", "ES", "PS") for bits in (256, 384, 512)
 )
-# Which life of its user a token belongs to; the original has no such claim.
+# The generation of the user of a token; Apache Iggy has no such claim.
 INCARNATION: Final = "inc"
 SECONDS_MAX: Final = 2**63 - 1
 USER_ID_MAX: Final = 2**32 - 1
@@ -89,13 +87,13 @@ class Claims:
     """What a token that counts says.
 
     Attributes:
-        token_id: under which it can be taken back.
-        user_id: for whom it speaks.
-        incarnation: which life of that user; None where the token does not say.
-        issued_at_s: when it was made.
-        not_before_s: from when it counts.
-        expires_at_s: when it ends.
-        is_external: whether somebody else made it.
+        token_id: the id for a revocation.
+        user_id: the user it authenticates.
+        incarnation: of that user; None where the token does not say.
+        issued_at_s: when it was issued.
+        not_before_s: from when it is valid.
+        expires_at_s: when it expires.
+        is_external: whether a trusted issuer made it.
     """
 
     token_id: str
@@ -112,13 +110,13 @@ def _refused(reason: str, status: StatusCode = StatusCode.UNAUTHENTICATED) -> Se
 
 
 class AccessTokens:
-    """Makes access tokens, reads them and takes them back.
+    """Issues, verifies and revokes access tokens.
 
     Args:
         config: the section ``[http.jwt]``.
         clock: the time of day.
         random_bytes: where token ids and a secret come from.
-        revocations: the tokens that were taken back.
+        revocations: the revoked tokens.
         key_sets: the keys of trusted issuers.
 
     Raises:
@@ -141,7 +139,7 @@ class AccessTokens:
         self._key_sets = key_sets
         self._encoding_key, self._decoding_key = _keys(config, random_bytes)
         self._leeway_s = config.clock_skew_us // MICROSECONDS
-        # Nobody else can speak for root, whose number also stands for "not configured".
+        # No external issuer can authenticate root, whose id 0 also means "not configured".
         self._issuers = {
             normalize_issuer(issuer.issuer): issuer
             for issuer in config.trusted_issuers
@@ -174,7 +172,7 @@ class AccessTokens:
         """Read a token and check that it counts.
 
         Raises:
-            ServerFault: it does not; status 78 where it is no token at all or was taken back, 73
+            ServerFault: it is not valid; status 78 where it is no token at all or was revoked, 73
                 where its algorithm is another one, 40 otherwise.
         """
         claims = self._known.get(token)
@@ -184,17 +182,17 @@ class AccessTokens:
         if claims.expires_at_s < now_s - leeway_s:
             raise _refused("it has expired")
         if claims.not_before_s > now_s + leeway_s:
-            raise _refused("its time has not come")
+            raise _refused("it is not valid yet")
         if claims.is_external and claims.issued_at_s > now_s + leeway_s:
             raise _refused("it was issued in the future")
         if claims.token_id in self.revocations:
-            raise _refused("it was taken back", StatusCode.INVALID_ACCESS_TOKEN)
+            raise _refused("it was revoked", StatusCode.INVALID_ACCESS_TOKEN)
         if claims.issued_at_s < self.revocations.trusted_since_s:
-            raise _refused("it may have been taken back", StatusCode.INVALID_ACCESS_TOKEN)
+            raise _refused("it may have been revoked", StatusCode.INVALID_ACCESS_TOKEN)
         return claims
 
     async def _verify(self, token: str) -> Claims:
-        """Check who made a token, and for whom."""
+        """Verify the signature, the issuer and the audience of a token."""
         header = _read_header(token)
         issuer = None
         if self._issuers:
@@ -221,10 +219,10 @@ class AccessTokens:
         )
         incarnation = claims.get(INCARNATION)
         if incarnation is not None and type(incarnation) is not int:
-            raise _refused(f"claim {INCARNATION!r} is no number")
+            raise _refused(f"claim {INCARNATION!r} is not a number")
         subject = claims["sub"]
         if not (subject.isascii() and subject.isdigit() and int(subject) <= USER_ID_MAX):
-            raise _refused("its subject is no user id")
+            raise _refused("its subject is not a user id")
         return _make_claims(claims, claims["jti"], int(subject), incarnation)
 
     async def _verify_external(self, token: str, issuer: TrustedIssuer, key_id: str) -> Claims:
@@ -243,7 +241,7 @@ class AccessTokens:
         return _make_claims(claims, token_id, issuer.user_id, None, is_external=True)
 
     async def take_back(self, claims: Claims) -> bool:
-        """Have a token count no more, also after a restart; False when it did not already."""
+        """Revoke a token, also across restarts; False when it was revoked already."""
         # Within the leeway a token counts although it has expired.
         return await self.revocations.add(claims.token_id, claims.expires_at_s + self._leeway_s)
 
@@ -252,7 +250,7 @@ class AccessTokens:
         return len(self.revocations) < REVOCATIONS_MAX
 
     async def sweep(self) -> None:
-        """Forget tokens that were taken back and have expired since."""
+        """Forget revoked tokens that have expired since."""
         await self.revocations.sweep(self._now_s())
 
 
@@ -261,14 +259,14 @@ def _read_header(token: str) -> dict[str, Any]:
     head, *others = token.split(".")
     try:
         if len(token) > TOKEN_CHARACTERS_MAX or len(others) != 2:
-            raise ValueError("it has not three parts, or too long ones")
+            raise ValueError("it does not have three parts, or is too long")
         content = base64.urlsafe_b64decode(head.encode("ascii") + b"=" * (-len(head) % 4))
         header: dict[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
         algorithm = header.get("alg")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
-            raise ValueError(f"nobody knows the algorithm {algorithm!r}")
+            raise ValueError(f"the algorithm {algorithm!r} is unknown")
     except (*MALFORMED, msgspec.MsgspecError) as error:
-        raise _refused(f"it is none: {error}", StatusCode.INVALID_ACCESS_TOKEN) from None
+        raise _refused(f"it is not a JWT: {error}", StatusCode.INVALID_ACCESS_TOKEN) from None
     return header
 
 
@@ -300,7 +298,7 @@ def _decode(
             options=OPTIONS,
         )
         if not isinstance(claims["jti"], str):
-            raise ValueError("its id is no text")
+            raise ValueError("its id is not a string")
         # It may have to be written down.
         claims["jti"].encode()
     except MALFORMED as error:
@@ -330,7 +328,7 @@ def _make_claims(
 def _seconds(claims: dict[str, Any], name: str) -> int:
     value = claims[name]
     if type(value) is not int or not 0 <= value <= SECONDS_MAX:
-        raise _refused(f"claim {name!r} is no time")
+        raise _refused(f"claim {name!r} is not a time")
     return value
 
 
@@ -361,14 +359,21 @@ def _keys(config: HttpJwt, random_bytes: Callable[[int], bytes]) -> tuple[Any, A
     # What is weak is said once and in our own words.
     warnings.filterwarnings("ignore", category=jwt.InsecureKeyLengthWarning)
     if not signing:
-        LOGGER.info("http.jwt has no secret: a random one is made, and a restart ends all logins")
+        LOGGER.info(
+            "http.jwt has no secret: a random one is used, so a restart ends all HTTP sessions"
+        )
         secret = random_bytes(SECRET_BYTES)
         return secret, secret
     if signing != verifying:
-        raise _unusable("decoding_secret", f"is another one, which {config.algorithm} cannot do")
+        raise _unusable(
+            "decoding_secret",
+            f"differs from encoding_secret, but {config.algorithm} uses one secret for both",
+        )
     secret = _secret(config, signing)
     if len(secret) < SECRET_BYTES_WANTED:
-        LOGGER.warning("http.jwt.encoding_secret is short; take %d bytes", SECRET_BYTES_WANTED)
+        LOGGER.warning(
+            "http.jwt.encoding_secret is too short; use at least %d bytes", SECRET_BYTES_WANTED
+        )
     return secret, secret
 
 
@@ -378,7 +383,9 @@ def _secret(config: HttpJwt, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise _unusable("encoding_secret", "is no base64; see http.jwt.use_base64_secret") from None
+        raise _unusable(
+            "encoding_secret", "is not valid base64; see http.jwt.use_base64_secret"
+        ) from None
 
 
 def _pem(config: HttpJwt, text: str, name: str) -> bytes:
@@ -387,7 +394,9 @@ def _pem(config: HttpJwt, text: str, name: str) -> bytes:
     try:
         algorithm.prepare_key(content)
     except (jwt.PyJWTError, ValueError, TypeError):
-        raise _unusable(name, f"is no RSA key as PEM, which {config.algorithm} needs") from None
+        raise _unusable(
+            name, f"is not an RSA key in PEM format, which {config.algorithm} needs"
+        ) from None
     return content
 
 

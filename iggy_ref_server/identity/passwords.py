@@ -1,11 +1,10 @@
-"""Passwords: hashed and verified with Argon2id, away from the loop, few at a time.
+"""Passwords and personal access tokens: hashing and verification.
 
-One hash costs about 20 MB and some hundredths of a second, so at most ``workers`` of them run at
-once in threads, at most ``waiting_max`` requests wait for their turn, and the next one is refused.
-A flood of logins thus costs a fixed amount of memory and does not stall data.
+Passwords are hashed with Argon2id. One hash takes about 20 MB and some hundredths of a second, so
+at most ``workers`` of them run at once in threads, at most ``waiting_max`` requests wait, and the
+next one is refused. A flood of logins thus uses a fixed amount of memory and does not stall data.
 
-Hashes are texts in PHC format, as the real server writes them; one with other parameters is
-verified with its own. Knows no users.
+Hashes are in PHC format, as in Apache Iggy; a hash with other parameters is verified with its own.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ Result = TypeVar("Result")
 
 @record
 class HashCost:
-    """How much one hash costs whoever computes it."""
+    """The cost parameters of one hash."""
 
     time_cost: int
     memory_cost_kib: int
     parallelism: int
 
 
-# The parameters of the real server.
+# The parameters of Apache Iggy.
 DEFAULT_COST = HashCost(time_cost=2, memory_cost_kib=19_456, parallelism=1)
 
 
@@ -107,12 +106,14 @@ class Passwords:
         except VerifyMismatchError:
             return False
         except (Argon2Error, InvalidHashError) as error:
-            logger.error("a stored password hash cannot be used: %s", error)
+            logger.error("a stored password hash is invalid, the login is refused: %s", error)
             return False
 
     async def _run(self, work: Callable[[], Result]) -> Result:
         if self._requests_count >= self._requests_max and self._limiter is not None:
-            raise ServerFault(StatusCode.TASK_TIMEOUT, "too many passwords wait to be checked")
+            raise ServerFault(
+                StatusCode.TASK_TIMEOUT, "too many logins are waiting for their password check"
+            )
         self._requests_count += 1
         try:
             if self._limiter is None:
@@ -124,7 +125,7 @@ class Passwords:
 
 
 def _impossible_hash(cost: HashCost, random_bytes: Callable[[int], bytes]) -> str:
-    """Write a hash that no password has, at the price of none."""
+    """Make a random hash that no password matches, without computing one."""
 
     def text(size: int) -> str:
         return base64.b64encode(random_bytes(size)).decode("ascii").rstrip("=")

@@ -1,11 +1,8 @@
 """Which permission allows which command.
 
-``REQUIREMENTS`` is the whole law: a command is allowed to whoever holds any of the flags that its
-row names, on the server, on the stream or on the topic it is about. Grants add up; a flag that is
-off takes nothing away. ``Rights`` is that law applied to the permissions of one user, worked out
-once, and ``is_allowed`` the question that every request asks.
-
-Owns no users and no sessions. Whether an object exists is asked elsewhere, and before.
+``REQUIREMENTS`` has one row for each command. A user may run it with any of the flags of the row,
+on the server, on the stream or on the topic of the command. Grants add up; a flag that is off takes
+nothing away. ``Rights`` is computed once from the permissions of a user.
 """
 
 from __future__ import annotations
@@ -100,7 +97,7 @@ REQUIREMENTS: Mapping[CommandCode, Requirement] = MappingProxyType(
     {
         CommandCode.PING: _LOGIN,
         CommandCode.GET_STATS: _READ_SERVER,
-        # The archive holds logs, processes and the configuration: not for everybody.
+        # The archive holds logs, processes and the configuration, so reading rights are not enough.
         CommandCode.GET_SNAPSHOT: _MANAGE_SERVER,
         CommandCode.GET_CLUSTER_METADATA: _LOGIN,
         CommandCode.GET_ME: _LOGIN,

@@ -1,14 +1,12 @@
-"""Access tokens that count no more although their time is not over.
+"""Revoked access tokens that have not expired yet.
 
-A logout and a refresh take a token back. What is taken back is written to ``state/tokens``, in the
-form of the original (a MessagePack map from token id to expiry in seconds), so that a restart does
-not give it back; the file is written before anybody is told.
+A logout and a refresh revoke a token. Revocations are written to ``state/tokens`` before the reply,
+in the format of Apache Iggy (a MessagePack map from token id to expiry in seconds), so that they
+survive a restart.
 
-Nobody waits for the disk: what is written outlives the process, however that ends, and is synced
-every now and then. A power failure may give back what was taken back in the minutes before it; if
-it damages the file, everything is taken back instead.
-
-Owns the list and its file. Knows no JWT.
+The reply does not wait for a sync: the file survives the end of the process and is synced
+periodically. A power loss may undo the revocations of the last minutes; if it damages the file, all
+tokens issued before are revoked instead.
 """
 
 from __future__ import annotations
@@ -35,13 +33,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(dict[str, int])
 
 
 class Revocations:
-    """The tokens that were taken back and have not expired.
+    """The revoked tokens that have not expired.
 
     Args:
         storage: the data directory.
         expiries: token ids and when they expire, in seconds.
-        trusted_since_s: tokens that were issued earlier are all taken back, because nobody knows
-            any more which ones were.
+        trusted_since_s: all tokens that were issued earlier are revoked, because the list was lost.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class Revocations:
 
     @classmethod
     async def open(cls, storage: Storage, now_s: int) -> Revocations:
-        """Read what was taken back before the last stop.
+        """Read the revocations from before the last stop.
 
         Raises:
             StorageError: the file system failed.
@@ -67,7 +64,7 @@ class Revocations:
             return cls(storage, _DECODER.decode(content))
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             LOGGER.error(
-                "%s is damaged (%s) and set aside as %s; everybody has to log in again",
+                "%s is damaged (%s) and was renamed to %s; all HTTP sessions have to log in again",
                 REVOCATIONS_PATH,
                 error,
                 DAMAGED_PATH,
@@ -82,12 +79,12 @@ class Revocations:
         return token_id in self._expiries
 
     async def add(self, token_id: str, expires_at_s: int) -> bool:
-        """Take a token back; False when somebody else did already.
+        """Revoke a token; False when it was revoked already.
 
-        Of several tasks that take back the same token at once, one is told True.
+        Of several tasks that revoke the same token at once, one gets True.
 
         Raises:
-            StorageError: it is taken back, but will not be after a restart.
+            StorageError: it is revoked, but will not be after a restart.
         """
         if token_id in self._expiries:
             await trio.lowlevel.checkpoint()

@@ -1,8 +1,4 @@
-"""Personal access tokens: how one is made, and what is kept of it.
-
-The token itself is shown once and never stored; its hash is what the server keeps and looks up.
-Whose it is, and when it ends, is metadata.
-"""
+"""Personal access tokens: a token is shown once, and only its hash is stored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A state and a change give the next state: pure, total, the same everywhere.
+"""Applies changes to the state: a pure function, the same on the primary and on replicas.
 
-A change that does not fit, such as one for a topic that is not there, moves nothing but the
-version. Plans never make one; a log that was repaired may hold some.
+A change that does not fit, such as one for a topic that does not exist, raises the version and
+nothing else. Plans never make such a change; a repaired log may hold some.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _EFFECTS: Mapping[type[Any], Callable[[Metadata, Any], Metadata]] = {
 def apply(metadata: Metadata, change: Change) -> Metadata:
     """Return the state after a change; its version is one higher."""
     after = _EFFECTS[type(change)](metadata, change)
-    # A change that gives nobody a new life has none, or None.
+    # A change that starts no new generation has no such field, or None.
     given = getattr(change, "incarnation", None) or 0
     return replace(
         after,

@@ -1,8 +1,4 @@
-"""The effects of changes to streams, topics, partitions and consumer groups.
-
-Each function returns a new state and leaves the version to its caller. What does not fit changes
-nothing.
-"""
+"""Applies changes of streams, topics, partitions and consumer groups."""
 
 from __future__ import annotations
 
@@ -80,7 +76,7 @@ def _new_partitions(
 
 
 def create_stream(metadata: Metadata, change: happened.StreamCreated) -> Metadata:
-    """Put up a stream without topics."""
+    """Create a stream without topics."""
     stream = StreamRecord(change.id, change.name, change.created_at_us)
     if not metadata.streams.fits(stream):
         return metadata
@@ -95,7 +91,7 @@ def rename_stream(metadata: Metadata, change: happened.StreamRenamed) -> Metadat
 
 
 def delete_stream(metadata: Metadata, change: happened.StreamDeleted) -> Metadata:
-    """Take a stream away, and the permissions that name it."""
+    """Delete a stream, and the permissions that name it."""
     if metadata.streams.find(change.id) is None:
         return metadata
     remaining = replace(metadata, streams=metadata.streams.remove(change.id))
@@ -114,7 +110,7 @@ def purge_stream(metadata: Metadata, change: happened.StreamPurged) -> Metadata:
 
 
 def create_topic(metadata: Metadata, change: happened.TopicCreated) -> Metadata:
-    """Put up a topic with its first partitions."""
+    """Create a topic with its first partitions."""
     topic = TopicRecord(
         stream_id=change.stream_id,
         id=change.id,
@@ -158,7 +154,7 @@ def update_topic(metadata: Metadata, change: happened.TopicUpdated) -> Metadata:
 
 
 def delete_topic(metadata: Metadata, change: happened.TopicDeleted) -> Metadata:
-    """Take a topic away, and the permissions that name it."""
+    """Delete a topic, and the permissions that name it."""
     if metadata.find_topic(change.stream_id, change.id) is None:
         return metadata
     remaining = _with_stream(
@@ -189,7 +185,7 @@ def add_partitions(metadata: Metadata, change: happened.PartitionsAdded) -> Meta
 
 
 def remove_partitions(metadata: Metadata, change: happened.PartitionsRemoved) -> Metadata:
-    """Take the last partitions away."""
+    """Delete the last partitions."""
     return _with_topic(
         metadata,
         change.stream_id,
@@ -199,7 +195,7 @@ def remove_partitions(metadata: Metadata, change: happened.PartitionsRemoved) ->
 
 
 def create_group(metadata: Metadata, change: happened.GroupCreated) -> Metadata:
-    """Put up a consumer group."""
+    """Create a consumer group."""
     group = GroupRecord(change.id, change.name, change.incarnation)
 
     def in_topic(topic: TopicRecord) -> TopicRecord:
@@ -209,7 +205,7 @@ def create_group(metadata: Metadata, change: happened.GroupCreated) -> Metadata:
 
 
 def delete_group(metadata: Metadata, change: happened.GroupDeleted) -> Metadata:
-    """Take a consumer group away."""
+    """Delete a consumer group."""
 
     def in_topic(topic: TopicRecord) -> TopicRecord:
         if topic.groups.find(change.id) is None:

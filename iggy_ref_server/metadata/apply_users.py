@@ -1,8 +1,4 @@
-"""The effects of changes to users, their permissions and their tokens.
-
-Each function returns a new state and leaves the version to its caller. What does not fit changes
-nothing.
-"""
+"""Applies changes of users, their permissions and their tokens."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ def _with_user(
 
 
 def create_user(metadata: Metadata, change: happened.UserCreated) -> Metadata:
-    """Put up a user."""
+    """Create a user."""
     user = UserRecord(
         id=change.id,
         incarnation=change.incarnation,
@@ -74,7 +70,7 @@ def update_user(metadata: Metadata, change: happened.UserUpdated) -> Metadata:
 
 
 def delete_user(metadata: Metadata, change: happened.UserDeleted) -> Metadata:
-    """Take a user away, and its tokens."""
+    """Delete a user, and its tokens."""
     if metadata.users.find(change.id) is None:
         return metadata
     return replace(
@@ -101,7 +97,7 @@ def change_permissions(metadata: Metadata, change: happened.PermissionsChanged) 
 
 
 def create_token(metadata: Metadata, change: happened.TokenCreated) -> Metadata:
-    """Put up a token of a user."""
+    """Create a token of a user."""
     if metadata.users.find(change.user_id) is None:
         return metadata
     token = TokenRecord(change.user_id, change.name, change.hash, change.expires_at_us)
@@ -109,12 +105,12 @@ def create_token(metadata: Metadata, change: happened.TokenCreated) -> Metadata:
 
 
 def delete_token(metadata: Metadata, change: happened.TokenDeleted) -> Metadata:
-    """Take a token away."""
+    """Delete a token."""
     return replace(metadata, tokens=metadata.tokens.remove(change.user_id, change.name))
 
 
 def expire_tokens(metadata: Metadata, change: happened.TokensExpired) -> Metadata:
-    """Take all tokens away whose time has come."""
+    """Delete all expired tokens."""
     kept = (token for token in metadata.tokens if not token.is_expired(change.now_us))
     return replace(metadata, tokens=TokenShelf.holding(kept))
 
@@ -135,7 +131,7 @@ def _without(permissions: Permissions, stream_id: int, topic_id: int | None) -> 
 def withdraw(metadata: Metadata, stream_id: int, topic_id: int | None = None) -> Metadata:
     """Drop all permissions that name a stream, or one topic of it.
 
-    Their ids will be given to other things, to which nobody granted anything.
+    Their ids will be reused, and the permissions must not apply to the new objects.
     """
     users = metadata.users
     for user in metadata.users.by_id.values():

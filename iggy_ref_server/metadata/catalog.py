@@ -1,7 +1,6 @@
-"""An immutable shelf of things that have an id and a name, both unique on that shelf.
+"""An immutable catalog of objects with a unique id and a unique name.
 
-Owns the rule by which ids are given out: the id that was freed last is used first, and a new number
-only when none is free. Knows nothing of what stands on the shelf.
+The id that was freed last is reused first, and a new number only when none is free.
 """
 
 from __future__ import annotations

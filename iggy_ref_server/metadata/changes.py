@@ -1,11 +1,11 @@
-"""What can happen to the metadata, as values that are written to the log.
+"""The changes of the metadata, as they are written to the log.
 
-One struct for each kind of change. All that had to be decided is in them: ids, times, hashes,
-settings. So applying a change needs neither a clock nor luck, today or in a year.
+One struct for each kind of change. It holds every decision: ids, times, hashes, settings. So
+applying a change needs neither a clock nor random numbers.
 
-These are bytes on disks: a field may be added with a default, and readers skip fields that they
-do not know; none may be renamed, nor change its meaning. Hashes are kept out of ``repr``, so that
-logs can name a change. Knows nothing of commands or files.
+These are bytes on disk: a field may be added with a default, and readers skip fields that they do
+not know; no stored name may change, nor its meaning. Hashes are kept out of ``repr``, so that log
+lines can name a change.
 """
 
 from __future__ import annotations

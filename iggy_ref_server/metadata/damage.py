@@ -1,7 +1,4 @@
-"""What stops the server because its metadata cannot be read, and what to do about it.
-
-These are for the person who runs the server, not for clients.
-"""
+"""Errors that stop the server because its metadata cannot be read, with advice for operators."""
 
 from __future__ import annotations
 
@@ -36,13 +33,16 @@ class MetadataDamaged(MetadataError):
 
 
 class MetadataLocked(MetadataError):
-    """The file was sealed with another key, or with one at all."""
+    """The file is encrypted, and the configured key does not match."""
 
-    advice = "set `system.encryption.enabled` and `system.encryption.key` as when it was written"
+    advice = (
+        "set `system.encryption.enabled` and `system.encryption.key` to the values that the file"
+        " was written with"
+    )
 
 
 class MetadataMissing(MetadataError):
-    """There are messages, and no metadata that would say whose they are."""
+    """There are message files, and no metadata that describe them."""
 
     advice = (
         "nothing was changed. Restore the directory `state` from a backup. Where there is none,"

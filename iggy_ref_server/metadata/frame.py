@@ -1,14 +1,14 @@
-"""How a change or a snapshot stands in a file: a frame with a checksum, sealed if there is a key.
+"""The frame format of changes and snapshots: a checksum, and encryption if there is a key.
 
-A file starts with a head that says what it is, frames follow back to back:
+A file starts with a header, frames follow back to back:
 
     head    0 magic, 8     8 format version, u8    9 zeros, 7
     frame   0 marker, 4    4 flags, u32            8 version, u64        16 timestamp us, u64
            24 payload length, u64                 32 checksum, u64       40 payload
 
 The version of a frame is the number of the change, or of the last change in a snapshot. The
-checksum is the XXH3 of all that stands before and behind it. Flag 1: the payload is sealed with
-AES-256-GCM. Owns these layouts; knows nothing of what a payload means.
+checksum is the XXH3 of all other bytes of the frame. Flag 1: the payload is encrypted with
+AES-256-GCM.
 """
 
 from __future__ import annotations
@@ -92,10 +92,12 @@ def check_head(data: bytes, magic: bytes, path: str) -> None:
         MetadataDamaged: it is another kind of file, or of a newer server.
     """
     if data[: len(magic)] != magic or len(data) < HEAD_SIZE:
-        raise MetadataDamaged(path, 0, "the file does not start as it should")
+        raise MetadataDamaged(path, 0, "the file does not start with the expected header")
     if data[len(magic)] != FORMAT_VERSION:
         raise MetadataDamaged(
-            path, len(magic), f"format {data[len(magic)]} is not known, a newer server wrote it"
+            path,
+            len(magic),
+            f"format version {data[len(magic)]} is unknown, a newer server wrote it",
         )
 
 
@@ -133,8 +135,12 @@ def open_payload(frame: Frame, seal: Seal | None, path: str) -> bytes:
     if not frame.is_sealed:
         return frame.payload
     if seal is None:
-        raise MetadataLocked(path, frame.position, "the file is encrypted, and there is no key")
+        raise MetadataLocked(
+            path, frame.position, "the file is encrypted, and no key is configured"
+        )
     try:
         return seal.cipher.open(frame.payload)
     except DecryptionFailed:
-        raise MetadataLocked(path, frame.position, "the file needs another key") from None
+        raise MetadataLocked(
+            path, frame.position, "the file was encrypted with another key"
+        ) from None

@@ -1,7 +1,4 @@
-"""Taking over what a real server left behind: its state log becomes our metadata, once.
-
-Owns the decision when to import and when to refuse. The original file is only ever read.
-"""
+"""Imports the state log of Apache Iggy 0.8 into new metadata, once; that file is never changed."""
 
 from __future__ import annotations
 
@@ -50,19 +47,19 @@ def _understood(
     except (RemoteProtocolError, struct.error, UnicodeDecodeError) as error:
         reason = f"command {entry.code} cannot be read: {error}"
     except ServerFault as error:
-        reason = f"command {entry.code} cannot be carried out: {error.message}"
+        reason = f"command {entry.code} cannot be applied: {error.message}"
     raise ImportRefused(UPSTREAM_LOG_PATH, entry.position, reason)
 
 
 def import_state(
     data: bytes, settings: MetadataSettings, cipher: PayloadCipher | None = None
 ) -> Imported:
-    """Turn the state log of a real server into changes, and into the state they lead to.
+    """Turn the state log of Apache Iggy into changes, and into the state they lead to.
 
     Args:
         data: the content of ``state/log``.
         settings: what topics get that were left to the server's defaults.
-        cipher: the key, where the real server had one.
+        cipher: the key, where Apache Iggy had one.
 
     Raises:
         ImportRefused: the log is damaged, or says something that cannot be.
@@ -84,10 +81,10 @@ async def import_once(
     *,
     encryptor: PayloadCipher | None = None,
 ) -> Imported | None:
-    """Take over the state log of a real server, if there is one and the store is new.
+    """Import the state log of Apache Iggy, if there is one and the store is new.
 
     Returns:
-        What was taken over; None where there is nothing, or metadata of our own.
+        What was imported; None where there is no such log, or the store is not new.
 
     Raises:
         ImportRefused: the log is damaged. Nothing happened.
@@ -101,7 +98,7 @@ async def import_once(
     imported = import_state(data, settings, encryptor)
     await store.adopt(imported.metadata)
     logger.info(
-        "took over %d changes from %s: %d streams, %d users, %d tokens",
+        "imported %d changes from %s: %d streams, %d users, %d tokens",
         len(imported.changes),
         UPSTREAM_LOG_PATH,
         len(imported.metadata.streams),

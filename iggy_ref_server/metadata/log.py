@@ -1,8 +1,4 @@
-"""The file to which every change is written, and brought to the disk, before it takes effect.
-
-Owns ``state/metadata.log``: its head, appending, cutting off a torn tail, starting over behind a
-snapshot. Knows nothing of what a change does.
-"""
+"""The metadata log ``state/metadata.log``: every change is written and synced before it applies."""
 
 from __future__ import annotations
 
@@ -72,28 +68,28 @@ class MetadataLog:
         file = await storage.open(LOG_PATH)
         if scan.torn_size:
             logger.warning(
-                "%s: dropped the last %d bytes, a change that was never completed nor answered",
+                "%s: truncated the last %d bytes: an incomplete change that was never acknowledged",
                 LOG_PATH,
                 scan.torn_size,
             )
             await file.truncate(scan.end)
-        # A killed server may have left changes that are written but not on the disk. From now on
-        # everybody sees them, so they must not get lost any more.
+        # A killed server may have left changes that are written but not synced. Clients see them
+        # from now on, so they must not get lost any more.
         await file.sync()
         log = cls(file, scan.end, len(scan.frames))
         await log._reserve()
         return log
 
     async def _reserve(self) -> None:
-        """Keep room for more changes, so that deletes can be noted when the disk is full."""
+        """Preallocate space, so that deletes can be logged when the disk is full."""
         if self._reserved_bytes - self.size_bytes >= RESERVE_BYTES // 2:
             return
         wanted = self.size_bytes + RESERVE_BYTES
         try:
             await self._file.preallocate(wanted)
         except Exception as error:
-            # The changes before are made, whatever becomes of the room for the next ones.
-            logger.debug("no room is kept for %s: %s", LOG_PATH, error)
+            # Preallocation is optional: the changes before are already made.
+            logger.debug("no disk space was preallocated for %s: %s", LOG_PATH, error)
         else:
             self._reserved_bytes = wanted
 
@@ -111,7 +107,7 @@ class MetadataLog:
             await self._file.write(frames, self.size_bytes, sync=True)
         except Exception as error:
             # Not only disks fail: a process that is given no thread cannot write either.
-            logger.error("%s: a change was not written: %s", LOG_PATH, error)
+            logger.error("%s: a metadata change was not written: %s", LOG_PATH, error)
             await self._take_back()
             raise ServerFault(_status(error), f"the change could not be saved: {error}") from error
         self.size_bytes += sum(map(len, frames))
@@ -129,10 +125,10 @@ class MetadataLog:
             # A sync that failed once may well succeed the next time, without having done anything.
             is_over = isinstance(error, StorageError) and error.action == "sync"
             self._is_dirty = not is_over
-            until = "until the server is started again" if is_over else "until it can be"
+            until = "until the server is restarted" if is_over else "until that succeeds"
             self._distrust = (
-                f"no changes are taken {until}: {LOG_PATH} could not be cleaned after a failed"
-                f" write: {error}"
+                f"metadata changes are refused {until}: {LOG_PATH} could not be truncated after a"
+                f" failed write: {error}"
             )
             logger.critical("%s", self._distrust)
 

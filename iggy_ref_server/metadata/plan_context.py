@@ -1,7 +1,4 @@
-"""What a plan needs besides the state and the command: the time, who asks, the server's settings.
-
-Owns the defaults and limits of metadata. Knows nothing of where settings come from.
-"""
+"""The context of a plan: the time, the user and the server's settings; and limits of metadata."""
 
 from __future__ import annotations
 

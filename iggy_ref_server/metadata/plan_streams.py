@@ -33,7 +33,7 @@ __all__ = [
 
 def _taken(name: str) -> ServerFault:
     return ServerFault(
-        StatusCode.STREAM_NAME_ALREADY_EXISTS, f"there is a stream named {name!r} already"
+        StatusCode.STREAM_NAME_ALREADY_EXISTS, f"a stream named {name!r} exists already"
     )
 
 

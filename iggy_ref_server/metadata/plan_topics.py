@@ -71,7 +71,7 @@ def _limits(command: CreateTopic | UpdateTopic, settings: MetadataSettings) -> T
     if size_bytes != SERVER_DEFAULT and size_bytes < settings.segment_size_bytes:
         raise ServerFault(
             StatusCode.INVALID_TOPIC_SIZE,
-            f"a topic of at most {size_bytes} bytes would not hold"
+            f"a topic size limit of {size_bytes} bytes is smaller than"
             f" one segment of {settings.segment_size_bytes} bytes",
         )
     return resolve_limits(command, settings)

@@ -60,9 +60,7 @@ ROOT_PERMISSIONS = Permissions(
 
 
 def _taken(username: str) -> ServerFault:
-    return ServerFault(
-        StatusCode.USER_ALREADY_EXISTS, f"there is a user named {username!r} already"
-    )
+    return ServerFault(StatusCode.USER_ALREADY_EXISTS, f"a user named {username!r} exists already")
 
 
 def normalize_permissions(permissions: Permissions | None) -> Permissions | None:
@@ -169,12 +167,13 @@ def plan_change_password(
 
     Args:
         verified_hash: the stored hash that the current password was found to match; when it is no
-            longer the stored one, somebody else was faster.
+            longer the stored one, another request changed it.
         password_hash: the hash of the new password.
     """
     user = metadata.require_user(command.user)
     if user.password_hash != verified_hash:
         raise ServerFault(
-            StatusCode.INVALID_CREDENTIALS, f"the password of user {user.id} has just changed"
+            StatusCode.INVALID_CREDENTIALS,
+            f"another request changed the password of user {user.id} meanwhile",
         )
     return PasswordChanged(user_id=user.id, password_hash=password_hash)

@@ -1,10 +1,8 @@
-"""From the two files to a state, or to a refusal: what a server and ``iggy-server check`` believe.
+"""Loads the state from snapshot and log, for the server and for ``iggy-server check``.
 
-A snapshot and a log belong together. The log is made before anything else and replaced as a whole,
-so a log that is missing beside a snapshot, or shorter than its head, was lost, and with it changes
-that were answered. Going on from the snapshot alone would go back in silence.
-
-Owns that judgement. Pure, apart from ``demand_metadata``, which looks for data without metadata.
+The log is created before anything else and replaced as a whole. So a log that is missing beside a
+snapshot, or shorter than its header, was lost, and with it acknowledged changes. Continuing from
+the snapshot alone would silently undo them, so this is refused.
 """
 
 from __future__ import annotations
@@ -76,8 +74,8 @@ def read_state(snapshot: bytes | None, log: bytes | None, seal: Seal | None) -> 
 async def demand_metadata(storage: Storage, streams_path: str) -> None:
     """Refuse to begin as new beside data of streams.
 
-    Without metadata nobody knows whose messages these are, and the next topics would take their
-    places.
+    Without metadata the server does not know which topics the messages belong to, and new topics
+    would reuse their directories.
 
     Args:
         storage: the data directory.

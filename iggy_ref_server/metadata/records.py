@@ -1,10 +1,7 @@
-"""The things that exist, as frozen records.
+"""Streams, topics, partitions, groups, users and tokens as frozen records.
 
-Owns their fields and the look-ups inside them. Knows neither how they come to be nor where they
-are written down.
-
-An incarnation is the number of a life: of the thing that was made, or emptied. Ids are used again,
-incarnations never: whoever remembers both notices that the thing behind an id is another one.
+A generation is a number that an object gets when it is created or purged. Ids are reused,
+generations never: a cached id and generation tell when the object behind the id is another one.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ ROOT_USER_ID = 0
 
 @record
 class PartitionRecord:
-    """One log of a topic; incarnation 0 is data that a real server wrote."""
+    """One log of a topic; incarnation 0 is data that Apache Iggy wrote."""
 
     id: int
     created_at_us: int

@@ -1,7 +1,6 @@
-"""Looking after damaged metadata offline: say what is wrong, and save what can be read.
+"""Checks and repairs ``state/metadata.*`` offline, for ``iggy-server check`` and ``repair``.
 
-Owns what ``iggy-server check`` and ``iggy-server repair`` do to ``state/metadata.*``. A damaged
-file is copied aside before anything is written. The server must not be running.
+A damaged file is copied before anything is written. The server must not be running.
 """
 
 from __future__ import annotations

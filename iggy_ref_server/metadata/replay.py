@@ -1,6 +1,6 @@
-"""From a log to a state: at the start of the server, and in replicas while it runs.
+"""Replays logged changes: at the start of the server, and in replicas while it runs.
 
-Owns the rule that no change may be missing. Pure.
+No change may be missing.
 """
 
 from __future__ import annotations
@@ -70,5 +70,5 @@ def replay(metadata: Metadata, entry: bytes) -> Metadata:
     """
     frame = read_frame(entry, 0)
     if frame is None:
-        raise MetadataDamaged(LOG_PATH, 0, "a replica was given bytes that are no change")
+        raise MetadataDamaged(LOG_PATH, 0, "a replica received bytes that are no change")
     return follow(metadata, [frame], None)

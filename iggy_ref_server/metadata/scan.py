@@ -1,8 +1,7 @@
-"""Reading a metadata log: which frames are good, and whether what follows them is harmless.
+"""Scans a metadata log: which frames are intact, and whether the tail is torn or damaged.
 
-The tail of a log may be torn: the change it was to hold was never answered. It is harmless when no
-good frame of a later version stands behind it. Anything else is damage, and never skipped in
-silence. Pure; owns that judgement and nothing else.
+A torn tail held a change that was never acknowledged. A tail is torn when no intact frame of a
+later version follows it. Anything else is damage and never skipped silently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The whole metadata as bytes: in a file, so that the log can start over, and for new replicas.
+"""The snapshot of the metadata: the file that lets the log restart, and the start of a replica.
 
-Owns the images that stand in ``state/metadata.snapshot``. As with changes, a field may be added
-with a default and none may be renamed. Knows nothing of the log.
+As with changes, a field may be added with a default, and no stored name may change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Everything that exists on the server, as one immutable value.
+"""The metadata: everything that exists on the server, as one immutable value.
 
-Owns the look-ups and the faults for what is missing. A number is an id and a text is a name, even
-one made of digits; names are compared byte by byte. Knows nothing of logs, commands or time.
+In look-ups a number is an id and a string is a name, even one made of digits.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ class Metadata:
     doubtful_incarnation: int = 0
 
     def next_incarnation(self, now_us: int) -> int:
-        """Return the number of a life that begins now, which no other life ever had.
+        """Return a generation number that was never used before.
 
-        It follows the clock, so that not even metadata that begin again from nothing give out a
-        number that is on the disk somewhere. It also only rises, whatever the clock does; those
-        of older releases were numbers of changes.
+        It follows the clock, so that even new metadata after a loss never reuse a number that is
+        still on the disk. It only rises, even if the clock goes back. Older releases used the
+        numbers of changes.
         """
         return max(now_us, self.last_incarnation + 1, self.version + 1)
 
@@ -66,7 +65,7 @@ class Metadata:
         """Look up a stream, or raise the fault that a client is told."""
         found = self.streams.find(stream)
         if found is None:
-            raise ServerFault(StatusCode.STREAM_ID_NOT_FOUND, f"there is no stream {stream!r}")
+            raise ServerFault(StatusCode.STREAM_ID_NOT_FOUND, f"stream {stream!r} does not exist")
         return found
 
     def find_topic(self, stream: Identifier, topic: Identifier) -> TopicRecord | None:
@@ -99,7 +98,7 @@ class Metadata:
         """Look up a user, or raise the fault that a client is told."""
         found = self.users.find(user)
         if found is None:
-            raise ServerFault(StatusCode.RESOURCE_NOT_FOUND, f"there is no user {user!r}")
+            raise ServerFault(StatusCode.RESOURCE_NOT_FOUND, f"user {user!r} does not exist")
         return found
 
     def find_token(self, token_hash: str) -> TokenRecord | None:

@@ -1,6 +1,5 @@
-"""The one writer of metadata: plan, log, sync, apply, tell the listeners. In this order.
+"""The metadata store, the only writer: plan, log, sync, apply, call the listeners, in this order.
 
-Owns the present state and the files under ``state/``. Knows neither commands nor permissions.
 A replica starts from ``snapshot_bytes`` and follows with ``replay``.
 """
 
@@ -39,7 +38,7 @@ C = TypeVar("C", bound="Change | None")
 
 Listener = Callable[[bytes, Metadata], None]
 
-# So many changes share a sync; the next ones share the one after.
+# At most so many changes share one sync.
 GROUP_MAX = 64
 
 
@@ -60,7 +59,7 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Request(Generic[C]):
-    """Somebody who waits for a change."""
+    """A change that a task waits for."""
 
     plan: Callable[[Metadata], C]
     change: C | None = None
@@ -134,7 +133,7 @@ class MetadataStore:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing ever happened here, so that a real server's state may be imported."""
+        """Whether nothing ever happened here, so that the state of Apache Iggy may be imported."""
         return self.current.version == 0
 
     async def change(self, plan: Callable[[Metadata], C]) -> C:
@@ -169,8 +168,8 @@ class MetadataStore:
             if request in self._requests:
                 self._requests.remove(request)
                 raise
-            # It is in the hands of another task, and its end is near. The cancellation stays, and
-            # is felt at whatever the caller awaits next.
+            # Another task is saving it already, so wait for the result. The cancellation stays
+            # pending until the caller's next await.
             with trio.CancelScope(shield=True):
                 await request.over.wait()
         if request.error is not None:
@@ -272,7 +271,9 @@ class MetadataStore:
             self._compactions_failed = 0
         except Exception as error:
             self._compactions_failed += 1
-            logger.warning("no metadata snapshot was written, the log goes on: %s", error)
+            logger.warning(
+                "the metadata snapshot was not written, the log keeps growing: %s", error
+            )
 
     def subscribe(self, listener: Listener) -> None:
         """Call a function after every change with its entry, for replicas, and the new state."""

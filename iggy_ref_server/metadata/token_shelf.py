@@ -1,7 +1,4 @@
-"""All personal access tokens: by their hash for a login, by user and name for their owner.
-
-Owns the agreement of the two indexes. Knows nothing of hashing or of time.
-"""
+"""Personal access tokens, indexed by hash for logins, and by user and name for their owner."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ _NONE: Mapping[str, TokenRecord] = MappingProxyType({})
 
 @record
 class TokenShelf:
-    """Tokens by hash, and by user and name; every change makes a new shelf."""
+    """Tokens by hash, and by user and name; every change makes a new index."""
 
     by_hash: Mapping[str, TokenRecord] = field(default_factory=dict)
     by_user: Mapping[int, Mapping[str, TokenRecord]] = field(default_factory=dict)
 
     @classmethod
     def holding(cls, tokens: Iterable[TokenRecord]) -> TokenShelf:
-        """Put up many tokens at once, whose hashes and names are unique."""
+        """Index many tokens, whose hashes and names are unique."""
         by_hash: dict[str, TokenRecord] = {}
         by_user: dict[int, dict[str, TokenRecord]] = {}
         for token in tokens:
@@ -45,7 +42,7 @@ class TokenShelf:
         return self.by_user.get(user_id, _NONE)
 
     def add(self, token: TokenRecord) -> TokenShelf:
-        """Put up a token, unless its hash or its owner's name for it is taken."""
+        """Add a token, unless its hash or its name is in use."""
         own = self.of_user(token.user_id)
         if token.hash in self.by_hash or token.name in own:
             return self
@@ -55,7 +52,7 @@ class TokenShelf:
         )
 
     def remove(self, user_id: int, name: str) -> TokenShelf:
-        """Take one token away; nothing happens where there is none."""
+        """Remove one token; nothing happens if it does not exist."""
         own = dict(self.of_user(user_id))
         token = own.pop(name, None)
         if token is None:
@@ -65,7 +62,7 @@ class TokenShelf:
         return TokenShelf(by_hash, {**others, user_id: own} if own else others)
 
     def remove_user(self, user_id: int) -> TokenShelf:
-        """Take all tokens of a user away."""
+        """Remove all tokens of a user."""
         if user_id not in self.by_user:
             return self
         return TokenShelf(

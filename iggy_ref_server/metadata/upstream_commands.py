@@ -1,8 +1,8 @@
-"""What the entries of a real server's state log mean, as changes of ours.
+"""Translates entries of the state log of Apache Iggy 0.8 into changes.
 
-Each function tells the changes that one command made to the state before it. Ids, names, times and
-hashes stay; server defaults are resolved; partitions get incarnation 0, so that their files are
-accepted. Pure; the layout of the entries is that of ``upstream_log``.
+Each function returns the changes that one command made to the state before it. Ids, names, times
+and hashes stay; server defaults are resolved; partitions get generation 0, so that their files are
+accepted.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _WITH_ID = frozenset(
 
 def _require_place(catalog: Catalog[Any], number: int, name: str) -> None:
     if number in catalog.by_id or name in catalog.id_by_name:
-        raise ServerFault(StatusCode.ERROR, f"the id {number} or the name {name!r} is taken")
+        raise ServerFault(StatusCode.ERROR, f"the id {number} or the name {name!r} is in use")
 
 
 def _create_stream(step: _Step) -> list[Change]:

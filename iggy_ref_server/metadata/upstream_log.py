@@ -1,11 +1,10 @@
-"""Reading the state log of a real server 0.8, entry by entry.
+"""Reads the state log of Apache Iggy 0.8, entry by entry.
 
     0 index, u64           8 term, u64         16 leader, u32      20 server version, u32
     24 flags, u64         32 timestamp us, u64 40 user id, u32     44 checksum, u64
     52 context length, u32, context            then code, u32, command length, u32, command
 
-The checksum is the XXH3 of all but itself, with the command in plain and its plain length. Owns
-this layout. Knows nothing of what a command does; never writes.
+The checksum is the XXH3 of all other bytes, with the decrypted command and its length.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _COMMAND_HEAD = struct.Struct("<II")
 # The start of an entry, whose term and leader are always 0.
 _START = struct.Struct("<QQI")
 
-# The real server gives its first two entries numbers that it does not check either.
+# Apache Iggy numbers its first two entries irregularly and does not check them either.
 UNCHECKED_INDEXES = 2
 
 # How many entries in a row may be unreadable before damage is taken for the end of the log.
@@ -41,17 +40,17 @@ ENTRIES_AHEAD = 64
 
 
 class ImportRefused(MetadataError):
-    """The state log of a real server is damaged, so it is not imported."""
+    """The state log of Apache Iggy is damaged, so it is not imported."""
 
     advice = (
-        "nothing was changed. Restore the file from a backup, or let the real server start on it;"
+        "nothing was changed. Restore the file from a backup, or start Apache Iggy on it once;"
         " without it, the server would start empty"
     )
 
 
 @record
 class UpstreamEntry:
-    """One command that a real server has carried out."""
+    """One command that Apache Iggy has executed."""
 
     position: int
     index: int
@@ -91,7 +90,7 @@ def _read_entry(
     command = _opened(data[start:end], cipher, position)
     covered = head[: _CHECKSUM.start] + head[_CHECKSUM.stop :]
     if checksum(covered + _COMMAND_HEAD.pack(code, len(command)) + command) != expected:
-        hint = "" if cipher else " (or it is encrypted, and there is no key)"
+        hint = "" if cipher else " (or it is encrypted, and no key is configured)"
         raise ImportRefused(
             UPSTREAM_LOG_PATH, position, f"entry {index} does not match its checksum{hint}"
         )
@@ -122,7 +121,7 @@ def _leave_out_tail(data: bytes, position: int, index: int, cipher: PayloadCiphe
             f"entry {index} is damaged, but entry {later.index} follows",
         )
     logger.warning(
-        "%s: left out an incomplete entry at its end (%d bytes)",
+        "%s: ignored an incomplete entry at its end (%d bytes)",
         UPSTREAM_LOG_PATH,
         len(data) - position,
     )

@@ -1,7 +1,6 @@
-"""The metadata as clients see it: replies made of records, counters and memberships.
+"""Builds replies from metadata records, partition counters and group members.
 
-Counters come from whoever holds the partitions, memberships from the groups; both are asked for
-through functions that are passed in. Everything is sorted by ascending id. Pure.
+Counters and members come from functions that are passed in. Everything is sorted by id.
 """
 
 from __future__ import annotations

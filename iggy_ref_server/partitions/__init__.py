@@ -1,4 +1,4 @@
-"""Partitions: where messages are appended, polled, committed to and expired."""
+"""Partitions: append, poll, stored offsets, deduplication and retention of messages."""
 
 from __future__ import annotations
 

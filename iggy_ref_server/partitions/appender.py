@@ -1,14 +1,11 @@
-"""Staging: a batch is deduplicated, sealed, given its place, its offsets and its time.
+"""Append: a batch is deduplicated, encrypted, and gets its segment, offsets and timestamp.
 
-Everything that is decided here is decided in the order of the calls: which offsets a batch gets,
-which segment it goes to, and whether that segment is full afterwards. Nothing waits. What is
-staged becomes visible when it is written, or at once under acknowledgement from memory.
+Batches get offsets in the order of the calls. Nothing waits. A staged batch becomes visible to
+polls when it is written, or at once under acknowledgement from memory.
 
-When a write fails, all that was staged and is not visible fails with it, and the next batch starts
-again behind the last visible message; so offsets have no holes, and a message that was dropped as
-a duplicate of another is never acknowledged unless the other one is stored.
-
-Owns the cursor. Writes no files.
+When a write fails, all staged batches that are not visible fail with it, and the next batch
+continues behind the last visible message. So offsets have no holes, and a message that was dropped
+as a duplicate is acknowledged only if the first copy is stored.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JOURNAL_BYTES_MAX", "Appender"]
 
-# More than this is not acknowledged from memory: a producer that is faster than the disk waits.
+# The limit of messages acknowledged from memory: a producer faster than the disk has to wait.
 JOURNAL_BYTES_MAX = 64 << 20
 
 
@@ -85,7 +82,7 @@ class Appender:
         self.next_offset = self._segment.next_offset
 
     def begin_anew(self) -> None:
-        """Forget everything; the chain has begun anew, and nothing is staged."""
+        """Restart at offset 0 after a purge; nothing is staged."""
         assert not len(self.journal)
         self._reservation.reset()
         if self.deduplicator is not None:
@@ -157,7 +154,7 @@ class Appender:
             self._chain.append(write.next_segment)
 
     def withdraw(self, fault: ServerFault) -> None:
-        """Take back everything that is not visible, and tell those who wait for it."""
+        """Drop everything that is not visible, and fail the groups that wait for it."""
         withdrawn = self.journal.take_unpublished()
         if self.deduplicator is not None:
             self.deduplicator.withdraw()
@@ -201,7 +198,8 @@ class Appender:
         """Begin a new segment before a batch that the current one cannot hold."""
         if size > POSITION_MAX:
             raise ServerFault(
-                StatusCode.INVALID_MESSAGES_SIZE, f"{size} bytes do not fit into one segment"
+                StatusCode.INVALID_MESSAGES_SIZE,
+                f"a batch of {size} bytes does not fit into one segment",
             )
         self.journal.close_last()
         self.begin_segment()
@@ -220,7 +218,7 @@ class Appender:
             self._chain.append(self._segment)
 
     def _close_if_due(self, write: PendingWrite) -> None:
-        """Close a write that is large enough, or that somebody waits for."""
+        """Close a write that is large enough, or that has waiting producers."""
         write.is_closed = (
             not write.is_published
             or write.messages_count >= self._settings.messages_required_to_save

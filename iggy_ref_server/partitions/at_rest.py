@@ -1,10 +1,10 @@
-"""Encryption at rest: payload and user headers of each message are sealed on their way to the file.
+"""Encryption at rest: payload and user headers of each message are encrypted before the write.
 
-The lengths in a stored header are those of the sealed parts, and the checksum covers them. What is
-delivered carries the original lengths and a checksum of its own. Empty user headers stay empty.
+The lengths in a stored header are those of the encrypted parts, and the checksum covers them. A
+delivered message has the plain lengths and a new checksum. Empty user headers stay empty.
 
-This is the one place of the append and poll paths where every message is touched from Python: a
-cipher call for each of them outweighs that. Owns the form of sealed messages; reads no files.
+Only here do the append and poll paths touch every message from Python: one cipher call per message
+costs more than that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The segments of a partition in a row, and their sums.
+"""The list of a partition's segments, with totals.
 
-The row is a tuple that is replaced, never changed: a poll that has to wait goes on with the row it
-began with. Owns the order and the sums. Touches no files.
+The list is a tuple that is replaced and never changed, so a poll that waits keeps the list it
+started with.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The end of a partition: everything goes to the disk, and what cannot is named.
+"""Closing a partition: everything is written and synced, and what fails is reported.
 
-Each step is tried whatever became of the ones before it: messages in memory are written, indexes
-follow, files are synced, stored offsets that waited for their messages are written. When a message
-or an offset that somebody was told is stored did not make it, that is the caller's to report.
-
-Owns the order of these steps and the account of what is missing. Logs nothing itself.
+Each step runs even if an earlier one failed: write messages, write indexes, sync files, write
+deferred offsets. The caller reports acknowledged messages and offsets that could not be saved.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ NONE = range(0)
 
 @record(kw_only=True)
 class Unsaved:
-    """What was acknowledged and is not safe at the end of a partition.
+    """Acknowledged data that could not be saved when the partition closed.
 
     Attributes:
         reason: what the disk said.
@@ -55,8 +52,7 @@ class Unsaved:
             told.append(f"{_messages(self.lost)} are LOST, they could not be written")
         if self.unsynced:
             told.append(
-                f"{_messages(self.unsynced)} are written, but the disk did not confirm them: "
-                "a power loss may take them"
+                f"{_messages(self.unsynced)} are written but not synced: a power loss may lose them"
             )
         if self.offsets_count:
             told.append(f"stored offsets of {self.offsets_count} consumers or groups are LOST")

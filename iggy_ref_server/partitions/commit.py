@@ -1,7 +1,4 @@
-"""The word that staged messages are stored, or why they are not.
-
-Owns the class. Knows nothing of messages.
-"""
+"""A commit group: batches that are written and acknowledged together."""
 
 from __future__ import annotations
 
@@ -28,4 +25,4 @@ def _finished() -> CommitGroup:
 
 
 DONE = _finished()
-"""A group that was done before anybody asked."""
+"""A group that is committed from the start: a batch without new messages gets it."""

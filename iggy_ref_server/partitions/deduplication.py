@@ -1,10 +1,8 @@
-"""Which messages were seen before: a window of ids, by number and by age.
+"""Deduplication: a window of message ids, limited by count and by age.
 
-A message is dropped when its id is in the window or earlier in what is being stored, so offsets
-stay dense. Id 0 asks for a new id and is never a duplicate. Ids enter the window when their
-messages are stored; until then they are merely on their way, and forgotten if that fails.
-
-Owns the ids. Pure: it is told the time and knows nothing of files.
+A message is dropped when its id is in the window or in a batch that is being stored. Id 0 asks for
+a new id and is never a duplicate. An id enters the window when its message is stored; until then it
+is staged, and forgotten if the write fails.
 """
 
 from __future__ import annotations

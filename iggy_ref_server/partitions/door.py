@@ -1,9 +1,7 @@
-"""The door of a partition, whichever shard it lives on.
+"""The client of a partition: one interface for partitions of this shard and of other shards.
 
-Handlers and the data plane ask a ``PartitionDoor``; behind it is either the partition itself, as
-here, or the way to the shard that has it.
-
-Owns what can be asked. Which partition a request means is decided before.
+Handlers and the request scheduler use a ``PartitionDoor``. For a partition of this shard it calls
+the partition directly; for others it sends shard messages.
 """
 
 from __future__ import annotations
@@ -23,22 +21,22 @@ __all__ = ["LocalDoor", "PartitionDoor", "Progress"]
 
 
 class Progress(NamedTuple):
-    """How far a partition goes, and how far a consumer has come in it."""
+    """The last offset of a partition, and the stored offset of a consumer in it."""
 
     current_offset: int
     stored_offset: int | None
 
 
 class PartitionDoor(Protocol):
-    """What can be asked of a partition."""
+    """The requests that a partition serves."""
 
     @property
     def shard_id(self) -> int | None:
-        """The other shard that the partition lives on; None for this one."""
+        """The id of the other shard that owns the partition; None for this shard."""
 
     @property
     def is_clogged(self) -> bool:
-        """Whether so much is on its way to the partition that whoever sends more shall wait."""
+        """Whether too many bytes wait to be written, so that senders have to wait."""
 
     def stage(self, body: memoryview, shape: BatchShape) -> Pending:
         """Take an inspected SendMessages body; nothing is promised before it is done.
@@ -74,7 +72,7 @@ class LocalDoor:
 
     Args:
         partition: the partition.
-        touched: told that something was staged, so that it is committed soon.
+        touched: called after a batch was staged, so that it is committed soon.
     """
 
     __slots__ = ("_partition", "_touched")

@@ -1,7 +1,4 @@
-"""How a partition is, and why.
-
-Owns the state and the words in which it is refused. Changes no data.
-"""
+"""The health of a partition: whether it can be read and written, and why not."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class Health:
         """Serve less from here on."""
         if self.state is not PartitionHealth.QUARANTINED:
             self.state, self.reason = state, reason
-            _logger.error("partition %s is %s: %s", self._path, state.value, reason)
+            _logger.error("partition %s is now %s: %s", self._path, state.value, reason)
 
     def restore(self) -> None:
         """Serve everything again."""

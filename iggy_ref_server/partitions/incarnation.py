@@ -1,8 +1,8 @@
-"""Which generation of a partition its files belong to.
+"""The generation file: which generation of a partition its files belong to.
 
-The metadata gives every partition a number, and a higher one when it is purged or made anew under
-the same ids. The number is also in a small file beside the segments, which decides whether they
-are served or deleted. So it can be trusted or it says that it cannot:
+The metadata give every partition a generation number, and a higher one when it is purged, or
+created again under the same ids. The number is also in a small file beside the segments. A start
+deletes segments of an earlier generation, so the file has a checksum:
 
      0        8  9  10      12        16       24         32
     +--------+--+--+-------+---------+--------+----------+
@@ -14,10 +14,8 @@ is removed until the new ones are there, then ``COMPLETE``. A flag tells that th
 ``reservation``. The checksum is the XXH3 of all that stands before it and of the ids in the path of
 the partition: a file that came from another partition is not believed.
 
-Files of earlier releases hold the number as text, without a checksum. Files of a real server have
-none and count as number 0.
-
-Owns the file ``incarnation`` in a partition's directory. Decides nothing.
+Earlier releases wrote the number as text, without a checksum. Apache Iggy writes no such file; its
+data count as generation 0. On disk the file is named ``incarnation``.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ __all__ = [
     "write_generation",
 ]
 
-# What data of a real server has.
+# The generation of data that Apache Iggy wrote.
 IMPORTED = 0
 NAME = "incarnation"
 SIZE_MAX = 64
@@ -60,7 +58,7 @@ TEXT_DIGITS_MAX = 20
 
 
 class GenerationDamaged(Exception):
-    """The file is there and cannot be believed."""
+    """The generation file exists and is damaged."""
 
 
 class GenerationState(IntEnum):
@@ -108,10 +106,10 @@ async def read_generation(storage: Storage, directory: str) -> Generation | None
         raise GenerationDamaged(f"it has {len(content)} bytes")
     head = content[: HEAD.size]
     if CHECKSUM.unpack_from(content, HEAD.size)[0] != checksum_of(head, directory):
-        raise GenerationDamaged("its checksum does not hold, or it is of another partition")
+        raise GenerationDamaged("its checksum does not match, or it belongs to another partition")
     magic, version, state, flags, _, number = HEAD.unpack(head)
     if magic != MAGIC or version != FORMAT_VERSION:
-        raise GenerationDamaged(f"it has the format {version} of another release")
+        raise GenerationDamaged(f"its format version {version} is unknown to this release")
     return Generation(number, GenerationState(state), bool(flags & HAS_RESERVATION))
 
 
@@ -138,7 +136,7 @@ def _read_text(content: bytes) -> Generation:
     digits = content.removesuffix(b"\n")
     is_number = digits.isdigit() and str(int(digits[:TEXT_DIGITS_MAX])).encode() == digits
     if not is_number or digits == content:
-        raise GenerationDamaged("it holds neither a record nor a number")
+        raise GenerationDamaged("it holds neither a generation record nor a number")
     return Generation(int(digits), is_checked=False)
 
 
@@ -174,8 +172,8 @@ async def wipe(storage: Storage, directory: str) -> None:
 async def remove_files(storage: Storage, directory: str) -> None:
     """Remove the files of a partition that was deleted, the number last.
 
-    A crash in between leaves files that can be told from those of the next partition with these
-    ids, and never files of which nobody can tell.
+    The generation file goes last, so after a crash in between the rest can still be told from the
+    files of the next partition with these ids.
 
     Raises:
         StorageError: some of it is still there.

@@ -1,10 +1,7 @@
-"""Index files: their entries follow the log, at once under ``FSYNC``, else in time.
+"""Writes index files behind their logs: at once under ``FSYNC``, otherwise in steps.
 
-Entries that are in the file need not stay in memory. A disk that takes no entries harms nobody:
-they stay in memory, and are written later.
-
-Owns when entries are written, and which stay in memory. When a log is written is the writer's
-affair.
+Entries that are in the file may leave memory. If a write fails, the entries stay in memory and are
+written later; nothing is lost, because an index can be rebuilt from its log.
 """
 
 from __future__ import annotations
@@ -28,11 +25,11 @@ _logger = logging.getLogger(__name__)
 # Index entries of the open segment that stay in memory: 4 MiB, the newest quarter million.
 WINDOW_ENTRIES = 1 << 18
 
-NOT_INDEXED = "an index is written later"
+NOT_INDEXED = "an index is not written, its entries stay in memory until a later write"
 
 
 class Troubles:
-    """Troubles of a partition, logged when they begin: a full disk once, not for each write."""
+    """Logs a repeated problem once: a full disk is logged once, not for each write."""
 
     __slots__ = ("_present",)
 

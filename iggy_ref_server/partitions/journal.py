@@ -1,10 +1,8 @@
-"""What is stamped and not yet in its file: a queue of writes.
+"""The journal: a queue of writes whose messages are stamped but not in their file yet.
 
 Each write goes to one segment, at one position, in one piece. The last write is open: batches join
-it until it is closed, because somebody is about to write it, or because it is large enough. A
-write of published messages can be polled from here until it is done.
-
-Owns the queue and the memory of published messages. Writes nothing itself.
+it until the writer takes it or it is large enough. Under acknowledgement from memory its messages
+are published, and polls read them from here until the write is done.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ class PendingWrite:
         return copy
 
     def release(self) -> None:
-        """Let go of the bytes; they may belong to somebody's receive buffer."""
+        """Release the bytes; they may be part of a connection's receive buffer."""
         if not self.is_published:
             for buffer in self.buffers:
                 buffer.release()
@@ -139,7 +137,7 @@ class Journal:
 
     @property
     def newest_group(self) -> CommitGroup | None:
-        """The group that ends well only when all others do; None when nobody waits."""
+        """The last group, which succeeds only if all before it do; None if there is none."""
         return self._writes[-1].group if self._writes else None
 
     def begin(self, segment: Segment, position: int, *, is_published: bool) -> PendingWrite:

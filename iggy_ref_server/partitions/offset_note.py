@@ -1,14 +1,13 @@
-"""What all stored offsets of a partition were when a server stopped in order.
+"""The checkpoint of a partition's stored offsets, written by a clean stop.
 
-The files of stored offsets are eight bytes each, as a real server has them, and nothing vouches for
-them: one flipped bit and a consumer misses messages. So an orderly stop notes them all in one file
-with a checksum, and the next start holds the files to it. The note is gone before the first offset
-changes again, so it never speaks of the past.
+The offset files have eight bytes each, as in Apache Iggy, and no checksum: one flipped bit makes a
+consumer miss messages. So a clean stop writes all offsets to one file with a checksum, and the next
+start compares the offset files with it. The checkpoint is removed before the first offset changes.
 
     {"consumers": {"1": 20}, "groups": {}}
     5f0c2a9be1d34c77
 
-Owns the file ``offsets.noted`` in a partition's directory.
+On disk the file is named ``offsets.noted``.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ async def read_note(storage: Storage, directory: str) -> OffsetNote | None:
     text, _, check = content.partition(b"\n")
     if check == check_line(text, directory):
         return msgspec.json.decode(text, type=dict[str, dict[str, int]])
-    _logger.warning("passed over %s: its checksum does not hold", path)
+    _logger.warning("ignored %s: the checksum does not match", path)
     return None
 
 

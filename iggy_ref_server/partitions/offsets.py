@@ -3,12 +3,9 @@
     offsets/consumers/<id>      8 bytes, the offset of the last message that was processed
     offsets/groups/<id>
 
-A file is made whole and then changed in place, eight bytes at once. An offset never reaches its
-file before the message it speaks of: what refers to a message in memory is kept back until that is
-written. A file that makes no sense is passed over with a warning, and the others count. One that is
-not as an orderly stop has noted it (``offset_note``) is put right.
-
-Owns the files and what they say. Knows nothing of messages.
+A file is created whole and then changed in place, eight bytes at once. An offset is written only
+after its message: the offset of a message in memory is deferred until that is written. An invalid
+file is ignored with a warning. A file that differs from the checkpoint of a clean stop is restored.
 """
 
 from __future__ import annotations
@@ -39,8 +36,9 @@ OFFSET = Struct("<Q")
 ID_MAX = 2**32 - 1
 FOLDERS = {ConsumerKind.SINGLE: "consumers", ConsumerKind.GROUP: "groups"}
 
-# What a power loss may take from one partition: the system writes back within half a minute. An
-# offset that is further beyond the last message is damage; one wrong bit is, in most places.
+# The most messages that a power loss may lose of one partition: the kernel writes dirty pages back
+# within half a minute. A stored offset further beyond the last message is damage, such as a
+# flipped bit.
 LOST_MESSAGES_MAX = 1 << 20
 
 # Consumers come and go; those that commit often stay among these.
@@ -63,7 +61,7 @@ class OffsetTable:
         syncs: whether a store is done only when the disk has it.
 
     Attributes:
-        lock: held by whoever changes the files in a way that may wait.
+        lock: held while files change in a way that may wait.
     """
 
     def __init__(self, storage: Storage, directory: str, *, syncs: bool) -> None:
@@ -76,7 +74,7 @@ class OffsetTable:
         self._present: set[OffsetKey] = set()
         self._kept_back: set[OffsetKey] = set()
         self._files: dict[OffsetKey, File] = {}  # least recently written first
-        self._used: set[OffsetKey] = set()  # since somebody looked for files to close
+        self._used: set[OffsetKey] = set()  # since the open file budget asked last
         self._life = 0
         self.lock = trio.Lock()
 
@@ -130,12 +128,12 @@ class OffsetTable:
                     self._present.add(key)
 
     async def _correct(self, path: str, stored: int, offset: int | None) -> None:
-        """Have a file say what counts, or be gone, so that it does not count when the log grows."""
+        """Correct or remove an offset file, so that a wrong offset is not valid again later."""
         try:
             await self._forget_note()
             if offset is not None:
                 _logger.warning(
-                    "%s says %d, and the messages behind %d are lost: it counts as %d from now on",
+                    "lowered the stored offset in %s from %d to %d: the messages behind %d are lost",
                     path,
                     stored,
                     offset,
@@ -144,8 +142,8 @@ class OffsetTable:
                 await self._storage.replace(path, OFFSET.pack(offset))
                 return
             _logger.error(
-                "passed over %s: it says %d, and there is no such message, so its consumer starts"
-                " over; the file is in %s",
+                "ignored the stored offset in %s: it is %d, and there is no such message; the"
+                " consumer starts from the beginning, and the file is moved to %s",
                 path,
                 stored,
                 KEPT_PATH,
@@ -153,7 +151,7 @@ class OffsetTable:
             await self._storage.make_directories(parent(f"{KEPT_PATH}/{path}"))
             await self._storage.rename(path, f"{KEPT_PATH}/{path}")
         except StorageError as error:
-            _logger.warning("%s is put right at the next start: %s", path, error)
+            _logger.warning("%s is corrected at the next start: %s", path, error)
 
     async def _restore(self, folder: str, found: dict[str, int], noted: dict[str, int]) -> None:
         """Put right what is not as it was noted at the last stop."""
@@ -162,7 +160,7 @@ class OffsetTable:
                 continue
             path = f"{self._directory}/{folder}/{name}"
             _logger.error(
-                "%s is damaged and is put right: it says %s, and was %d at the last stop",
+                "%s is damaged and was restored: it held %s, the checkpoint of the last stop %d",
                 path,
                 found.get(name, "nothing"),
                 offset,
@@ -170,13 +168,13 @@ class OffsetTable:
             try:
                 await self._storage.replace(path, OFFSET.pack(offset))
             except StorageError as error:
-                _logger.warning("%s is put right at the next start: %s", path, error)
+                _logger.warning("%s is corrected at the next start: %s", path, error)
             found[name] = offset
 
     async def note(self) -> None:
         """Note all offsets that are in their files, when nothing will change any more.
 
-        A full disk keeps nobody from stopping: the next start knows less.
+        An error does not stop the shutdown: the next start cannot verify the offset files then.
         """
         async with self.lock:
             if self._is_noted or not self._present:
@@ -187,7 +185,7 @@ class OffsetTable:
             try:
                 await write_note(self._storage, self._partition, note)
             except StorageError as error:
-                _logger.warning("stored offsets are not noted: %s", error)
+                _logger.warning("no checkpoint of the stored offsets was written: %s", error)
 
     async def _forget_note(self) -> None:
         """Have the note gone before anything changes; the lock is held."""
@@ -199,10 +197,10 @@ class OffsetTable:
         path = f"{folder}/{entry.name}"
         is_number = entry.name.isascii() and entry.name.isdigit()
         if entry.is_directory or not is_number or str(int(entry.name)) != entry.name:
-            _logger.warning("passed over %s: its name is not the id of a consumer", path)
+            _logger.warning("ignored %s: the file name is not the id of a consumer", path)
             return None
         if int(entry.name) > ID_MAX or entry.size_bytes != OFFSET.size:
-            _logger.warning("passed over %s: it is not the offset of a consumer", path)
+            _logger.warning("ignored %s: the file does not hold the offset of a consumer", path)
             return None
         content = await self._storage.read_file(path)
         return OFFSET.unpack(content)[0] if content is not None else None
@@ -302,7 +300,7 @@ class OffsetTable:
             return True
 
     def clear(self) -> None:
-        """Forget all offsets; the lock is held, and the files are somebody else's to remove."""
+        """Forget all offsets; the lock is held, and the caller removes the files."""
         self._life += 1
         self._offsets.clear()
         self._present.clear()

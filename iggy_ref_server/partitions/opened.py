@@ -1,17 +1,15 @@
-"""Up to which generation all partitions have been on the disk.
+"""Up to which generation all partitions have existed on the disk.
 
-A change of the metadata is in their log before the partitions it speaks of are made, so a server
-that dies in between leaves partitions without files, and the next start makes them. Files that
-were there once and are missing look just the same. To tell the two apart, every shard notes up to
-which generation it has opened all its partitions; generations only rise. What is older than all
-notes was there, and a start that finds none of it sets the partition aside.
+The metadata log holds a change before the files of its partitions are created. A server that dies
+in between leaves partitions without files, and the next start creates them. Files that were lost
+look the same. To tell the two apart, every shard records up to which generation it has opened all
+its partitions; generations only rise. If files of such a generation are missing, the start
+quarantines the partition.
 
     state/opened.0      {"shards": 2, "generation": 1767323045678901}
                         5f0c2a9be1d34c77
 
-A note that is missing or damaged, or of another number of shards, claims nothing.
-
-Owns these files.
+A record that is missing, damaged or of another number of shards is ignored.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ async def _read(storage: Storage, shard_id: int) -> OpenedNote | None:
         return None
     text, _, check = content.partition(b"\n")
     if check != _check_line(text, shard_id):
-        _logger.warning("passed over %s: its checksum does not hold", path)
+        _logger.warning("ignored %s: the checksum does not match", path)
         return None
     return OpenedNote(**msgspec.json.decode(text, type=dict[str, int]))
 

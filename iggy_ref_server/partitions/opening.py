@@ -1,9 +1,8 @@
-"""Find the segments of a partition after a start, and mend what the last one left undone.
+"""Opening and closing a partition.
 
-What is on disk decides: segments are put in order, checked against each other, and mended where a
-crash explains what is wrong (``segments.recovery``). Anything else is for a person to look at.
-
-Owns the order of these steps. Serves nothing.
+Opening finds the segments on disk, orders them, checks them against each other, and repairs what a
+crash can explain (``segments.recovery``). Any other damage raises ``CorruptPartition``, and the
+partition is quarantined until ``iggy-server repair`` has run.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ async def make_empty(
     """
     await storage.make_directories(directory)
     if await storage.entries(directory):
-        # Whatever the process dies of from here on, the next start knows that old files may go.
+        # If the process dies from here on, CREATING tells the next start to delete the files.
         creating = Generation(incarnation, GenerationState.CREATING)
         await write_generation(storage, directory, creating)
         await wipe(storage, directory)
@@ -79,8 +78,8 @@ async def open_files(
         incarnation: the generation of the partition, from the metadata.
 
     Raises:
-        CorruptPartition: messages are damaged or missing in the middle, or nobody can tell whose
-            files these are; nothing was changed.
+        CorruptPartition: messages are damaged or missing in the middle, or it cannot be proved
+            which generation the files belong to; nothing was changed.
         StorageError: a file cannot be read or changed.
     """
     was_opened = incarnation <= settings.opened_generation
@@ -89,7 +88,7 @@ async def open_files(
         raise CorruptPartition(directory, owner.reason)
     if not owner.verdict.is_opened:
         if owner.verdict is not Verdict.NOTHING:
-            _logger.info("%s: files are deleted: %s", directory, owner.reason)
+            _logger.info("partition %s: its old files are deleted: %s", directory, owner.reason)
         return await make_empty(storage, directory, incarnation)
     chain, reservation = await find_segments(
         storage,
@@ -113,7 +112,11 @@ async def mark(
         marked = Generation(incarnation, has_reservation=not reservation.is_missing)
         await write_generation(storage, directory, marked)
     except StorageError as error:
-        _logger.warning("%s: its generation is marked at the next start: %s", directory, error)
+        _logger.warning(
+            "partition %s: the generation file was not updated, the next start tries again: %s",
+            directory,
+            error,
+        )
 
 
 async def find_segments(
@@ -130,7 +133,7 @@ async def find_segments(
         storage: the data directory.
         directory: the partition's directory.
         settings: of the partition.
-        is_imported: whether a real server wrote them, long ago.
+        is_imported: whether Apache Iggy wrote them.
         is_adopted: whether nothing was noted of segments that were removed.
 
     Raises:
@@ -145,7 +148,7 @@ async def find_segments(
         await reservation.note_removed(listing.segments[0].start_offset)
     check_beginning(directory, listing, reservation)
     for name in listing.orphans:
-        _logger.warning("removed %s/%s: there is no log beside it", directory, name)
+        _logger.warning("removed the index %s/%s: its log file does not exist", directory, name)
         await storage.remove(f"{directory}/{name}")
     kept = kept_by(settings)
     segments = await mend_all(storage, directory, reservation, kept)
@@ -168,7 +171,7 @@ def kept_by(settings: PartitionSettings) -> Kept:
 
 
 def check_beginning(directory: str, listing: Listing, reservation: Reservation) -> None:
-    """Refuse a row whose beginning was taken away by somebody else than this server."""
+    """Refuse a partition whose first segments are missing although retention kept them."""
     starts = [files.start_offset for files in listing.segments]
     known = reservation.removed_below
     if starts and starts[0] > known and not reservation.explains(known, starts[0]):
@@ -204,7 +207,7 @@ async def mend_all(
             return segments
         except SegmentSplit:
             found = read_listing(await storage.entries(directory)).segments
-    raise CorruptPartition(directory, "what lies behind damage cannot be set in order")
+    raise CorruptPartition(directory, "the segments behind the damage cannot be put in order")
 
 
 async def check_row(
@@ -213,7 +216,7 @@ async def check_row(
     """Refuse segments that overlap or leave out messages for no known reason."""
     end, stored = segments[-1].next_offset if segments else 0, reservation.stored_below
     if end < stored and not reservation.explains(end, stored):
-        reason = f"the messages {end} to {stored - 1} are missing, which were on the disk"
+        reason = f"the messages {end} to {stored - 1} are missing, although they were synced"
         raise CorruptPartition(directory, reason)
     for segment, following in pairwise(segments):
         end, start = segment.next_offset, following.start_offset
@@ -227,7 +230,7 @@ async def check_row(
         if kept is not Kept.SYNCED or reservation.is_synced(segment.start_offset):
             raise CorruptPartition(directory, f"the messages {end} to {start - 1} are missing")
         _logger.error(
-            "%s: the messages %d to %d are lost, they were not on the disk yet",
+            "partition %s: messages %d to %d are lost, the power failed before they were synced",
             directory,
             end,
             start - 1,
@@ -245,7 +248,7 @@ async def continue_row(
         return
     if resumed > next_offset:
         _logger.warning(
-            "%s: the offsets %d to %d are skipped, they may have been acknowledged from memory",
+            "partition %s: offsets %d to %d are skipped: clients may have seen them",
             directory,
             next_offset,
             resumed - 1,

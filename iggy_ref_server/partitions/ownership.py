@@ -1,11 +1,11 @@
-"""Whose files these are: the generation that the metadata name, an earlier one, or nobody's.
+"""Which generation the files of a partition belong to, and what a start does with them.
 
-A start deletes files of a generation that is over, so this is decided by what can be proved and by
-nothing else. A record whose checksum holds proves that its files are older than the partition, or
-that the partition was being made when the process died. Where only an empty first segment lies,
-nothing can be lost. Everything else is for a person to look at, and is left as it is.
+A start deletes files of earlier generations, so this needs proof. A generation file with a valid
+checksum proves that the files are older than the partition, or that their creation was interrupted.
+An empty first segment alone holds nothing to lose. In all other cases nothing is changed, and an
+operator has to look.
 
-The server and ``iggy-server check`` ask here, so they never disagree. Changes nothing.
+The server and ``iggy-server check`` both use this module, so they never disagree.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ __all__ = ["Ownership", "Verdict", "find_owner"]
 class Verdict(Enum):
     """What is to be done with the files of a partition."""
 
-    NOTHING = "there are none, or only an empty first segment: make them"
-    OUTDATED = "they are of a generation that is over: delete them and make new ones"
-    UNFINISHED = "they were being made, or made anew: begin that again"
-    OURS = "they are those of the partition: open them"
-    ADOPTED = "they are those of the partition, and are to be marked as such: open them"
-    NO_NUMBER = "their number is missing or damaged: leave them alone"
-    CONTRADICTORY = "their number is another one and nothing vouches for it: leave them alone"
-    NEWER = "they are of a generation that the metadata do not know: leave them alone"
-    NO_FILES = "they were there once, and are missing: make none"
-    NO_LOGS = "the log files are missing: leave the others alone"
-    NO_RESERVATION = "the file `reservation` is missing: leave the others alone"
+    NOTHING = "there are none, or only an empty first segment: create them"
+    OUTDATED = "they belong to a deleted generation: delete them and create new ones"
+    UNFINISHED = "their creation was interrupted: start it again"
+    OURS = "they belong to the partition: open them"
+    ADOPTED = "they belong to the partition, but are not marked yet: open and mark them"
+    NO_NUMBER = "their generation is missing or damaged: change nothing"
+    CONTRADICTORY = "their generation differs and has no checksum: change nothing"
+    NEWER = "their generation is newer than the metadata: change nothing"
+    NO_FILES = "they existed and are missing: create none"
+    NO_LOGS = "the log files are missing: change nothing"
+    NO_RESERVATION = "the file `reservation` is missing: change nothing"
 
     @property
     def is_damage(self) -> bool:
-        """Whether a person has to look, and the partition is set aside until then."""
+        """Whether the partition is quarantined until an operator repairs it."""
         return self in _DAMAGE
 
     @property
@@ -98,7 +98,7 @@ async def find_owner(
     """
     owner = await _find_owner(storage, directory, expected)
     if owner.verdict is Verdict.NOTHING and was_opened:
-        reason = f"the files of generation {expected} are missing, although they had been made"
+        reason = f"the files of generation {expected} are missing, although they existed before"
         return Ownership(Verdict.NO_FILES, reason)
     return owner
 
@@ -131,7 +131,7 @@ def _with_record(found: Generation, expected: int, entries: list[Entry]) -> Owne
         )
         return Ownership(Verdict.OUTDATED, reason, found)
     if found.state is GenerationState.CREATING:
-        reason = f"the making of generation {expected} was interrupted"
+        reason = f"the creation of generation {expected} was interrupted"
         return Ownership(Verdict.UNFINISHED, reason, found)
     if not read_listing(entries).segments:
         reason = f"the log files of generation {expected} are missing"
@@ -153,7 +153,7 @@ async def _with_text(
         return Ownership(Verdict.NOTHING, "the partition holds no messages", found)
     reason = (
         f"the files are of generation {found.number} and the partition is of generation {expected},"
-        f" but an earlier release wrote the file `{NAME}` without a checksum, and nothing is"
+        f" but an earlier release wrote the file `{NAME}` without a checksum, so nothing is"
         " deleted because of it"
     )
     return Ownership(Verdict.CONTRADICTORY, reason, found)
@@ -164,7 +164,7 @@ async def _without_record(
 ) -> Ownership:
     """Judge files without a number."""
     if expected == IMPORTED and entries:
-        return Ownership(Verdict.ADOPTED, "the files are those of a real server")
+        return Ownership(Verdict.ADOPTED, "Apache Iggy wrote the files")
     if await _holds_nothing(storage, directory, entries):
         return Ownership(Verdict.NOTHING, "the partition holds no messages")
     return Ownership(Verdict.NO_NUMBER, f"the file `{NAME}` is missing, and other files are there")

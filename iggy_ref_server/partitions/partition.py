@@ -1,17 +1,14 @@
-"""A partition: an endless row of messages, appended at one end and read anywhere.
+"""A partition: an append-only log of messages in segments.
 
-One task loop owns a partition. The verbs that end in ``_now``, and ``stage``, never wait; they say
-when something has to be awaited instead. What is staged since the last commit is written with one
-write:
+One event loop owns a partition. Methods that end in ``_now``, and ``stage``, never wait; their
+result says when the awaitable method must be used. All batches staged since the last commit are
+written with one write:
 
-    group = partition.stage(body, shape)           # once for each batch that is there
+    group = partition.stage(body, shape)           # once for each batch
     if not partition.commit_now():                 # once for all of them
-        if not partition.commit_soon(ended):       # a sync calls back
+        if not partition.commit_soon(ended):       # the end of the sync calls back
             await partition.commit()               # in a task of its own
     group.add_done_callback(acknowledge)
-
-Owns the composition of its room: staging in ``appender``, files in ``writer``, polls in ``reader``,
-stored offsets in ``offsets``. Knows nothing of streams, topics, permissions and connections.
 """
 
 from __future__ import annotations
@@ -76,7 +73,7 @@ class PartitionStatistics(NamedTuple):
 
 
 class Partition:
-    """One partition; made by ``create``, ``open`` or ``quarantined``; ``removal`` takes away."""
+    """One partition; made by ``create`` or ``open``."""
 
     def __init__(
         self,
@@ -132,17 +129,10 @@ class Partition:
         *,
         incarnation: int,
     ) -> Partition:
-        """Make an empty partition, whatever was there before.
-
-        Args:
-            storage: the data directory.
-            clock: tells the time of messages.
-            settings: how to store them.
-            path: the partition's directory.
-            incarnation: the number of this life of the partition, from the metadata.
+        """Create an empty partition and delete the files of an earlier one.
 
         Raises:
-            StorageError: the files cannot be made.
+            StorageError: the files cannot be created.
         """
         chain, reservation = await make_empty(storage, path, incarnation)
         return await cls(storage, clock, settings, path, chain, reservation)._started()
@@ -157,18 +147,13 @@ class Partition:
         *,
         incarnation: int,
     ) -> Partition:
-        """Open a partition and mend what a crash may have done to it.
+        """Open a partition and recover it after a crash.
 
-        Args:
-            storage: the data directory.
-            clock: tells the time of messages.
-            settings: how to store them.
-            path: the partition's directory.
-            incarnation: the generation of the partition; files of an earlier one are wiped.
+        Files of an earlier generation than the given one are deleted.
 
         Raises:
-            CorruptPartition: messages are damaged or missing in the middle, or nobody can tell
-                whose files these are; nothing was changed.
+            CorruptPartition: messages are damaged or missing in the middle, or it cannot be proved
+                which generation the files belong to; nothing was changed.
             StorageError: a file cannot be read or changed.
         """
         chain, reservation = await open_files(storage, path, settings, incarnation)
@@ -178,7 +163,7 @@ class Partition:
     def quarantined(
         cls, storage: Storage, clock: Clock, settings: PartitionSettings, path: str, *, reason: str
     ) -> Partition:
-        """Stand for a partition that could not be opened: it refuses all and touches nothing."""
+        """Make a placeholder for a partition that could not be opened; it refuses all requests."""
         chain = SegmentChain([Segment(path, 0)])
         partition = cls(storage, clock, settings, path, chain, Reservation(storage, path))
         partition._health.worsen(PartitionHealth.QUARANTINED, reason)
@@ -215,7 +200,7 @@ class Partition:
             raise CorruptPartition(self._path, fault.message) from fault
 
     async def aclose(self) -> Unsaved | None:
-        """Write and sync everything, and let go of the files; return what could not be saved."""
+        """Write and sync everything, and close the files; return what could not be saved."""
         if self._is_closed:
             return None
         self._is_closed = True
@@ -240,11 +225,11 @@ class Partition:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether so much waits to be written that whoever sends more shall wait as well."""
+        """Whether the journal is full, so that senders have to wait."""
         return self._appender.journal.size_bytes >= JOURNAL_BYTES_MAX
 
     def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
-        """Take a batch of messages; ``commit_now`` or ``commit`` will write it.
+        """Add a batch of messages to the journal; ``commit_now`` or ``commit`` writes it.
 
         Args:
             body: a whole inspected SendMessages body. Its messages are stamped in place if it is
@@ -259,9 +244,9 @@ class Partition:
         """
         self._health.check_writable()
         if self._is_closed:
-            raise ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"{self._path} is closed")
+            raise ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"partition {self._path} is closed")
         if self._writer.fault is not None:
-            # Acknowledged messages wait in memory for room on the disk: first things first.
+            # Acknowledged messages are in memory only, because the disk was full. They go first.
             self._writer.commit_now()
             if self._writer.fault is not None:
                 raise ServerFault(self._writer.fault.status, self._writer.fault.message)
@@ -288,19 +273,23 @@ class Partition:
 
     @property
     def is_committing(self) -> bool:
-        """Whether somebody is writing already and will look for more, so that no task is needed."""
+        """Whether a commit is running; it also writes what is staged meanwhile."""
         return self._writer.is_committing
 
     async def commit(self) -> None:
-        """Bring all groups to their end; returns at once when another task is doing so.
+        """Write all staged groups; returns at once when another commit is running.
 
-        What goes wrong is told to the groups, and never raised.
+        Errors are reported to the groups and never raised.
         """
         await self._writer.commit()
         try:
             await self._save_kept_back()
         except ServerFault as fault:
-            _logger.warning("stored offsets of %s are written later: %s", self._path, fault)
+            _logger.warning(
+                "partition %s: stored offsets are not written yet, the next commit tries again: %s",
+                self._path,
+                fault,
+            )
 
     # ---- polls
 
@@ -381,7 +370,8 @@ class Partition:
         last_offset = self._chain.last_offset
         if last_offset is None or offset > last_offset:
             raise ServerFault(
-                StatusCode.INVALID_OFFSET, f"there is no message {offset} in {self._path} yet"
+                StatusCode.INVALID_OFFSET,
+                f"offset {offset} is beyond the last message of {self._path}",
             )
 
     def _is_written(self, offset: int) -> bool:
@@ -409,25 +399,26 @@ class Partition:
         await self._save_kept_back()
 
     async def save(self) -> None:
-        """Do what is due from time to time; problems are logged, and tried again next time."""
+        """Run the periodic flush and sync; errors are logged and retried by the next one."""
         if self.health is not PartitionHealth.OK or self._is_closed:
             return
         try:
             await self.flush(fsync=False)
             await self._writer.sync_sealed()
         except ServerFault as fault:
-            _logger.warning("partition %s is not saved: %s", self._path, fault)
+            _logger.warning(
+                "partition %s: the periodic flush failed, the next one tries again: %s",
+                self._path,
+                fault,
+            )
 
     # ---- removing
 
     async def purge(self, *, incarnation: int) -> None:
         """Remove all messages and stored offsets; the next message gets offset 0.
 
-        Whatever the process dies of meanwhile: the metadata knows the new number already, so the
-        next start finds files of another life and wipes them.
-
-        Args:
-            incarnation: the number of the life that begins.
+        The metadata hold the new generation already. If the process dies during the purge, the next
+        start finds files of an earlier generation and deletes them.
 
         Raises:
             ServerFault: the disk refused; the partition is read-only until the next start.
@@ -490,7 +481,7 @@ class Partition:
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Tell a client that the disk refused."""
+    """Raise storage errors as faults for the client."""
     try:
         yield
     except StorageError as error:

@@ -1,9 +1,7 @@
-"""Where a poll begins, how far it goes, and which bytes of which segments that is.
+"""Plans a poll: where it begins, how far it goes, and which bytes of which segments that is.
 
-A plan is a generator. It yields the index entries it has to see and is sent them; whoever drives
-it may find them in memory or wait for a disk. So there is one set of rules, for both ways.
-
-Pure: it looks at segments and index entries, and opens nothing.
+A plan is a generator. It yields the index entries it needs and is sent them. One driver finds them
+in memory, another waits for the disk; the rules exist once. The plan itself opens no file.
 """
 
 from __future__ import annotations
@@ -152,7 +150,7 @@ def plan_span(segment: Segment, skip: int, count: int) -> Generator[Wanted, Inde
     if skip:
         start = (yield Wanted(segment, skip - 1)).end_position
     if end - start < count * MESSAGE_BYTES_MIN:
-        reason = f"{count} messages cannot lie between bytes {start} and {end}"
+        reason = f"{count} messages do not fit between bytes {start} and {end}"
         raise IndexDamaged(segment.start_offset, reason)
     return Span(segment, start, end, segment.start_offset + skip, count)
 

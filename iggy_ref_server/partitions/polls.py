@@ -1,7 +1,4 @@
-"""What is asked of a partition, and what it brings.
-
-Owns the two values. Decides nothing.
-"""
+"""The parameters and the result of a poll."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ UNBOUNDED: Final = 2**64
 
 @record
 class PollRequest:
-    """What somebody wants to read.
+    """What a poll asks for.
 
     Attributes:
         strategy: where to begin.

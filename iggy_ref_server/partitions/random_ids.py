@@ -1,9 +1,7 @@
 """Random bytes for the ids of messages that came without one.
 
-The kernel needs a twentieth of the time of a large batch to make them. The key stream of a cipher
-is as hard to foresee and ten times as fast; the kernel gives the key.
-
-Owns the source. What the bytes are for is the appender's affair.
+``os.urandom`` takes 5 % of the time of a large batch. The key stream of AES-CTR with a key from the
+kernel is as unpredictable and ten times as fast.
 """
 
 from __future__ import annotations

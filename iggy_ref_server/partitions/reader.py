@@ -1,11 +1,9 @@
-"""Polling: a plan is carried out over what is in memory, in the open segment and in sealed ones.
+"""Executes polls over the journal, the active segment and sealed segments.
 
-Bytes that are in a file are not read but handed on as slices of it, ready for ``sendfile``, after
-they were held to their checksums once since the start (``verification``). Bytes
-that are still in the journal are handed on as they lie there. Only sealed messages (encryption at
-rest) are read and opened here, and those of many small segments, of which not all can be open.
-
-Owns no state. Every byte that is handed on belongs to a whole, published message.
+Bytes in a file are not read but returned as file slices for ``sendfile``, after their checksums
+were verified once since the start. Bytes in the journal are returned as they are. Only encrypted
+messages are read and decrypted here, and spans of many small segments, because only a few files
+stay open. Every returned byte belongs to a whole, published message.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ SLICES_MAX = 8
 
 
 class Reader:
-    """The one who serves polls of a partition.
+    """Serves the polls of a partition.
 
     Args:
         files: opens sealed segments.
@@ -63,7 +61,7 @@ class Reader:
         chain: the segments.
         journal: holds what is published and not written.
         health: worsened when a log turns out to be damaged.
-        writing: the lock of whoever changes the files.
+        writing: the lock that is held while the files change.
     """
 
     def __init__(
@@ -123,7 +121,7 @@ class Reader:
                     ) from damage
                 await self.mend_index(damage)
             except StorageError as error:
-                # Somebody may have removed what was to be read: then the poll begins again.
+                # Retention or a purge may have removed the file meanwhile: plan the poll again.
                 if is_last_try or error.errno != errno.ENOENT:
                     raise ServerFault(StatusCode.CANNOT_READ_FILE, str(error)) from error
         raise AssertionError("two tries end one way or the other")
@@ -202,7 +200,7 @@ class Reader:
             unwritten = list(self._journal.slices(span.segment, start, span.end))
             if sum([len(part) for part in unwritten]) < span.end - start:
                 path = span.segment.log_path
-                raise StorageError("read", path, "its messages were purged", errno=errno.ENOENT)
+                raise StorageError("read", path, "the messages were purged", errno=errno.ENOENT)
             parts += unwritten
         return parts
 
@@ -229,7 +227,7 @@ class Reader:
             ServerFault: the log is damaged as well; the partition takes no more messages.
             StorageError: a file cannot be read or written.
         """
-        _logger.warning("an index is made anew: %s", damage)
+        _logger.warning("an index is damaged and is rebuilt from its log: %s", damage)
         async with self._writing:
             for segment in self._chain.segments:
                 if segment.start_offset == damage.start_offset:

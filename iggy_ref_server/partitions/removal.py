@@ -1,9 +1,7 @@
-"""Taking messages away: old segments one by one, or everything at once.
+"""Removes old segments, or all messages of a partition.
 
-Memory goes first, so that no poll is promised what is going; then the files. Whoever holds a slice
-of a removed file can go on reading it.
-
-Owns the order of removals. Which segments may go is planned in ``retention``.
+Segments leave the list before their files are removed, so that no new poll plans to read them. A
+poll that holds a slice of a removed file can still read it.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ DRAINS_MAX = 16
 
 
 class Removal:
-    """The one who removes a partition's messages.
+    """Removes a partition's messages.
 
     Args:
         storage: where the files lie.
@@ -99,7 +97,7 @@ class Removal:
         return plan_reclaim(self._chain.segments, lowest, is_unread_allowed=is_unread_allowed)
 
     async def reclaim(self, segment: Segment) -> bool:
-        """Remove the oldest segment whoever needs it; False when it is another one by now."""
+        """Remove the oldest segment even if it is needed; False if another is the oldest now."""
         async with self._lock:
             oldest, *newer = self._chain.segments
             return bool(newer) and oldest is segment and await self._remove((segment,)) == 1
@@ -114,8 +112,9 @@ class Removal:
         await self._remove_files(segments)
         if not is_noted and not await self._note_removed(kept_from):
             _logger.warning(
-                "%s: the disk has no room to note that segments were deleted on purpose; until that"
-                " is noted, a start sets the partition aside, and `iggy-server repair` opens it",
+                "partition %s: the full disk has no space to record that segments were deleted;"
+                " free some, otherwise the next start quarantines the partition until"
+                " `iggy-server repair` has run",
                 self._path,
             )
         return len(segments)
@@ -160,7 +159,9 @@ class Removal:
             if self._appender.journal.newest_group is None:
                 break
             await self._writer.write_due()
-        refusal = ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"{self._path} is being purged")
+        refusal = ServerFault(
+            StatusCode.CANNOT_APPEND_MESSAGE, f"partition {self._path} is being purged"
+        )
         self._appender.withdraw(refusal)
         self._appender.journal.clear()
 
@@ -178,6 +179,6 @@ class Removal:
                 await write_generation(self._storage, self._path, Generation(incarnation))
             await self._writer.reserve()
         except StorageError as error:
-            self._health.worsen(PartitionHealth.READ_ONLY, f"purging failed: {error}")
+            self._health.worsen(PartitionHealth.READ_ONLY, f"a purge failed: {error}")
             raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error
         self._health.restore()

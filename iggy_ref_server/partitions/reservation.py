@@ -1,26 +1,22 @@
-"""What a partition knows about its offsets: which are promised, which are lost, which are safe.
+"""Persistent facts about a partition's offsets: reserved, lost, synced and removed ones.
 
-Under acknowledgement from memory a crash loses messages whose offsets clients have seen already.
-To give those offsets to no other message, a *ceiling* is written ahead: only offsets below it may
-be acknowledged before they are written. After a crash the next message gets the ceiling as its
-offset, in a new segment. After an orderly stop nothing is missing and nothing is skipped. The other
-levels need no ceiling.
+Under acknowledgement from memory a crash loses messages whose offsets clients have seen. No other
+message may get those offsets. So a *ceiling* is written ahead: only offsets below it may be
+acknowledged before they are written. After a crash the next message gets the ceiling as its offset,
+in a new segment. After a clean stop no offset is skipped. The other levels need no ceiling.
 
-A *gap* is a range of offsets that is known to be lost, so that it is not taken for a lost file. The
-ceiling makes gaps, and so does a power loss that tears a segment which was full but not yet safe.
-Segments below ``synced_below`` are safe: what is wrong with those is damage. So are the messages
-below ``stored_below``, which were on the disk when a server stopped in order. Segments below
-``removed_below`` were deleted on purpose, which is noted before the first file goes; if older
-segments than the first one are missing otherwise, somebody took them away.
+A *gap* is a range of offsets that is known to be lost, so that recovery does not take it for a
+missing file. The ceiling makes gaps, and so does a power loss that tears a full segment before it
+was synced. Segments below ``synced_below`` are synced: errors in them are damage. Messages below
+``stored_below`` were synced by a clean stop. Segments below ``removed_below`` were deleted on
+purpose; this is recorded before the first file goes, so other missing first segments are damage.
 
     {"ceiling": 131072, "gaps": [[1000, 65536]], "synced_below": 800, ...}
     5f0c2a9be1d34c77
 
-The second line is a checksum of the first and of the ids of the partition. Earlier releases wrote
-none; what they wrote is accepted, and written again with one. That there must be a file is said by
-the file ``incarnation``, which is told when the first one is written.
-
-Owns the file ``reservation`` in a partition's directory.
+The second line is a checksum of the first line and of the partition's ids. Files of earlier
+releases have none; they are accepted, and written again with one. The generation file records that
+this file exists, so that its loss is noticed. On disk the file is named ``reservation``.
 """
 
 from __future__ import annotations
@@ -111,7 +107,10 @@ class Reservation:
             return cls(storage, directory)
         text, _, check = content.partition(b"\n")
         if check and check != check_line(text, directory):
-            reason = f"{path} is damaged: its checksum does not hold, or it is of another partition"
+            reason = (
+                f"{path} is damaged: its checksum does not match,"
+                " or it belongs to another partition"
+            )
             raise CorruptPartition(directory, reason)
         try:
             loaded = cls(storage, directory, msgspec.json.decode(text, type=Record))
@@ -238,7 +237,7 @@ class Reservation:
     async def settle(self, next_offset: int) -> None:
         """Give back what was not used, and note how many messages there are: all are safe.
 
-        A full disk keeps nobody from stopping: the next start skips some offsets, and knows less.
+        An error does not stop the shutdown: the next start skips some offsets then.
         """
         async with self.lock:
             self.ceiling = 0
@@ -251,7 +250,10 @@ class Reservation:
                 try:
                     await self._write(record, self._generation)
                 except StorageError as error:
-                    _logger.warning("it is not noted that all messages are stored: %s", error)
+                    _logger.warning(
+                        "the clean stop was not recorded, the next start skips some offsets: %s",
+                        error,
+                    )
 
     async def confirm(self) -> None:
         """Write the file again if an earlier release wrote it, without a checksum.
@@ -271,7 +273,7 @@ class Reservation:
         self.ceiling = 0
 
     async def _write(self, record: Record, generation: int) -> None:
-        """Write the file, unless all was purged since somebody decided to; the lock is held."""
+        """Write the file, unless the partition was purged since the call; the lock is held."""
         if generation != self._generation:
             return
         text = msgspec.json.encode(record)

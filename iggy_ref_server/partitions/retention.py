@@ -1,9 +1,7 @@
-"""Which segments may go: the oldest sealed ones, up to the first that somebody still needs.
+"""Retention: which of the oldest sealed segments may be removed.
 
-A segment is held back by a consumer or group whose stored offset lies before the segment's last
-message. Only a run of segments from the oldest on is ever removed, so that no hole appears.
-
-Pure: it is told the segments, the offsets and the time, and removes nothing itself.
+A segment is kept while a consumer or group has a stored offset before the segment's last message.
+Segments are removed from the oldest on only, so that no hole appears.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ def plan_reclaim(
     Args:
         segments: all of a partition's, oldest first; the last one is never chosen.
         barrier: the smallest stored offset of any consumer or group, None when there is none.
-        is_unread_allowed: whether a segment may go that somebody has not read.
+        is_unread_allowed: whether a segment may go that a consumer has not read.
     """
     oldest, *newer = segments
     may_go = newer and oldest.is_sealed and oldest.messages_count

@@ -1,7 +1,4 @@
-"""What can be set for a partition, as its own room understands it.
-
-Owns the settings and their defaults. Reads no configuration.
-"""
+"""The settings of a partition; the shard makes them from the configuration."""
 
 from __future__ import annotations
 

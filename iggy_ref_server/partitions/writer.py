@@ -1,16 +1,13 @@
-"""Writing: the queue of staged messages goes to the files, in order, one write at a time.
+"""Writes the journal to the segments, in order, one write at a time.
 
-A write is done when the log has it (under ``FSYNC``: when the disk has it). Then its messages are
-shown to polls, the index file follows (under ``FSYNC`` always, else if it lags too far behind), a
-full segment is rolled, and those who wait are told, in this order.
+A write is done when it is in the log file (under ``FSYNC``: when it is synced). Then, in this
+order: its messages are published to polls, the index file follows (under ``FSYNC`` always,
+otherwise if it lags too far behind), a full segment is rolled, and the commit group is finished.
 
-A write that fails leaves any part of its bytes behind the end of the log. If its messages were not
-acknowledged they are withdrawn, and the log is cut before anything else is written. If they were,
-under acknowledgement from memory, they stay in the queue and the same bytes are written to the
-same place later. A failed sync tells nothing about what the disk has, so the partition takes no
-more messages.
-
-Owns the order of writes and what follows from a failed one.
+A failed write may leave any part of its bytes behind the end of the log. Messages that were not
+acknowledged are rolled back, and the log is truncated before the next write. Messages that were
+acknowledged from memory stay in the journal, and the same bytes are written to the same position
+later. After a failed sync the content of the disk is unknown, so the partition becomes read-only.
 """
 
 from __future__ import annotations
@@ -47,11 +44,11 @@ __all__ = ["Writer"]
 _logger = logging.getLogger(__name__)
 
 NOT_STORED = "messages are not stored"
-NOT_RESERVED = "no offsets can be reserved, so writes are awaited"
+NOT_RESERVED = "offsets cannot be reserved, so messages are acknowledged only once written"
 
 
 class Writer:
-    """The one who writes a partition's segments.
+    """Writes a partition's segments.
 
     Args:
         storage: where they lie.
@@ -63,8 +60,8 @@ class Writer:
         health: worsened by a failed sync.
 
     Attributes:
-        lock: held by whoever changes the files.
-        is_committing: whether somebody is at work on the queue.
+        lock: held while the files change.
+        is_committing: whether a commit is writing the journal.
         fault: why acknowledged messages could not be written; None when they were, or are not due.
     """
 
@@ -226,8 +223,8 @@ class Writer:
             while True:
                 async with self.lock:
                     await self.write_due()
-                # Nothing is awaited behind this look: whoever stages something until then counts
-                # on this task. After a fault the queue waits for better times.
+                # No await may follow this check: a producer that stages a batch before the return
+                # sees `is_committing` and relies on this task. A fault ends it.
                 if self._due() is None or self.fault is not None:
                     return
         finally:
@@ -304,7 +301,9 @@ class Writer:
         try:
             await self._reservation.note_synced(below)
         except StorageError as error:
-            _logger.warning("it is noted later what is on the disk: %s", error)
+            _logger.warning(
+                "the list of synced segments was not saved, the next sync tries again: %s", error
+            )
 
     def forget(self, segment: Segment) -> None:
         """Do nothing more for a segment that is being removed."""
@@ -413,7 +412,9 @@ class Writer:
         try:
             await self._begin(following)
         except StorageError as error:
-            _logger.warning("the next segment is begun later: %s", error)
+            _logger.warning(
+                "the next segment was not created, the next write tries again: %s", error
+            )
 
     async def _begin(self, segment: Segment) -> None:
         """Make a segment's files; the ones before it are complete."""
@@ -444,7 +445,10 @@ class Writer:
             try:
                 await self._cut(self._torn)
             except StorageError as error:
-                _logger.warning("the remains of a failed write are cut later: %s", error)
+                _logger.warning(
+                    "a failed write is not truncated yet, the next write tries again: %s",
+                    error,
+                )
 
     async def _cut(self, segment: Segment) -> None:
         await self._files.open(segment)

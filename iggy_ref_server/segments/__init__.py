@@ -1,3 +1,3 @@
-"""Segments: the pair of files, log and index, that holds a stretch of one partition."""
+"""Segments: the log and index files of a partition, their recovery and verification."""
 
 from __future__ import annotations

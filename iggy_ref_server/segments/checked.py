@@ -1,17 +1,13 @@
-"""Which bytes of a log are known to be good messages: those that were read and held to their
-checksums once, and those that this process wrote itself.
+"""The verified byte ranges of a log: read and checked once, or written by this process.
 
-A poll goes from the file to the socket unread, so somebody has to have looked before. Looking once
-costs little; looking each time would cost every poll.
-
-Owns the ranges of one log. Reads nothing.
+A poll sends bytes from the file to the socket unread, so they are verified before, once.
 """
 
 from __future__ import annotations
 
 __all__ = ["RANGES_MAX", "CheckedRanges"]
 
-# Consumers read at few places at a time; what is forgotten is looked at again.
+# Consumers read at few places at a time; a forgotten range is verified again.
 RANGES_MAX = 16
 
 

@@ -1,7 +1,4 @@
-"""What can be wrong with stored data beyond what is mended on the spot.
-
-Owns the errors. Decides nothing.
-"""
+"""Errors of damaged segments that recovery cannot handle on its own."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class CorruptPartition(Exception):
 
 
 class IndexDamaged(Exception):
-    """An index says what cannot be; the log tells the truth and the index can be made anew.
+    """An index contradicts its log; it can be rebuilt from the log.
 
     Attributes:
         start_offset: which segment's index it is.
@@ -35,4 +32,4 @@ class IndexDamaged(Exception):
 
 
 class SegmentSplit(Exception):
-    """Messages of one segment are in several now; whoever goes through them begins again."""
+    """A segment was split into several; a loop over the segments has to start again."""

@@ -7,11 +7,8 @@
     +---------------+--------------+---------------+
 
 Entry *k* belongs to message *k* of the segment, so a lookup by offset is arithmetic. The newest
-entries are in memory, from ``base`` on; older ones are in the file, and everything that is in
-memory and not yet in the file is written there later. The log is the truth: an index can always be
-made anew.
-
-Owns the entries and their file. Knows nothing of logs.
+entries are in memory, from ``base`` on; older ones are in the file. Entries that are only in memory
+are written later. The log is the truth: an index can always be rebuilt from it.
 """
 
 from __future__ import annotations
@@ -131,7 +128,7 @@ class SegmentIndex:
         return entry
 
     def save_now(self, until: int) -> bool:
-        """Write the entries before an ordinal to the file at once, if that is wise.
+        """Write the entries before an ordinal without waiting; False when ``save`` must be awaited.
 
         Raises:
             StorageError: the write failed; the entries stay in memory.
@@ -183,7 +180,7 @@ class SegmentIndex:
         self.written_count = until
 
     def forget(self, *, keep: int) -> None:
-        """Let go of the oldest entries in memory that the file holds too.
+        """Drop the oldest entries in memory that are in the file too.
 
         Args:
             keep: how many entries to hold in memory all the same.
@@ -209,7 +206,7 @@ class SegmentIndex:
             self._base = 0
 
     def reset(self) -> None:
-        """Distrust what was read from the file, after it was made anew."""
+        """Drop what was read from the file, after it was rebuilt."""
         self._block = b""
         self.forget(keep=0)
 
@@ -221,7 +218,7 @@ class SegmentIndex:
         entry = IndexEntry._make(ENTRY.unpack_from(entries, at))
         least = (ordinal + 1) * MESSAGE_BYTES_MIN
         if entry.relative_offset != ordinal or entry.end_position < least:
-            raise IndexDamaged(self._start_offset, f"entry {ordinal} cannot be {entry}")
+            raise IndexDamaged(self._start_offset, f"entry {ordinal} is not plausible: {entry}")
         return entry
 
     def _has_block(self, ordinal: int) -> bool:

@@ -1,10 +1,8 @@
-"""Find the intact messages of a log, and what lies between them.
+"""Finds the intact messages of a log, also behind damage.
 
-Every message is held to its checksum, and behind damage the search goes on: one bad message must
-not hide a million good ones. ``iggy-server check`` reads whole logs like this, and a server at its
-start what lies behind the last message that it can read, so both find the same.
-
-Owns the search. Changes nothing.
+Every checksum is verified. Behind a damaged message the search goes on, because one bad message
+must not hide a million good ones. ``iggy-server check`` reads whole logs this way, and a start
+reads what is behind the last readable message, so both find the same.
 """
 
 from __future__ import annotations

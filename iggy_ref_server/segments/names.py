@@ -1,10 +1,9 @@
-"""How the files of a segment are called, and what a directory listing says about them.
+"""File names of segments, and the segments in a directory listing.
 
     <start offset, 20 digits>.log      the messages, back to back
     <start offset, 20 digits>.index    16 bytes for each of them
 
-A log makes a segment; an index without a log is what a removal left behind. Owns the names. Opens
-nothing.
+A log makes a segment. An index without a log is left by an interrupted removal.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Which segments of a partition are open: the last one and a few others, while there is room.
+"""Which segments of a partition are open: the active one and the most recently used others.
 
-A partition may have thousands of segments, a shard thousands of partitions, and a process only so
-many descriptors. Of the sealed segments those stay open that were used last, and all of them, the
-one that is written to included, are closed when other partitions need the room (``OpenBudget``).
-
-Owns the choice among sealed segments. A file that is let go of here stays open while somebody else
-holds it.
+A shard may have thousands of partitions with thousands of segments, and a process has a limited
+number of descriptors. All files of a partition, those of the active segment included, are closed
+when other partitions need descriptors (``OpenBudget``). A closed file stays readable for a reply
+that still refers to it.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""Make a segment whole again: the log is the truth, and what cannot be trusted at its end is cut.
+"""Recovers a segment after a crash: the log is the truth, and a torn tail is truncated.
 
-A process may die in the middle of a write, so the end of a log may be torn and its index may lag
-behind, run ahead, end inside an entry or be missing. Recovery finds the last index entry that
-agrees with the log, walks the log from there on, checks every message (it fits, it has the next
-offset, its checksum holds), makes the index entries that were missing and cuts both files behind
-the last good message. So the work depends on the length of the lag, not of the log. What lies
-behind that message is cut only if it is a torn end (``tail``).
+A process may die during a write. Then the end of the log may be torn, and the index may lag behind,
+run ahead, end inside an entry or be missing. Recovery finds the last index entry that matches the
+log and scans the log from there on. It verifies size, offset and checksum of every message, adds
+the missing index entries, and truncates both files behind the last intact message. So the work
+depends on the lag of the index, not on the size of the log. Bytes behind that message are truncated
+only if they are a torn tail (``tail``); otherwise the segment is damaged.
 
-Entries that cannot be written stay in memory until the index is saved again, so that a partition
-can be opened while its disk is full.
-
-Messages are kept or cut one by one: whole ones that belong to a batch nobody acknowledged stay.
-
-Owns the decision what is a torn end and what is damage. Knows nothing of partitions beyond the
-error it raises.
+Index entries that cannot be written stay in memory, so that a partition can be opened while its
+disk is full. Intact messages of a batch that was never acknowledged are kept.
 """
 
 from __future__ import annotations
@@ -64,7 +59,7 @@ async def mend_segment(
     kept: Kept = Kept.EVERYTHING,
     ledger: Ledger | None = None,
 ) -> Segment:
-    """Check a segment found on disk, and mend what a crash may have done to it.
+    """Check a segment found on disk, and recover it after a crash.
 
     Args:
         storage: where it lies.
@@ -85,7 +80,8 @@ async def mend_segment(
         StorageError: a file cannot be read or changed.
     """
     is_expected = next_start is None if may_be_torn is None else may_be_torn
-    # What a failed write left and nobody cut for good may be whole messages, but it is not theirs.
+    # A failed write that was not truncated may have left whole messages behind the end. Their
+    # offsets belong to the next segment.
     end_offset = next_start if is_expected else None
     if next_start is not None:
         index = await agreeing_sizes(storage, directory, files, end_offset)
@@ -145,7 +141,7 @@ async def note_lost(
     *,
     is_last: bool,
 ) -> None:
-    """Keep what a power loss left behind a hole, and have nobody give lost offsets again.
+    """Keep intact messages behind a hole, and record lost offsets so that they are not reused.
 
     Raises:
         SegmentSplit: the row of segments has changed.
@@ -157,8 +153,8 @@ async def note_lost(
         gaps = [gap for gap in zip(edges[::2], edges[1::2], strict=False) if gap[0] < gap[1]]
         await ledger.note_gaps(gaps)
         _logger.error(
-            "%s: the power failed and the messages behind it are kept in segments of their own;"
-            " the offsets %s are lost, and what was in their place is in %s",
+            "%s: the power failed; intact messages behind the damage moved to new segments,"
+            " the offsets %s are lost, and the damaged bytes are kept in %s",
             unreadable(log, walk),
             ", ".join(f"{start} to {end - 1}" for start, end in gaps),
             KEPT_PATH,
@@ -167,7 +163,7 @@ async def note_lost(
         raise SegmentSplit
     if tail.indexed_count and is_last:
         _logger.error(
-            "%s: the power failed, and the offsets %d to %d are lost",
+            "%s: the power failed, the offsets %d to %d are lost",
             unreadable(log, walk),
             walk.next_offset,
             lost_end - 1,
@@ -186,7 +182,7 @@ def unreadable(log: File, walk: LogWalk) -> str:
 async def cut(log: File, walk: LogWalk, log_bytes: int) -> None:
     """Cut a log behind its last good message."""
     _logger.warning(
-        "cut %d bytes off %s, behind offset %d: they are no whole message",
+        "truncated %d bytes of %s behind offset %d: they are not a whole message",
         log_bytes - walk.position,
         log.path,
         walk.next_offset - 1,
@@ -200,7 +196,9 @@ async def is_saved(index: File, entries: bytes) -> bool:
     try:
         await index.write([entries], size)
     except StorageError as error:
-        _logger.warning("an index is written later: %s", error)
+        _logger.warning(
+            "an index is not written, its entries stay in memory until a later write: %s", error
+        )
         await index.truncate(size)
         return False
     return True

@@ -1,12 +1,9 @@
-"""Keep the intact messages behind damage that a power loss explains.
+"""Keeps the intact messages behind a hole that a power loss left in a log.
 
-What was written and not synced may be on the disk in any part: a hole, and whole messages behind
-it. Those get segments of their own, with names that say their first offsets, and what is no message
-is copied to quarantine. The order of the steps lets this be interrupted anywhere and begun again:
-copies come first, new segments appear whole and from the last to the first, and the old log is cut
-when nothing depends on its tail any more.
-
-Owns that order. What is wrong was found elsewhere.
+A power loss may keep any part of the unsynced bytes: a hole, and whole messages behind it. These
+messages move to new segments, and the damaged bytes are copied to quarantine. The steps can be
+interrupted anywhere and repeated: copies come first, new segments appear whole and from the last to
+the first, and the old log is truncated when nothing depends on its tail any more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""One segment: a log, its index, and how far both are known and written.
+"""One segment: a log file, its index, and how far both are published and written.
 
-Three ends are told apart, each a count of messages and of bytes. *Published* is what polls see.
-*Written* is what the log file holds. The index file may lag behind both. Under acknowledgement
-from memory a segment is published before it is written, otherwise at the same moment.
-
-Owns the two files of one segment. Decides neither when to write nor when to roll.
+*Published* messages are visible to polls. *Written* messages are in the log file. The index file
+may lag behind both. Under acknowledgement from memory messages are published before they are
+written, otherwise when they are written.
 """
 
 from __future__ import annotations
@@ -47,8 +45,8 @@ class Segment:
         log: the open log; None before the segment is made, and while it is not needed.
         is_created: whether the files exist.
         is_sealed: whether all is written and nothing will be added.
-        is_used: whether it was read since somebody looked for files to close.
-        noted_bytes: how far it was written when somebody did.
+        is_used: whether it was read since the open file budget asked last.
+        noted_bytes: how far it was written when the open file budget asked last.
     """
 
     __slots__ = (
@@ -151,11 +149,13 @@ class Segment:
         await self.open(storage, create=True)
         assert self.log is not None
         assert self.index.file is not None
-        # An earlier attempt may have made one of them. Messages in it are nobody's to overwrite.
+        # An earlier attempt may have created one of them. Never overwrite messages.
         for file in (self.log, self.index.file):
             if file.size():
                 self.close()
-                raise StorageError("create", file.path, "it holds bytes", errno=errno.EEXIST)
+                raise StorageError(
+                    "create", file.path, "the file exists and is not empty", errno=errno.EEXIST
+                )
         await storage.sync_directory(self.directory)
         self.is_created = True
 
@@ -171,7 +171,7 @@ class Segment:
             self.index.file = await storage.open(self.index_path, create=create)
 
     def close(self) -> None:
-        """Let go of the files; whoever holds a slice of one can go on reading it."""
+        """Close the files; a slice of one stays readable while it is referenced."""
         self.log = None
         self.index.file = None
 

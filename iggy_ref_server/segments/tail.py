@@ -1,12 +1,10 @@
-"""What lies behind the last good message of a log, and whether a crash explains it.
+"""The tail of a log behind its last intact message: torn by a crash, or damaged.
 
 A process that dies leaves the beginning of its last write: what cannot be read is part of one
-message then, and nothing intact lies behind it. A power loss leaves any part of what was not
-synced. Damage is whatever neither explains: a whole message with a wrong checksum, an intact one
-behind an unreadable one, an index that tells of messages which the log lacks, or the log of another
-segment. What was acknowledged may be among that, so nobody cuts it.
-
-Owns the difference between a torn end and damage. Changes nothing.
+message, and no intact message follows. A power loss leaves any part of the unsynced bytes. Anything
+else is damage: a whole message with a wrong checksum, an intact message behind an unreadable one,
+an index with entries of messages that the log lacks, or the log of another segment. Damage may
+contain acknowledged messages, so it is never truncated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Walk a log from message to message and check each: it fits, it is the next, it is intact.
+"""Scans a log message by message: each must fit, have the next offset and match its checksum.
 
-Reads in pieces of bounded size, so that a log of any length can be walked. Owns what makes a
-message in a log believable. Changes nothing.
+Reads in pieces of bounded size, so that a log of any length can be scanned.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Files: one interface, three engines (io_uring, worker threads, memory)."""
+"""Storage: one file interface with three engines (io_uring, worker threads, simulated)."""

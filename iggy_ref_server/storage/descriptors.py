@@ -1,6 +1,6 @@
-"""Numbers of open files, closed when nobody refers to them any more.
+"""File descriptors that close with the last reference.
 
-Owns the closing. Whoever gives a number to the kernel keeps its ``Descriptor`` alive meanwhile.
+A caller that passes the number to the kernel keeps a reference to the ``Descriptor``.
 """
 
 from __future__ import annotations

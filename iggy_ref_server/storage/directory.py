@@ -1,8 +1,8 @@
-"""A data directory of the operating system: every verb of ``Storage`` but those on open files.
+"""A data directory of the operating system: the methods of ``Storage`` that work on names.
 
-Each verb runs in a worker thread and is finished once begun, whatever is cancelled meanwhile. Two
-verbs on the same path run in the order of their calls. Engines for real files inherit from here
-and add ``engine`` and ``open``; how an open file is read and written is their own affair.
+Each method runs in a worker thread and is finished once begun, even if its caller is cancelled. Two
+calls on the same path run in the order of the calls. The engines for real files inherit from here
+and add ``engine`` and ``open``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PosixDirectory:
 
     Attributes:
         gate: counts what is under way; open files of the engine pass it as well.
-        open_files: those that are kept open; any number until somebody says otherwise.
+        open_files: those that are kept open; no limit by default.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, threads_max: int = THREADS_MAX) -> None:
@@ -79,8 +79,8 @@ class PosixDirectory:
     async def run_blocking(self, action: str, path: str, work: Callable[[], ResultT]) -> ResultT:
         """Do as ``in_thread`` for a caller that has passed the gate already.
 
-        When descriptors run out, files that are kept open make room and it is tried again. They
-        may be in use for a moment yet, so that takes patience.
+        When descriptors run out, files that are kept open are closed and the call is retried. They
+        may still be in use for a moment, so there are several retries with pauses.
         """
         pauses_s = iter(() if action == "rename" else PAUSES_S)
         while True:
@@ -159,5 +159,5 @@ class PosixDirectory:
         return await self.in_thread("free_bytes", "", partial(posix_verbs.free_bytes, self._root))
 
     async def aclose(self) -> None:
-        """Finish what is under way; open files close when nobody refers to them."""
+        """Wait for operations in flight; open files close with their last reference."""
         await self.gate.close()

@@ -1,6 +1,6 @@
-"""Which engine serves a data directory: io_uring where it can be had, worker threads elsewhere.
+"""Chooses the storage engine: io_uring where it is available, worker threads elsewhere.
 
-Owns the choice and the reason for it. It is the only module that may miss the C extension.
+Only this module handles a missing C extension.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def choose_engine(
         reason = f"cannot {error.filename}: {error.strerror}"
     if engine == "io_uring":
         raise StorageError("open", os.fspath(root), f"no io_uring: {reason}", errno=errno.ENOSYS)
-    logger.warning("files are served by worker threads, because there is no io_uring: %s", reason)
+    logger.warning("io_uring is not available, worker threads serve the files: %s", reason)
     return FallbackStorage(root, reason, pressure=pressure)
 
 

@@ -1,17 +1,16 @@
-"""What goes wrong in memory storage, and when: by chance of a seed, or by the count.
+"""The fault plan of simulated storage: which operations fail, by a seed or by the count.
 
     plan = FaultPlan(seed=7)
     plan.fail("sync", path="*.log", at=3)                       # the third sync of any log
     plan.fail("write", probability=0.01)                        # EIO after some of the bytes
     plan.delay("*", seconds=(0.001, 0.2), probability=0.1)      # on trio's clock
     plan.shorten(path="*.log", probability=0.2)                 # the kernel takes a part first
-    plan.refuse(path="*.log", times=5)                          # write_now says no: pressure
+    plan.refuse(path="*.log", times=5)                          # write_now says no
     plan.chill(path="*.index")                                  # read_now and is_cached say no
     plan.capacity_bytes = 1 << 20                               # then the disk is full
     plan.heal()
 
-Every rule counts the operations it could strike from the moment it was made. Owns the rules and
-the one source of chance. Touches no file.
+Every rule counts the operations that match it from the moment it was added.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ Effect = Literal["fail", "delay", "shorten", "refuse", "chill"]
 
 
 class When(TypedDict, total=False):
-    """Which operations a rule strikes.
+    """Which operations a rule applies to.
 
     Attributes:
         path: a pattern of ``fnmatch``, whose ``*`` crosses ``/`` as well; all by default.
@@ -71,12 +70,12 @@ class FaultRule:
 
     Attributes:
         effect: what happens.
-        verb: which operation is struck; ``*`` for all.
+        verb: which operation fails; ``*`` for all.
         path, at, probability, times: which of them, as in ``When``.
         errno: what a failed operation reports.
         seconds: the shortest and the longest delay.
-        matched_count: how many operations could have been struck.
-        struck_count: how many were.
+        matched_count: how many operations matched.
+        struck_count: how many of them failed.
     """
 
     effect: Effect
@@ -95,7 +94,7 @@ class FaultRule:
             raise ValueError(f"no such verb: {self.verb}")
 
     def strikes(self, effect: Effect, verb: Verb, path: str, chance: random.Random) -> bool:
-        """Count an operation, and tell whether it is struck."""
+        """Count an operation, and tell whether the rule applies to it."""
         if effect != self.effect or self.verb not in {"*", verb}:
             return False
         if not fnmatchcase(path, self.path):
@@ -119,7 +118,7 @@ class FaultPlan:
     """The rules of one storage.
 
     Args:
-        seed: decides all that is left to chance, the outcome of a crash included.
+        seed: decides everything random, the outcome of a crash included.
         capacity_bytes: what fits on the disk; None for no limit.
     """
 
@@ -152,7 +151,7 @@ class FaultPlan:
         return self._add(FaultRule(effect="chill", verb="read", **when))
 
     def heal(self) -> None:
-        """Forget all rules, and give the disk room without end."""
+        """Remove all rules, and the limit of the disk."""
         self.rules.clear()
         self.capacity_bytes = None
 

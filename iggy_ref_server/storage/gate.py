@@ -1,7 +1,4 @@
-"""Who is inside: operations under way, so that closing can wait for them.
-
-Owns a count. Knows nothing of files.
-"""
+"""Coordinates storage operations: counts those in flight, so that closing can wait for them."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ __all__ = ["Gate"]
 
 
 class Gate:
-    """Lets operations in while it is open, and knows when the last one has left."""
+    """Admits operations while it is open, and knows when the last one has ended."""
 
     __slots__ = ("_emptied", "_inside_count", "is_open")
 
@@ -67,11 +64,11 @@ class Gate:
             self._emptied.set()
 
     def shut(self) -> None:
-        """Let nobody in any more, without waiting for those inside."""
+        """Refuse new operations, without waiting for those in flight."""
         self.is_open = False
 
     async def close(self) -> None:
-        """Let nobody in any more, and wait for those inside even when cancelled."""
+        """Refuse new operations, and wait for those in flight even when cancelled."""
         self.shut()
         with trio.CancelScope(shield=True):
             if self._inside_count:

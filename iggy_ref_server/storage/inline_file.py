@@ -1,7 +1,7 @@
-"""The half of an open file that never waits, the same for all engines on real files.
+"""An open file: the operations that never wait, common to all engines for real files.
 
-Owns the descriptor, the verbs that end in ``_now``, and the turn: the lock that all changes to the
-file pass in the order of their calls, so that nothing written now overtakes what waits.
+All changes of the file hold its lock in the order of their calls, so that an inline write never
+overtakes a write that waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["InlineFile"]
 
 
 class InlineFile:
-    """An open file as far as memory goes.
+    """An open file of the page cache.
 
     Args:
         path: relative to the data directory.
@@ -60,7 +60,7 @@ class InlineFile:
         return os.fstat(self._owner.number).st_size
 
     def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
-        """Write all buffers one after another at once, if that is wise."""
+        """Write all buffers into the page cache, unless writeback is slow at the moment."""
         self._gate.check("write", self._path)
         if self.turn.is_held or not self._pressure.allows(total_size(buffers)):
             return False

@@ -1,14 +1,12 @@
-"""What the server asks of files, whatever engine serves it.
+"""The storage interface that all engines implement.
 
-All paths are relative to the data directory and written with ``/``. An engine never reorders what
-it is told to do to one file: a write that was started earlier reaches the file earlier.
+All paths are relative to the data directory and written with ``/``. An engine never reorders
+operations on one file: a write that was started earlier reaches the file earlier.
 
-    *_now     tries at once, never waits for a disk; says so when it would have to
-    *_soon    begins at once, and calls back when it is done; says so when it cannot begin
-    async     may wait, and can be cancelled: a write or sync that the kernel holds is finished
-              first, so that the caller's buffers are free when the call returns or raises
-
-Owns the verbs and the errors. Knows nothing of segments, messages or metadata.
+    *_now     never waits for a disk; the result says when it would have to
+    *_soon    begins now, and calls back at the end; the result says when it cannot begin
+    async     may wait, and can be cancelled: a write or sync in the kernel is finished first, so
+              that the caller's buffers are free when the call returns or raises
 """
 
 from __future__ import annotations
@@ -57,10 +55,10 @@ class Entry(NamedTuple):
 
 
 class File(Protocol):
-    """An open file. It closes by itself when nobody refers to it any more.
+    """An open file. It closes with the last reference.
 
-    So a segment may be removed while its bytes are still on their way to a client: whoever holds
-    the file, or a slice of it, can go on reading.
+    So a segment may be removed while a reply still sends its bytes: a reply that holds the file, or
+    a slice of it, can still read it.
     """
 
     @property
@@ -75,11 +73,11 @@ class File(Protocol):
         """Return the length of the file in bytes."""
 
     def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
-        """Write all buffers one after another at once, if that is wise.
+        """Write all buffers into the page cache without waiting, if the engine can.
 
         Returns:
-            Whether all is in the page cache. False means that nothing was written: the engine is
-            under pressure, and ``write`` shall be awaited.
+            Whether all is in the page cache. False means that nothing was written: writeback
+            is slow at the moment, or the write is too large; await ``write`` instead.
 
         Raises:
             StorageError: the write failed; what part of it was written is unknown.

@@ -1,11 +1,9 @@
-"""The engine for tests and simulations: files in memory, with faults, kills and power losses.
+"""Simulated storage for tests: files in memory, with faults, kills and power losses.
 
-    storage = MemoryStorage(FaultPlan(seed=7))
-    ...
-    storage = storage.kill()      # the process is gone: all that was written is there
-    storage = storage.crash()     # the power is gone: what was synced is there, and maybe more
-
-Owns the verbs of ``Storage`` in memory. When and how they fail is up to ``fault_plan``.
+storage = MemoryStorage(FaultPlan(seed=7))
+...
+storage = storage.kill()      # the process is gone: all that was written is there
+storage = storage.crash()     # the power is gone: what was synced is there, and maybe more
 """
 
 from __future__ import annotations
@@ -62,8 +60,8 @@ class MemoryStorage:
     def kill(self) -> MemoryStorage:
         """End the process at once; return the storage that the next one opens, under the same plan.
 
-        All that was written is there, synced or not, and of a write under way any part. Whoever
-        still uses this storage is refused.
+        All that was written is there, synced or not, and any part of a write in flight. The old
+        storage refuses all calls.
         """
         return MemoryStorage(self.plan, self._disk.tree_after_kill())
 

@@ -1,9 +1,7 @@
-"""The bytes of a file in memory, twice: what was written, and what a power loss would leave.
+"""The content of a simulated file: what was written, and what a power loss would leave.
 
-Every change since the last sync is kept until it is known to be on the disk. A failed sync leaves
-its changes doubtful for ever, as kernels do: a later sync that succeeds says nothing about them.
-
-Owns the two layers of one file. Knows nothing of names, paths or faults.
+Every change since the last sync is kept until it is known to be on the disk. After a failed sync
+its changes stay doubtful, as on Linux: a later sync that succeeds says nothing about them.
 """
 
 from __future__ import annotations

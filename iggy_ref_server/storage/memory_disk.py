@@ -1,7 +1,4 @@
-"""The disk under memory storage: how long it takes, when it fails, what fits, and its end.
-
-Owns the application of the fault plan to single operations. Files and names are laid out above.
-"""
+"""The simulated disk: applies the fault plan to operations, and simulates kill and power loss."""
 
 from __future__ import annotations
 

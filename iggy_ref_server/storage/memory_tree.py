@@ -1,9 +1,7 @@
-"""Names in memory, twice: as they are, and as a power loss would leave them.
+"""The simulated directory tree: names as they are, and as a power loss would leave them.
 
 A change of names is durable once a directory it touches is synced, together with all earlier
-changes it stands on; changes in other directories are not. Raises ``OSError`` as a kernel would.
-
-Owns directories and the journal of changed names. Knows nothing of faults.
+changes it depends on; changes in other directories are not. Raises ``OSError`` as a kernel would.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""How many files a process keeps open, and which are closed when others need the room.
+"""The budget of open files: which files are closed when descriptors run out.
 
-A process has only so many descriptors, and a shard may have more partitions than that. So files are
-kept open as long as there is room, and those that nobody used for the longest time are closed for
-others; whoever needs them again opens them again. Closing means letting go: a file that somebody
-else holds, as a reply on its way does, stays open until he is done.
+A process has a limited number of descriptors, and a shard may have more partitions than that. Files
+stay open while the budget allows it; then those that were idle longest are closed, and opened again
+on the next use. A file that a reply still refers to stays open until the reply is sent.
 
-Nothing is noted when a file is used: the owner tells by its own figures, when room is needed,
-whether something has happened since the last time.
-
-Owns the count and the choice. Opens and closes nothing itself.
+The budget records nothing when a file is used. When it needs descriptors it asks the owner whether
+the file was used since it asked last.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ __all__ = ["OpenBudget", "Owner"]
 
 
 class Owner(Protocol):
-    """Someone who keeps files open and can do without, by items of its own choice."""
+    """An owner of open files, which it can close item by item."""
 
     def is_idle(self, item: Hashable) -> bool:
         """Tell whether an item was not used since the last time this was asked."""
@@ -48,7 +45,7 @@ class OpenBudget:
 
     Attributes:
         descriptors_count: how many they take now.
-        opening: taken by whoever opens files to be kept.
+        opening: held while files are opened that will be kept.
     """
 
     def __init__(self, descriptors_max: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The one place where the operating system's errors become the storage room's."""
+"""Converts errors of the operating system to ``StorageError``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def storage_error(action: str, path: str, error: OSError | int) -> StorageError:
-    """Say in the room's words what the operating system refused.
+    """Make a ``StorageError`` of an error of the operating system.
 
     Args:
         action: the verb that failed.

@@ -1,7 +1,7 @@
-"""Names inside the data directory, and the refusal of names that lead out of it.
+"""Checks that paths stay inside the data directory.
 
-Only the text is judged: an administrator may put a symbolic link in the data directory to use
-another disk. Owns the spelling of paths. Opens nothing.
+Only the text is checked: an administrator may put a symbolic link in the data directory to use
+another disk.
 """
 
 from __future__ import annotations

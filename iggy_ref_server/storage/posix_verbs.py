@@ -1,7 +1,4 @@
-"""What can be done to names in a real directory, as plain blocking calls for worker threads.
-
-Takes full paths, raises ``OSError``. Knows nothing of trio or of the data directory.
-"""
+"""Blocking file system calls, for worker threads; full paths, errors are ``OSError``."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ __all__ = [
     "sync_directory",
 ]
 
-# Messages, metadata and the hashes of passwords are nobody's business but the server's.
+# Messages, metadata and password hashes: readable by the user of the server only.
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
@@ -101,7 +98,7 @@ def remove_tree(path: str) -> None:
         try:
             return shutil.rmtree(path)
         except FileNotFoundError:
-            # Somebody may have removed only something inside meanwhile.
+            # Another task may have removed an entry inside meanwhile.
             if not os.path.lexists(path):
                 return None
 

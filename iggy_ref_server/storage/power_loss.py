@@ -1,7 +1,7 @@
-"""What is left of unsynced changes when the power fails: decided by a seed.
+"""A simulated power loss: a seed decides which unsynced changes survive.
 
-Owns the choice. Disks write pages in any order, so any of the unsynced writes may be there, whole
-or torn at any byte; a journal keeps the order of names, so of those a prefix is there.
+Disks write pages in any order, so any subset of the unsynced writes may survive, whole or torn at
+any byte. The file system journals name changes in order, so a prefix of those survives.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PowerLoss:
     """One power failure.
 
     Args:
-        chance: the source of all decisions.
-        survival: the same for every file; left to chance for each of them by default.
+        chance: the random generator of all decisions.
+        survival: the same for every file; random for each file by default.
     """
 
     def __init__(self, chance: random.Random, survival: Survival | None = None) -> None:

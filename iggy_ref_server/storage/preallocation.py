@@ -1,7 +1,7 @@
-"""Room on the disk for a file before its bytes are there: ``fallocate``, which Python lacks.
+"""Preallocation of disk space with ``fallocate``, which Python lacks.
 
-Python's ``posix_fallocate`` makes the file longer, and where the file system has no such thing it
-writes zeros. Here the length stays as it is.
+Python's ``posix_fallocate`` makes the file longer, and writes zeros where the file system does not
+support it. Here the length of the file does not change.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""When to stop writing on the loop itself: while the page cache is slow to take bytes.
+"""The writeback limit: stops inline writes on the event loop while writeback is slow.
 
-A write into the page cache is a memory copy, until the kernel makes writers wait for the disk.
-Only the time it takes tells. After one slow write inline writes pause; then a few are tried, and a
-slow one among those makes the next pause twice as long.
-
-Owns the decision. Writes nothing itself, and reads only the clock it was given.
+A write into the page cache is a memory copy, until the kernel throttles writers because too many
+pages are dirty. Only the duration of the write shows that. After a slow write, inline writes pause;
+then a few are tried, and a slow one among those doubles the next pause.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pressure"]
 
-# Longer than this a loop must not stand still.
+# The event loop must not block longer than this.
 SLOW_S = 0.005
 # Writeback comes in bursts of about this length.
 PAUSE_S = 0.1

@@ -1,7 +1,6 @@
-"""Whether bytes of a file are in the page cache: asked of the kernel, never read from the disk.
+"""Whether bytes of a file are in the page cache, by the system call ``cachestat``.
 
-Owns the ``cachestat`` call, which Python does not offer, and what to do without it. A page that is
-just being read counts as present, so a sender may wait for the rest of that one read.
+A page that is just being read counts as cached, so a sender may wait for the rest of that read.
 """
 
 from __future__ import annotations

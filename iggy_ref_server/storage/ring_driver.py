@@ -1,11 +1,8 @@
-"""A ring under trio: tasks park, their operations are submitted together, completions wake them.
+"""io_uring under trio: tasks park, operations are submitted together, completions wake the tasks.
 
-Whatever tasks prepare between two waits of the loop goes to the kernel in one call. Operations
-that find no room in the ring stand in line behind it; each belongs to a parked task, so the line
-is never longer than there are tasks.
-
-Owns the ring, the task that reaps it, and who waits for what. Knows nothing of paths, nor of
-errors in words: results are numbers, as the kernel gives them.
+All operations prepared between two waits of the event loop are submitted with one system call.
+Operations that do not fit into the ring wait in a queue; each belongs to a parked task, so the
+queue is never longer than the number of tasks. Results are the kernel's numbers.
 """
 
 from __future__ import annotations

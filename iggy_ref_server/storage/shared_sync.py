@@ -1,10 +1,7 @@
-"""Syncs of one open file: one at a time, its result shared by all who asked before it began.
+"""Syncs of one open file: one at a time, with one result for all callers that came before it.
 
-The kernel tells of lost data once, to the first sync that asks; of two at the same time the other
-would report success. So they take turns. Whoever comes while one runs waits for the next, which
-then serves all who waited.
-
-Owns the order of syncs and their latest result. Does not know how to sync.
+The kernel reports lost data once, to the first sync; a second sync at the same time would report
+success. So syncs never overlap. Callers that come while one runs share the next one.
 """
 
 from __future__ import annotations

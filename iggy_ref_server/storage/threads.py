@@ -1,7 +1,4 @@
-"""The engine for every system: worker threads do what may wait for a disk.
-
-Owns ``ThreadStorage``. What never waits is in ``inline_file``, names are in ``directory``.
-"""
+"""The portable storage engine: worker threads run the calls that may wait for a disk."""
 
 from __future__ import annotations
 
@@ -121,7 +118,7 @@ class ThreadFile(InlineFile):
 
 
 def write_and_sync(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-    """Write and sync in one visit to a thread; return 0, or the negative error of the sync."""
+    """Write and sync in one thread call; return 0, or the negative error of the sync."""
     write_all(descriptor, buffers, position)
     return sync_data(descriptor)
 

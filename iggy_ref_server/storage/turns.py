@@ -1,4 +1,4 @@
-"""Who is next: changes to the same name happen in the order of their calls."""
+"""Locks by path: changes of the same path run in the order of their calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """One queue for each name that somebody is busy with."""
+    """One lock for each path that is in use."""
 
     __slots__ = ("_locks",)
 
@@ -24,7 +24,7 @@ class Turns:
 
     @asynccontextmanager
     async def taken(self, *names: str) -> AsyncIterator[None]:
-        """Wait until nobody who came earlier is busy with any of the names."""
+        """Hold the locks of all given paths; they are taken in sorted order, so no deadlock."""
         async with AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 lock = self._locks.setdefault(name, Baton())

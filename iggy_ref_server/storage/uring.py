@@ -1,8 +1,4 @@
-"""The engine for Linux: io_uring does what may wait for a disk, without a thread of our own.
-
-Owns ``UringStorage``. What never waits is in ``inline_file``, names are in ``directory``, the way
-to the kernel and back is in ``ring_driver``.
-"""
+"""The storage engine for Linux: io_uring runs reads, writes and syncs that may wait for a disk."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UringStorage"]
 
-# What the kernel says of a sync whose write was not done in full, so that it was left out.
+# The kernel's result for a linked sync that it skipped because the write was short.
 LEFT_OUT = -errno.ECANCELED
 
 
@@ -78,7 +74,7 @@ class UringStorage(PosixDirectory):
         return UringFile(self, path, descriptor, self._pressure, self.driver)
 
     async def aclose(self) -> None:
-        """Finish what is under way; open files close when nobody refers to them."""
+        """Wait for operations in flight; open files close with their last reference."""
         try:
             await super().aclose()
         finally:

@@ -1,7 +1,4 @@
-"""Many buffers as one run of bytes: sizes, places in it, and writing all of it.
-
-Owns the loop over short writes and over the kernel's limit of buffers in one call.
-"""
+"""Writes many buffers as one run of bytes, over short writes and the limit ``IOV_MAX``."""
 
 from __future__ import annotations
 
@@ -72,5 +69,5 @@ def write_from(
         following = buffers[index + 1 : index + BUFFERS_MAX]
         written = os.pwritev(descriptor, [head, *following], position)
     if not written:
-        raise OSError(errno.EIO, "nothing was written")
+        raise OSError(errno.EIO, "the kernel wrote no bytes")
     return written

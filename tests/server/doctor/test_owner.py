@@ -140,7 +140,7 @@ def test_directory_when_it_is_missing_then_the_partition_is_set_aside_and_not_be
     assert not patient.partition().exists()
 
     assert patient.check() == BEYOND
-    assert "missing, although they had been made" in patient.text()
+    assert "missing, although they existed before" in patient.text()
     assert patient.repair() == BEYOND
     assert not patient.is_served()
 

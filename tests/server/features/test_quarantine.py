@@ -144,7 +144,7 @@ def test_length_when_flipped_in_the_middle_then_polls_are_served_around_it(tmp_p
         assert refusal.value.status == StatusCode.CANNOT_READ_MESSAGE
         behind = PollingStrategy.offset(DAMAGED_OFFSET + 1)
         assert topic.offsets(behind) == list(range(DAMAGED_OFFSET + 1, COUNT))
-        assert f"poll from offset {DAMAGED_OFFSET + 1} to go on" in server.output()
+        assert f"poll from offset {DAMAGED_OFFSET + 1} to continue" in server.output()
 
 
 def test_partition_when_its_directory_is_missing_then_a_purge_begins_it_anew(tmp_path):

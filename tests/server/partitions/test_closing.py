@@ -70,7 +70,7 @@ async def test_close_when_the_sync_fails_then_says_what_a_power_loss_may_take(ac
 
     assert unsaved is not None
     assert (unsaved.lost, unsaved.unsynced) == (range(5, 5), range(5))
-    assert "messages 0 to 4 (5 of them) are written, but the disk" in unsaved.lines[0]
+    assert "messages 0 to 4 (5 of them) are written but not synced" in unsaved.lines[0]
 
 
 async def test_close_when_messages_wait_and_a_sync_failed_then_they_are_written():

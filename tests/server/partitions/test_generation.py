@@ -111,7 +111,7 @@ async def test_record_when_it_is_of_another_partition_then_set_aside():
     assert content is not None
     await storage.replace(FILE, content)
 
-    with pytest.raises(CorruptPartition, match="of another partition"):
+    with pytest.raises(CorruptPartition, match="belongs to another partition"):
         await reopen(storage)
 
 
