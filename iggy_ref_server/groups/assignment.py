@@ -117,7 +117,7 @@ class Assignment:
     # --- sharing ---
 
     def resize(self, partitions_count: int) -> None:
-        """Add partitions without an owner at the end, or drop the last ones; ``settle`` follows."""
+        """Add partitions without an owner, or drop the last ones; ``settle`` follows."""
         losers = {ownership.owner for ownership in self._ownerships[partitions_count:]}
         for loser in losers:
             if loser is not None:

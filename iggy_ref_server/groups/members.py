@@ -1,9 +1,8 @@
 """The members of one consumer group: their slots, their numbers, and where each one reads.
 
-A new member takes the slot that was freed last, or a new one at the end, and members are listed in
-the order of their slots. The number that clients see is the highest one in use plus one, so a
-number may be reused once its holder has left. A ``Member`` object is never reused, so other code
-keeps references to the object.
+A new member takes the slot that was freed last, or a new one at the end. Members are listed in
+the order of their slots. The number that clients see is the highest one in use plus one, so it
+may be reused once its holder has left. A ``Member`` object is never reused.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class MetadataSettings:
 
 @record(kw_only=True)
 class PlanContext:
-    """When a command is planned, for whom, and under which settings."""
+    """The time, the user and the settings under which a command is planned."""
 
     now_us: int
     user_id: int = ROOT_USER_ID

@@ -1,8 +1,8 @@
 """Translates entries of the state log of Apache Iggy 0.8 into changes.
 
 Each function returns the changes that one command made to the state before it. Ids, names, times
-and hashes stay; server defaults are resolved; partitions get generation 0, so that their files are
-accepted.
+and hashes stay; server defaults are resolved; partitions get generation 0, so that their files
+are accepted.
 """
 
 from __future__ import annotations

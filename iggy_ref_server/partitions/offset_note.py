@@ -1,8 +1,8 @@
 """The checkpoint of a partition's stored offsets, written by a clean stop.
 
-The offset files have eight bytes each, as in Apache Iggy, and no checksum: one flipped bit makes a
-consumer miss messages. So a clean stop writes all offsets to one file with a checksum, and the next
-start compares the offset files with it. The checkpoint is removed before the first offset changes.
+The offset files have eight bytes each, as in Apache Iggy, and no checksum: one flipped bit makes
+a consumer miss messages. So a clean stop writes all offsets to one file with a checksum, and the
+next start compares the offset files with it. The checkpoint is removed before an offset changes.
 
     {"consumers": {"1": 20}, "groups": {}}
     5f0c2a9be1d34c77

@@ -153,8 +153,8 @@ async def _with_text(
         return Ownership(Verdict.NOTHING, "the partition holds no messages", found)
     reason = (
         f"the files are of generation {found.number} and the partition is of generation {expected},"
-        f" but an earlier release wrote the file `{NAME}` without a checksum, so nothing is"
-        " deleted because of it"
+        f" but an earlier release wrote the file `{NAME}` without a checksum,"
+        " so nothing is deleted because of it"
     )
     return Ownership(Verdict.CONTRADICTORY, reason, found)
 

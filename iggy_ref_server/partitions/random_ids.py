@@ -1,7 +1,7 @@
 """Random bytes for the ids of messages that came without one.
 
-``os.urandom`` takes 5 % of the time of a large batch. The key stream of AES-CTR with a key from the
-kernel is as unpredictable and ten times as fast.
+``os.urandom`` takes 5 % of the time of a large batch. The key stream of AES-CTR with a key from
+the kernel is as unpredictable and ten times as fast.
 """
 
 from __future__ import annotations

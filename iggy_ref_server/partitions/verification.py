@@ -1,9 +1,9 @@
 """Verifies the checksums of stored messages before a poll delivers them.
 
-Bytes go from the file to the socket unread. So the first poll of a range since the start reads and
-verifies it; bytes that this process wrote count as verified. With ``validate_checksums`` every poll
-verifies. A poll that reaches damage delivers the messages before it; a poll that begins there is
-refused, and the log says from which offset polls work again.
+Bytes go from the file to the socket unread. So the first poll of a range since the start reads
+and verifies it; bytes that this process wrote count as verified. With ``validate_checksums``
+every poll verifies. A poll that reaches damage delivers the messages before it. A poll that
+begins there is refused, and the log says from which offset polls work again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Verification:
         self._told: dict[tuple[int, int], str] = {}
 
     def passes_now(self, spans: Sequence[Span]) -> bool:
-        """Tell without waiting whether spans are good; False when ``passing`` must be awaited."""
+        """Tell whether spans are verified; False when ``passing`` must be awaited."""
         # Each poll comes this way, mostly with one span that is known.
         return all(self._passes_now(span) for span in spans)
 

@@ -2,8 +2,8 @@
 
 A power loss may keep any part of the unsynced bytes: a hole, and whole messages behind it. These
 messages move to new segments, and the damaged bytes are copied to quarantine. The steps can be
-interrupted anywhere and repeated: copies come first, new segments appear whole and from the last to
-the first, and the old log is truncated when nothing depends on its tail any more.
+interrupted anywhere and repeated: copies come first, new segments appear whole and from the last
+to the first, and the old log is truncated when nothing depends on its tail any more.
 """
 
 from __future__ import annotations

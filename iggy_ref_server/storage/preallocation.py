@@ -1,7 +1,7 @@
 """Preallocation of disk space with ``fallocate``, which Python lacks.
 
-Python's ``posix_fallocate`` makes the file longer, and writes zeros where the file system does not
-support it. Here the length of the file does not change.
+Python's ``posix_fallocate`` makes the file longer, and writes zeros where the file system does
+not support it. Here the length of the file does not change.
 """
 
 from __future__ import annotations
