@@ -1,11 +1,11 @@
-"""TLS for the doors: certificate files, or a certificate for development.
+"""TLS of the listeners: certificate files, or a self-signed development certificate.
 
     cert_file exists                   it is used, with key_file
     it does not, self_signed = true    a certificate for localhost is made in the runtime directory
     it does not, self_signed = false   refused
 
-The certificate for development is made once per runtime directory, so that all shards show the
-same one. Owns files and contexts. Opens no socket.
+The development certificate is made once per runtime directory, so that all shards use the same one.
+Opens no socket.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
     "tls_context",
 ]
 
-# Within the data directory. A development certificate stays the same over restarts, so that clients
-# can come to know it.
+# Within the data directory. A development certificate stays the same across restarts, so that
+# clients can pin it.
 CERTIFICATES: Final = "certificates"
 DEVELOPMENT_CERTIFICATE: Final = "development_cert.pem"
 DEVELOPMENT_KEY: Final = "development_key.pem"
 LIFETIME: Final = timedelta(days=365)
-# Clocks of clients differ, and a certificate should not run out while the server runs.
+# Clocks of clients differ, and a certificate should not expire while the server runs.
 SLACK: Final = timedelta(days=1)
 
 # Of the encoding of certificates (ITU-T X.690).
@@ -48,7 +48,7 @@ LONG_SIZE = 0x80
 
 
 class CertificateError(Exception):
-    """There is no certificate that could be used; the message says what to do."""
+    """No certificate can be used; the message says what to do."""
 
 
 @record
@@ -58,7 +58,7 @@ class CertificateFiles:
     Attributes:
         certificate: the chain.
         key: the private key.
-        is_development: whether it was made here, so that no client trusts it yet.
+        is_development: whether it is self-signed by this server, so that no client trusts it yet.
     """
 
     certificate: Path
@@ -69,12 +69,12 @@ class CertificateFiles:
 def find_certificate(
     tls: Tls, *, working_directory: Path, runtime_directory: Path, now_us: int
 ) -> CertificateFiles:
-    """Find the certificate of a door, or make one for development.
+    """Find the certificate of a listener, or make one for development.
 
     Args:
-        tls: the door's section of the configuration.
+        tls: the listener's TLS section of the configuration.
         working_directory: where relative paths start.
-        runtime_directory: where a certificate for development is kept; it exists.
+        runtime_directory: where a development certificate is kept; it exists.
         now_us: the time of day in microseconds since 1970.
 
     Raises:
@@ -87,7 +87,9 @@ def find_certificate(
             raise CertificateError(f"{certificate} has no key: {key} does not exist")
         return CertificateFiles(certificate, key, is_development=False)
     if not tls.self_signed:
-        raise CertificateError(f"{certificate} does not exist; name a file, or allow self_signed")
+        raise CertificateError(
+            f"{certificate} does not exist; set cert_file to a file, or set self_signed = true"
+        )
     made = CertificateFiles(
         runtime_directory / DEVELOPMENT_CERTIFICATE,
         runtime_directory / DEVELOPMENT_KEY,
@@ -100,13 +102,10 @@ def find_certificate(
 
 
 def tls_context(files: CertificateFiles) -> ssl.SSLContext:
-    """Make the server's side of TLS, version 1.2 or newer.
-
-    Args:
-        files: the certificate to show.
+    """Make the server's TLS context, version 1.2 or newer.
 
     Raises:
-        CertificateError: the files hold no certificate and key that belong together.
+        CertificateError: the files hold no matching certificate and key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -116,7 +115,7 @@ def tls_context(files: CertificateFiles) -> ssl.SSLContext:
         context.load_cert_chain(files.certificate, files.key, password="")
     except (OSError, ValueError) as refusal:
         pair = f"{files.certificate} and {files.key}"
-        raise CertificateError(f"{pair} are no certificate and key: {refusal}") from None
+        raise CertificateError(f"{pair} are no matching certificate and key: {refusal}") from None
     return context
 
 
@@ -167,7 +166,7 @@ def _read_time(der: bytes, at: int) -> datetime:
 
 
 def _make_development_certificate(files: CertificateFiles, now: datetime) -> None:
-    # Imported here: a server without TLS should not wait for this library.
+    # Imported here, because loading this library would delay the start of a server without TLS.
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -191,7 +190,7 @@ def _sign_for_localhost(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]
     names += [x509.IPAddress(ip_address(ip)) for ip in ("127.0.0.1", "::1")]
-    # No certificate authority: clients that trust the file itself refuse one as a server.
+    # ca=False: clients that trust this file itself refuse a CA certificate from a server.
     return (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -1,12 +1,11 @@
-"""The clients connected to this shard, as other clients may list them.
+"""The table of the clients connected to this shard.
 
-Those that have not logged in are bounded, in all and per address, and a few of them cannot keep
-others out: when the bound is reached, the one goes that has been silent for longest, and the
-newcomer is taken. A client is silent since it connected, or since its last request was served;
-while a request of it is worked on, such as a login, it is not.
+Clients without a login are limited in total and per address. At a limit the client that has been
+idle for longest is closed in favour of the new one, so that a few clients cannot lock out others.
+A client is idle since it connected or since its last request was handled; it is not idle while a
+request, such as a login, is being handled.
 
-Owns the table, the time of each client's last sign of life, and that choice. Group membership is
-the groups' affair, sockets are the data plane's.
+Owns the table, the time of each client's last heartbeat, and that choice.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ __all__ = ["Client", "Clients", "UnauthenticatedLimits"]
 
 LOGGER = logging.getLogger(__name__)
 
-# One line for a burst of connections that were closed or refused, however many there are.
+# One log line per interval for connections that were closed or refused, however many there are.
 LINES_APART_S: Final = 10.0
-# What a household or a machine has of IPv6; a budget per address would be none.
+# One household or machine has a whole /64 of IPv6 addresses, so the limit counts per /64.
 IPV6_NETWORK_BITS: Final = 64
 
 
 @record(kw_only=True)
 class UnauthenticatedLimits:
-    """How many clients may not have logged in, and how long.
+    """The limits of clients without a login.
 
     Attributes:
         total_max: on this shard.
         per_address_max: of one address.
-        login_s: how long a client may be silent before it has logged in; 0 is for ever.
+        login_s: how long such a client may be idle; 0 is no limit.
     """
 
     total_max: int = 1024
@@ -54,14 +53,14 @@ class UnauthenticatedLimits:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A connection and how to end it.
+    """A connected client.
 
     Attributes:
         session: its state.
-        close: hangs up, after what is owed has been sent.
+        close: closes the connection after all replies are sent.
         last_seen_us: when it connected or last pinged.
-        abort: hangs up at once.
-        since: when it connected or lost its login, on the clock of the loop.
+        abort: closes the connection at once.
+        since: when it connected or logged out, on the clock of the loop.
     """
 
     session: Session
@@ -72,17 +71,17 @@ class Client:
 
     @property
     def silent_since(self) -> float:
-        """When the last request was served, or the connection began; infinite within a request."""
+        """When the last request was handled or the connection began; infinite during a request."""
         return max(self.since, self.session.served_at)
 
     @property
     def network(self) -> str:
-        """Whose budget the connection counts for."""
+        """The network whose limit this connection counts against."""
         return network_of(self.session.address)
 
 
 def network_of(address: str) -> str:
-    """Return the part of ``host:port`` that a client cannot change at will."""
+    """Return the IPv4 address or the IPv6 /64 network of ``host:port``."""
     host = address.rpartition(":")[0].strip("[]").partition("%")[0]
     try:
         number = ipaddress.ip_address(host)
@@ -94,22 +93,22 @@ def network_of(address: str) -> str:
 
 
 class Clients:
-    """All connections of a shard, by client id.
+    """All clients of a shard, by client id.
 
     Args:
-        limits: of those that have not logged in.
+        limits: for clients without a login.
     """
 
     def __init__(self, limits: UnauthenticatedLimits | None = None) -> None:
         self._limits = limits or UnauthenticatedLimits()
         self._clients: dict[int, Client] = {}
-        # Those without a login; whoever logs in is taken out when somebody looks.
+        # Clients without a login. A login does not remove a client from here; the next check does.
         self._unauthenticated: dict[Client, None] = {}
         self._per_network: Counter[str] = Counter()
         self._closed = _BurstLog()
 
     def add(self, client: Client) -> None:
-        """Enter a connection; a recycled address takes the place of the old one."""
+        """Add a client; it replaces an old one with the same id, whose address was reused."""
         earlier = self._clients.get(client.session.client_id)
         if earlier is not None:
             self._discard(earlier)
@@ -118,7 +117,7 @@ class Clients:
             self._enter(client)
 
     def remove(self, session: Session) -> bool:
-        """Forget a connection; False where another one has taken its number."""
+        """Remove a client; False if another client has its id now."""
         client = self._clients.get(session.client_id)
         if client is None or client.session is not session:
             return False
@@ -127,17 +126,17 @@ class Clients:
         return True
 
     def get(self, client_id: int) -> Client | None:
-        """Return the connection with this number."""
+        """Return the client with this id."""
         return self._clients.get(client_id)
 
     def seen(self, client_id: int, now_us: int) -> None:
-        """Note a sign of life."""
+        """Record a heartbeat."""
         client = self._clients.get(client_id)
         if client is not None:
             client.last_seen_us = now_us
 
     def silent_since(self, before_us: int) -> list[Client]:
-        """Return those whose last sign of life is older than this."""
+        """Return the clients whose last heartbeat is older than this."""
         return [client for client in self._clients.values() if client.last_seen_us < before_us]
 
     def __iter__(self) -> Iterator[Client]:
@@ -146,13 +145,13 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
-    # Those without a login
+    # Clients without a login
 
     def make_room(self, address: str) -> bool:
-        """Make room for a client that has not logged in, at the cost of one that is silent.
+        """Admit a client without a login, and close an idle one if a limit is reached.
 
         Returns:
-            False where nobody is silent: all of them have requests that are being served.
+            False if no client is idle, because all of them have requests in progress.
         """
         limits, network = self._limits, network_of(address)
         if not self._is_full(network):
@@ -167,12 +166,12 @@ class Clients:
         )
 
     def make_room_at(self, transport: Transport, address: str, key: str) -> bool:
-        """Make room where all connections of a transport together are too many."""
+        """Close an idle client without a login when a transport is at its connection limit."""
         self._forget_authenticated()
         return self._close_oldest(address, key, transport=transport)
 
     def close_silent(self) -> None:
-        """Close those that have been silent for too long without a login; call now and then."""
+        """Close clients that were idle for too long without a login; call periodically."""
         now, login_s = trio.current_time(), self._limits.login_s
         for client in self._clients.values():
             if client.session.user_id is None and client not in self._unauthenticated:
@@ -201,7 +200,7 @@ class Clients:
         network: str | None = None,
         transport: Transport | None = None,
     ) -> bool:
-        """Close the client that has been silent for longest; False where nobody is."""
+        """Close the client that has been idle for longest; False if none is idle."""
         silent = [
             client
             for client in self._unauthenticated
@@ -210,11 +209,11 @@ class Clients:
             and (transport is None or client.session.transport is transport)
         ]
         if not silent:
-            self._closed.note(newcomer, f"{key} is reached and nobody is silent: refused")
+            self._closed.note(newcomer, f"{key} is reached and no client is idle; refused")
             return False
         oldest = min(silent, key=lambda client: client.silent_since)
         self._close(oldest)
-        self._closed.note(oldest.session.address, f"{key} is reached and others want to log in")
+        self._closed.note(oldest.session.address, f"{key} is reached; closed for a new client")
         return True
 
     def _close(self, client: Client) -> None:
@@ -239,7 +238,7 @@ class Clients:
 
 
 class _BurstLog:
-    """Tells of many connections in few lines."""
+    """Logs many closed connections in few lines."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -247,13 +246,13 @@ class _BurstLog:
         self._next_at = -float("inf")
 
     def note(self, address: str, reason: str) -> None:
-        """Note one connection."""
+        """Count one connection."""
         self._count += 1
         self._last = address, reason
         self.flush()
 
     def flush(self) -> None:
-        """Tell what was noted, unless the last line is too young."""
+        """Write the log line, unless the last one is too recent."""
         now = trio.current_time()
         if not self._count or now < self._next_at:
             return

@@ -1,1 +1,1 @@
-"""The room that serves connections: bytes in, staged appends, owed answers, bytes out."""
+"""Listeners, connections and the request scheduler: from a client's bytes to a request and back."""

@@ -1,10 +1,9 @@
-"""What a client is owed, in the order of its requests.
+"""The replies of one client, in the order of its requests.
 
-An ``Answer`` says what became of a request; an ``Owed`` is the place kept for it while it is not
-known. A run of sends that share one write shares one place, so that a thousand pipelined messages
-cost one callback.
+An ``Answer`` is the result of a request. An ``Owed`` reserves its position while the result is not
+known yet.
 
-Owns the order. Knows neither sockets nor how a request is served.
+Owns the order. Knows neither sockets nor how a request is handled.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ __all__ = ["Answer", "AnswerQueue", "Owed"]
 
 @record
 class Answer:
-    """What a client is told.
+    """The result of one request.
 
     Attributes:
         status: 0, or the number of an error, which carries no payload.
         parts: the payload in pieces.
-        close: whether to hang up after it.
+        close: whether the server closes the connection after this reply.
     """
 
     status: int = 0
@@ -39,7 +38,7 @@ class Answer:
 
 
 class Owed:
-    """A place in the queue for one answer, or for a run of acknowledgements."""
+    """A reserved position for one reply, or for a run of acknowledgements."""
 
     __slots__ = ("answer", "count", "pending", "size_bytes")
 
@@ -51,14 +50,14 @@ class Owed:
 
 
 class AnswerQueue:
-    """All that one client is owed.
+    """The replies that one client has not received yet.
 
     Args:
-        connection: turns answers into frames and knows the order of requests.
+        connection: encodes replies and knows the order of requests.
         outbox: where frames go.
 
     Attributes:
-        staged_bytes: the bodies of sends whose outcome is not known yet; they occupy memory.
+        staged_bytes: the bodies of sends that are not committed yet; they occupy memory.
     """
 
     __slots__ = ("_connection", "_outbox", "_owed", "staged_bytes")
@@ -73,20 +72,23 @@ class AnswerQueue:
         return len(self._owed)
 
     def owe(self) -> Owed:
-        """Keep a place for the answer to the next request."""
+        """Reserve the position of the reply to the next request."""
         owed = Owed()
         self._owed.append(owed)
         return owed
 
     def acknowledge_with(self, pending: Pending, count: int, size_bytes: int) -> Owed | None:
-        """Keep a place for the acknowledgements of sends of this size together.
+        """Reserve the position of ``count`` acknowledgements that depend on one write.
 
         Returns:
-            The place, or None if the one before it waits for the same outcome and was widened.
+            The new position, or None if the last position waits for the same write and was
+            extended.
         """
         self.staged_bytes += size_bytes
         if self._owed:
             last = self._owed[-1]
+            # A run of sends in one write shares one position: a thousand pipelined messages then
+            # cost one callback.
             if last.pending is pending and last.answer is None:
                 last.count += count
                 last.size_bytes += size_bytes
@@ -96,17 +98,17 @@ class AnswerQueue:
         return owed
 
     def unsettled(self) -> Pending | None:
-        """Return the last outcome that a send still waits for, if any."""
+        """Return the last write that a send still waits for, if any."""
         for owed in reversed(self._owed):
             if owed.answer is None and owed.pending is not None:
                 return owed.pending
         return None
 
     def settle(self) -> bool:
-        """Turn all leading answers that are known into frames.
+        """Encode the replies at the front of the queue whose result is known.
 
         Returns:
-            Whether the last of them asks to hang up; nothing may follow it.
+            Whether the last of them closes the connection. Nothing may follow it.
         """
         owed = self._owed
         while owed and (answer := owed[0].answer) is not None:

@@ -1,19 +1,18 @@
-"""How much memory the buffers of all clients of a shard may take together.
+"""The memory budget of a shard for the buffers of its clients.
 
-Each connection has an account. It says what the connection holds at this moment: bytes of requests
-that are not complete, batches that wait for their commit, replies in memory that are not sent. What
-is handed from files to the kernel is not held. An account is told the whole amount each time and
-not what was added or taken away, so nothing can be counted twice or be forgotten.
+Each connection has an account. The account holds what the connection buffers now: incomplete
+requests, batches that wait for their commit, and replies in memory that are not sent. Pieces of
+files that the kernel sends are not counted.
 
-    below three quarters    everybody is read
-    above them              whoever holds much is not read any further until there is room
-    a large request         is let in only where all of it fits, and waits otherwise
-    above the limit         the connection that holds most is closed, with a line in the log
-    waiting for long        the same goes for the largest that does not move
+    below 3/4 of the limit    every connection is read
+    above 3/4                 a connection that holds more than 64 KiB is paused
+    a large request           is read only if all of it fits, and waits otherwise
+    above the limit           the connection that holds most is closed, with a log line
+    paused for long           the largest connection that does not change is closed
 
-Small requests always go on. What they add is bounded by the number of connections.
+Small requests always continue. The number of connections bounds what they add.
 
-Owns the sums and the choice. How a connection is closed or read again is told by its owner.
+Owns the sums and the choice. The owner of the account closes or resumes its connection.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ __all__ = ["SMALL_BYTES_MAX", "BufferAccount", "BufferBudget"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Whoever holds no more than this is never made to wait.
+# A connection that holds no more than this is never paused.
 SMALL_BYTES_MAX: Final = 1 << 16
-# A reply that is read into memory takes at most this part of what is left.
+# A reply that is read into memory takes at most this fraction of the free budget.
 SHARE: Final = 4
 MIB: Final = 1 << 20
 
@@ -40,14 +39,14 @@ class BufferAccount:
 
     Args:
         budget: the sum of all accounts.
-        name: who it is, for the log.
+        name: the client's address, for the log.
         abort: closes the connection at once.
-        wake: has the connection looked at again.
+        wake: schedules the connection again.
 
     Attributes:
-        size_bytes: what is held.
-        reserved_bytes: what is to come of a large request.
-        is_held_back: whether nothing more shall be read from the client.
+        size_bytes: the bytes held now.
+        reserved_bytes: the bytes of a large request that have not arrived yet.
+        is_held_back: whether the server must not read from the client.
     """
 
     __slots__ = (
@@ -80,7 +79,9 @@ class BufferAccount:
         self.is_held_back = False
 
     def hold(self, size_bytes: int, wanted_bytes: int = 0) -> None:
-        """Say what is held now, and how much more of a request is to come.
+        """Set what is held now, and how much of a request is missing.
+
+        The account takes the whole amount and no differences, so nothing is counted twice.
 
         Args:
             size_bytes: all that is held.
@@ -99,14 +100,14 @@ class BufferAccount:
         return self._budget.total_bytes + size_bytes <= self._budget.limit_bytes
 
     def close(self) -> None:
-        """Hold nothing any more; may be said twice."""
+        """Release everything; may be called twice."""
         if not self._is_closed:
             self.hold(0)
             self._is_closed = True
             self._budget.forget(self)
 
     def release(self) -> None:
-        """Let the connection be read again."""
+        """Resume reading from the client."""
         self.is_held_back = False
         self._wake()
 
@@ -116,7 +117,7 @@ class BufferAccount:
         self._abort()
 
     def has_moved(self) -> bool:
-        """Tell whether what is held has changed since the last call."""
+        """Return whether the held amount has changed since the last call."""
         has_moved = self.size_bytes != self._checked_bytes
         self._checked_bytes = self.size_bytes
         return has_moved
@@ -127,11 +128,10 @@ class BufferBudget:
 
     Args:
         limit_bytes: how much they may hold together.
-        key: what to raise, for the log.
+        key: the configuration key that the log line names.
 
     Attributes:
-        limit_bytes: the same.
-        total_bytes: what they hold, and what is reserved.
+        total_bytes: held and reserved bytes of all accounts.
     """
 
     def __init__(self, limit_bytes: int, key: str = "limits.memory_budget") -> None:
@@ -156,16 +156,16 @@ class BufferBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is held than may be."""
+        """Whether the accounts hold more than the limit."""
         return self.total_bytes > self.limit_bytes
 
     def share(self, most_bytes: int) -> int:
-        """Say how much memory the next reply may take that has to be read into it."""
+        """Return how much memory the next reply may use that is read into memory."""
         left_bytes = max(0, self._high_bytes - self.total_bytes)
         return min(most_bytes, max(left_bytes // SHARE, SMALL_BYTES_MAX))
 
     def change(self, account: BufferAccount, size_bytes: int, wanted_bytes: int) -> None:
-        """Take note of what an account holds; for accounts alone."""
+        """Update the sums for an account; called by accounts only."""
         others = self.total_bytes - account.size_bytes - account.reserved_bytes
         reserved, is_refused = wanted_bytes, False
         if wanted_bytes and not account.reserved_bytes:
@@ -192,12 +192,12 @@ class BufferBudget:
             self._release_all()
 
     def forget(self, account: BufferAccount) -> None:
-        """Close an account; for accounts alone."""
+        """Remove an account; called by accounts only."""
         self._accounts.pop(account, None)
         self._waiting.pop(account, None)
 
     def relieve(self) -> None:
-        """Close those who hold most until the others have room."""
+        """Close the connections that hold most until the total is below the limit."""
         while self.is_over and self._accounts:
             hoarder = max(self._accounts, key=lambda one: one.size_bytes)
             if not hoarder.size_bytes:
@@ -208,13 +208,13 @@ class BufferBudget:
             self._evict(hoarder, "more is buffered than may be")
 
     def check(self) -> None:
-        """See whether those who wait do so for somebody who does not move; call now and then."""
+        """Close the largest unchanged connection if others are paused; call periodically."""
         self.relieve()
         still = [account for account in self._accounts if not account.has_moved()]
         if self._waiting and still:
             hoarder = max(still, key=lambda one: one.size_bytes + one.reserved_bytes)
             if hoarder.size_bytes > SMALL_BYTES_MAX:
-                self._evict(hoarder, "others wait for room, and nothing of it moves")
+                self._evict(hoarder, "other clients wait for memory, and it made no progress")
         self._release_all()
 
     def _release_all(self, besides: BufferAccount | None = None) -> None:
@@ -228,8 +228,8 @@ class BufferBudget:
 
     def _evict(self, hoarder: BufferAccount, reason: str) -> None:
         LOGGER.error(
-            "closed the connection of %s, which held %.1f MiB of buffers: %s. %.1f of %.1f MiB were"
-            " in use; raise %s if clients need more",
+            "closed the connection of %s, which held %.1f MiB of buffers: %s (%.1f of %.1f MiB in"
+            " use); raise %s if clients need more",
             hoarder.name,
             hoarder.size_bytes / MIB,
             reason,

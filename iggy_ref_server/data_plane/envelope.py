@@ -1,9 +1,7 @@
-"""What the bytes of a connection are wrapped in on their way, such as the frames of WebSocket.
+"""The interface of a transport codec, such as WebSocket framing, on a socket connection.
 
-A plain connection has no envelope. Of one that has, the socket room receives wrapped bytes and
-passes on what was in them; answers are wrapped as they are put into the envelope's outbox.
-
-Owns the words between the socket room and whoever knows a kind of wrapping. Knows none itself.
+A plain connection has no codec. With a codec the socket server decodes what it receives, and
+replies are encoded as they are put into the codec's output buffer.
 """
 
 from __future__ import annotations
@@ -18,37 +16,37 @@ __all__ = ["Envelope"]
 
 
 class Envelope(Protocol):
-    """The wrapping of one connection, in both directions."""
+    """The codec of one connection, for both directions."""
 
     @property
     def limits(self) -> SocketLimits:
-        """The bounds of the connection."""
+        """The limits of the connection."""
 
     @property
     def outbox(self) -> Outbox:
-        """Wraps all that is put into it."""
+        """Encodes everything that is put into it."""
 
     @property
     def receive_bytes(self) -> int:
-        """How much to receive at once."""
+        """How much to receive per call."""
 
     @property
     def missing_bytes(self) -> int:
-        """How much is sure to follow, as far as one receipt may hold it; 0 when nothing is."""
+        """How many bytes must follow, at most one receive call's worth; 0 when none are known."""
 
     @property
     def is_mid_frame(self) -> bool:
-        """Whether the rest of a frame of its own is still to come."""
+        """Whether a frame of the codec is incomplete."""
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing that follows will be looked at."""
+        """Whether further input is ignored."""
 
     def unwrap(self, data: bytes) -> bytes:
-        """Take what was received, cut in any way, and return what was in it.
+        """Decode received bytes, split at any position, and return the payload.
 
-        What has to be answered by the envelope itself goes into the outbox.
+        Replies of the codec itself, such as a pong, go into its output buffer.
         """
 
     def seal(self) -> None:
-        """Put a last word into the outbox, behind which nothing follows; may be said twice."""
+        """Put the closing frame into the output buffer; may be called twice."""

@@ -1,10 +1,7 @@
-"""Clients that speak another protocol: each is refused, and the log says so once in a while.
+"""The log of clients with an unsupported protocol, limited to one line per address and interval.
 
-Clients from 0.9 on frame their requests in another way. They are answered what they understand, an
-eviction that names the versions, and whoever runs the server reads why they do not get in. A client
-that tries again and again fills no log: one line for an address in ten minutes.
-
-Owns the lines. What the bytes look like is the protocol's affair.
+Clients from 0.9 on frame their requests differently. The server replies with an eviction that they
+understand and that names the versions. The log tells the operator why they cannot connect.
 """
 
 from __future__ import annotations
@@ -22,17 +19,17 @@ __all__ = ["ForeignClients"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Often enough to be found by who looks for it.
+# A client that reconnects in a loop must not fill the log.
 SILENCE_S: Final = 600.0
-# Addresses that are remembered; the one that was told of first is forgotten first.
+# Addresses that are remembered; the one that was logged first is dropped first.
 ADDRESSES_MAX: Final = 1024
 
 
 class ForeignClients:
-    """Tells of clients that speak another protocol.
+    """Logs clients that speak an unsupported protocol.
 
     Args:
-        clock: tells the time in seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +37,7 @@ class ForeignClients:
         self._told_s: dict[str, float] = {}
 
     def note(self, session: Session) -> None:
-        """Log that a client was refused, unless its address was told of a short while ago."""
+        """Log that a client was refused, unless its address was logged recently."""
         host, now_s = session.address.rpartition(":")[0], self._clock()
         told_s = self._told_s.pop(host, None)
         if told_s is not None and now_s - told_s < SILENCE_S:
@@ -52,7 +49,7 @@ class ForeignClients:
         LOGGER.warning(
             "refused %s over %s: it speaks the protocol of Apache Iggy 0.9 and later (VSR framing),"
             " this server speaks that of 0.8 and earlier; use a client of 0.8, such as"
-            " apache-iggy 0.8.0, or iggy_sdk (said once in %.0f minutes for an address)",
+            " apache-iggy 0.8.0, or iggy_sdk (logged once in %.0f minutes per address)",
             session.address,
             session.transport.name,
             SILENCE_S / 60,

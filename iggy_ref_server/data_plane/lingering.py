@@ -1,11 +1,8 @@
-"""The end of a connection that the server closes, so that the client can read its last answers.
+"""Lingering close: the server closes a connection, and the client can still read its last replies.
 
-Closing a socket with unread bytes in it makes the kernel throw away answers that the client has not
-read yet. So the last of them is followed by an end of file, and what still comes is discarded until
-the client hangs up, says nothing for a while, or the time is over.
-
-Owns the patience, also that of the whole server when it stops. How to discard is told by whoever
-owns the connection.
+Closing a socket with unread input makes the kernel send a reset, and the client loses replies that
+it has not read yet. So the server half-closes the socket after the last reply and discards input
+until the client closes, is silent for a while, or the time is over (nginx: ``lingering_close``).
 """
 
 from __future__ import annotations
@@ -30,8 +27,8 @@ ROUND_TRIP = struct.Struct("68xI")
 # A client that never stops sending does not keep us.
 WHOLE_S = 1.0
 DISCARD_BYTES = 1 << 16
-# How long clients have for their last answers when the server stops, those of all listeners at the
-# same time. Service managers and test harnesses kill after 5 s; the rest is for files.
+# How long clients have for their last replies when the server stops, those of all listeners at the
+# same time. Service managers and test harnesses kill after 5 s; the other half is for files.
 STOP_CLIENTS_S = 2.5
 
 

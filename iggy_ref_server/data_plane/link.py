@@ -1,8 +1,8 @@
-"""One connection as the data plane sees it.
+"""The request pipeline: requests of one client in order, and their replies in order.
 
-Owns the parts that belong together: the protocol's state machine, the session, what is owed and
-what is on its way. A link is handled by one thing at a time: while ``is_busy`` a task works on a
-request of it, and nothing more is read.
+A TCP or WebSocket connection has one pipeline; a QUIC connection has one per stream. It holds the
+protocol's state machine, the session, the reply queue and the output buffer. One party works on a
+pipeline at a time: while ``is_busy``, a task handles one of its requests and nothing more is read.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ if TYPE_CHECKING:
 
 __all__ = ["Link", "Wire"]
 
-# Sends of one client that wait for their commit; the one that passes the mark is still taken.
+# Sends of one client that wait for their commit. The send that exceeds the mark is still accepted.
 STAGED_BYTES_MAX = 32 << 20
-# Less is not worth the count: a client that sends small messages and waits for each would pay for
-# it twice with every one. All 8,192 connections of a shard hold at most 32 MiB in this way.
+# Smaller amounts are not counted: a client that sends small messages one by one would pay for two
+# account updates per message. All 8,192 connections of a shard hold at most 32 MiB uncounted.
 COUNTED_BYTES_MIN = 4 << 10
 
 
 def _nothing() -> None:
-    """Close what is closed already."""
+    """Abort a pipeline that has no owner."""
 
 
 class Wire(Protocol):
-    """How the bytes of a link reach the peer."""
+    """The server of a pipeline, which moves its bytes."""
 
     def wake(self, link: Link) -> None:
-        """Note that the link has something to send, can read again, or shall be closed."""
+        """Schedule a pipeline that has output, can read again, or must be closed."""
 
 
 class Link:
-    """A connection, from accept to close.
+    """Requests and replies of one client, from the first byte to the close.
 
     Attributes:
-        connection: the protocol.
+        connection: the protocol's state machine.
         session: the client.
-        outbox: what is on its way.
-        answers: what is owed.
-        clog: a send that must be settled before more is read, because its way is full.
-        is_busy: whether a task works on one of its requests.
-        is_hearing: False once nothing more shall be read from the peer.
-        is_moving: whether another shard is to go on with it as soon as nothing is owed.
-        has_unserved: whether requests that were received may be waiting for the link's next turn.
-        when_idle: called when the task is done that works on a request of a client that is gone.
-        farewell: a status to be sent at the very end, or 0.
-        is_ending: whether to close when all that is owed has been sent.
-        abort: closes at once, whatever is owed.
-        account: says what the connection holds; None where somebody else does.
+        outbox: encoded replies that are not sent.
+        answers: the queue of pending replies.
+        clog: a send to a backlogged partition, which must be committed before more is read.
+        is_busy: whether a task handles one of its requests.
+        is_hearing: whether input is still read.
+        is_moving: whether another shard takes over as soon as all replies are sent.
+        has_unserved: whether received requests may wait for the next turn.
+        when_idle: called when the task of a disconnected client is done.
+        farewell: the status that is sent before the close, or 0.
+        is_ending: whether to close when all replies are sent.
+        abort: closes at once and drops unsent replies.
+        account: the buffer account; None where the owner keeps one for several pipelines.
     """
 
     __slots__ = (
@@ -108,7 +108,7 @@ class Link:
 
     @property
     def is_ready(self) -> bool:
-        """Whether another request of this client may be looked at now."""
+        """Whether the next request of this client may be handled now."""
         return (
             not self.is_busy
             and not self.is_moving
@@ -121,30 +121,28 @@ class Link:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether another turn would take a request that was received, or find that none is left.
-
-        So it is never true of a client that has as many unanswered requests as it may have: to
-        serve that one again and again would change nothing.
-        """
+        """Whether another turn would handle a received request, or find that none is left."""
         connection = self.connection
         return (
             self.has_unserved
             and self.is_ready
+            # At the limit of pipelined requests another turn would change nothing, and repeating it
+            # would spin.
             and connection.outstanding < connection.limits.pipelined_max
         )
 
     @property
     def can_read(self) -> bool:
-        """Whether more shall be received: all that came before has been looked at."""
+        """Whether to receive more: all requests received so far were handled."""
         return self.is_ready and not self.has_unserved
 
     @property
     def held_bytes(self) -> int:
-        """How much memory the client occupies with what is not done."""
+        """The memory used by unfinished requests and unsent replies."""
         return self.connection.buffered_bytes + self.answers.staged_bytes + self.outbox.held_bytes
 
     def note_held(self) -> None:
-        """Tell the account what is held, and what is to come of a request."""
+        """Report held and missing bytes to the buffer account."""
         if self.account is not None:
             held_bytes = self.held_bytes
             if held_bytes < COUNTED_BYTES_MIN:
@@ -152,19 +150,19 @@ class Link:
             self.account.hold(held_bytes, self.connection.missing_bytes)
 
     def end(self) -> None:
-        """Hear nothing more, and close when what is owed has been sent."""
+        """Stop reading, and close when all replies are sent."""
         self.is_hearing = False
         self.is_ending = True
         self.wire.wake(self)
 
     def part_with(self, status: int) -> None:
-        """Hear nothing more, answer what is owed, say a last word nobody asked for, and close."""
+        """Stop reading, send all replies and then an unsolicited status, and close."""
         self.is_hearing = False
         self.farewell = status
         self.end()
 
     def settle(self) -> None:
-        """Turn what is known into frames."""
+        """Encode the replies whose result is known."""
         if self.answers.settle():
             self.is_hearing = False
             self.is_ending = True
@@ -172,20 +170,20 @@ class Link:
             self.outbox.extend(self.connection.push_error(self.farewell))
             self.farewell = 0
         if self.outbox.held_bytes > SMALL_BYTES_MAX:
-            # The next reply of somebody else is to know what is left for it.
+            # Update the sum before the next client's reply is sized by the free budget.
             self.note_held()
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing will follow what is on its way."""
+        """Whether nothing will be added to the output buffer."""
         return self.is_ending and not (self.is_busy or self.answers or self.farewell)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the connection can be closed without breaking a promise."""
+        """Whether everything is sent and the connection can be closed."""
         return self.is_done and not self.outbox
 
     @property
     def owes(self) -> bool:
-        """Whether the client has still something to get."""
+        """Whether replies are still pending or unsent."""
         return bool(self.is_busy or self.outbox or self.answers or self.farewell)

@@ -1,7 +1,4 @@
-"""What is on its way to one client: buffers, and pieces of files that were not read yet.
-
-Owns the order and the count of bytes. How they are written is the wire's affair.
-"""
+"""The output buffer of one client: byte buffers, and pieces of files that are not read yet."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ class Outbox:
     """A queue of bytes for one client.
 
     Attributes:
-        size_bytes: how many bytes wait.
-        held_bytes: how much memory that takes; pieces of files take none, and a buffer is there as
-            a whole until the last byte of it is sent.
+        size_bytes: the bytes that are not sent.
+        held_bytes: the memory they use; pieces of files use none, and a buffer stays in memory as a
+            whole until its last byte is sent.
     """
 
     __slots__ = ("_head_sent_bytes", "_items", "held_bytes", "size_bytes")
@@ -42,7 +39,7 @@ class Outbox:
         return bool(self._items)
 
     def put(self, item: Buffer | FileSlice) -> None:
-        """Append something to be sent."""
+        """Append a buffer or a piece of a file."""
         if isinstance(item, FileSlice):
             size = item.size
         else:
@@ -54,7 +51,7 @@ class Outbox:
             self.size_bytes += size
 
     def extend(self, items: Iterable[Buffer | FileSlice]) -> None:
-        """Append several things in their order."""
+        """Append several items in order."""
         for item in items:
             self.put(item)
 
@@ -64,7 +61,7 @@ class Outbox:
         return head if isinstance(head, FileSlice) else None
 
     def head_buffers(self) -> list[memoryview]:
-        """Return the buffers up to the next piece of a file, as many as one call may take."""
+        """Return the buffers before the next piece of a file, as many as one call may take."""
         buffers = []
         for item in islice(self._items, BUFFERS_PER_CALL):
             if isinstance(item, FileSlice):
@@ -73,9 +70,9 @@ class Outbox:
         return buffers
 
     def load_small(self, size_max: int) -> None:
-        """Read the first pieces of files, up to a size, that can be read without waiting.
+        """Read leading pieces of files, up to a size, that can be read without waiting.
 
-        A small answer leaves in one go then, and with fewer calls than by ``sendfile``.
+        A small reply is then sent in one call instead of one per ``sendfile``.
         """
         items, size = self._items, 0
         for number, item in enumerate(items):
@@ -88,7 +85,7 @@ class Outbox:
                 self.held_bytes += len(content)
 
     def cut_head(self, size: int) -> FileSlice:
-        """Cut the piece of a file at the head, so that it has at most so many bytes."""
+        """Split the piece of a file at the head after ``size`` bytes, and return the first part."""
         head = self._items[0]
         assert isinstance(head, FileSlice)
         if head.size > size:
@@ -98,7 +95,7 @@ class Outbox:
         return head
 
     def load_head(self, content: bytes) -> None:
-        """Put what was read in the place of the piece of a file at the head."""
+        """Replace the piece of a file at the head by its content."""
         head = self._items[0]
         assert isinstance(head, FileSlice)
         assert len(content) == head.size, "a segment ended before its index said so"
@@ -106,7 +103,7 @@ class Outbox:
         self.held_bytes += len(content)
 
     def sent(self, size: int) -> None:
-        """Forget the first ``size`` bytes."""
+        """Drop the first ``size`` bytes."""
         self.size_bytes -= size
         items = self._items
         while size:
@@ -124,7 +121,7 @@ class Outbox:
             items.popleft()
 
     def clear(self) -> None:
-        """Drop everything, as when the client is gone."""
+        """Drop everything, as after a disconnect."""
         self._items.clear()
         self.size_bytes = self.held_bytes = self._head_sent_bytes = 0
 

@@ -1,10 +1,7 @@
-"""How fast a request has to come that a client has begun to send.
+"""The minimum progress of an incomplete request.
 
-Until a request is complete its bytes occupy memory for nobody. A client may be slow, and its
-network may pause, but a request that hardly grows is somebody's who means harm: within the time
-that ``limits.stall_timeout`` allows it must be complete, or have grown by a minimum.
-
-Owns that rule, for connections of every kind. What follows when it is broken is their affair.
+An incomplete request occupies memory. Within ``limits.stall_timeout`` it must be complete or have
+grown by a minimum; otherwise the transport closes the connection.
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ NEVER: Final = float("inf")
 
 
 class RequestPace:
-    """Watches the requests of one connection.
+    """Tracks the progress of the requests of one connection.
 
     Args:
         stalled_s: how long a request may take to be complete or to grow by the minimum.
 
     Attributes:
-        due_at: when that time is over; infinite while no request has begun.
+        due_at: the deadline; infinite while no request is incomplete.
     """
 
     __slots__ = ("_received_bytes", "_request", "_stalled_s", "due_at")
@@ -37,16 +34,16 @@ class RequestPace:
         self.due_at = NEVER
 
     def rest(self) -> None:
-        """Note that no request has begun, or that it is not the client who makes it wait."""
+        """Clear the deadline: no request is incomplete, or the server itself delays it."""
         self.due_at = NEVER
 
     def note(self, now: float, request: int, received_bytes: int) -> None:
-        """Note that a request has begun and is not complete.
+        """Record that a request is incomplete.
 
         Args:
             now: the time.
-            request: tells one request from the next, such as how many were complete before it.
-            received_bytes: how much the connection has received in all.
+            request: identifies the request, such as the number of complete ones before it.
+            received_bytes: the total that the connection has received.
         """
         if (
             self.due_at == NEVER

@@ -1,10 +1,8 @@
-"""Whether to look once more before going to sleep.
+"""Busy polling before the event loop sleeps, with back-off.
 
-A client that waits for each answer asks again within microseconds. To fall asleep and be woken for
-that costs a core more than the request itself. So after an answer one looks around for a moment;
-but only as long as that pays, and where nothing comes it is hardly ever tried again.
-
-Owns the decision. What there is to see, and how to look, is told by its user.
+A client that waits for each reply sends its next request within microseconds. Sleeping and waking
+for it costs more processor time than the request. So after a reply the server polls for a short
+time. After misses it polls exponentially less often.
 """
 
 from __future__ import annotations
@@ -19,21 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Patience"]
 
-# What a client on the same machine needs to read an answer and ask again, being woken for that,
-# even if both are slow. Nobody else on the loop waits longer than this; measured, it costs about as
-# much processor time as to fall asleep and be woken.
+# What a client on the same machine needs to wake, read a reply and send again, even if it is slow.
+# Other tasks of the loop wait no longer than this. Measured, it costs about as much processor time
+# as one sleep and wake-up.
 MOMENT_S = 200e-6
-# After so many misses in a row it is tried once in a thousand times.
+# After so many misses in a row it polls once in 2**10 times.
 MISSES_MAX = 10
 
 
 class Patience:
-    """Looks around for a moment, as long as that pays.
+    """Polls for a short time while that finds work.
 
     Args:
-        look: tells whether there is something to do; must not wait.
-        moment_s: how long a moment is.
-        clock: tells the time in seconds.
+        look: returns whether there is work; must not block.
+        moment_s: how long to poll.
+        clock: returns the time in seconds.
     """
 
     __slots__ = ("_clock", "_look", "_misses_count", "_moment_s", "_skips_count")
@@ -52,7 +50,7 @@ class Patience:
         self._skips_count = 0
 
     def pays(self) -> bool:
-        """Look around, and tell whether there is something to do."""
+        """Busy-poll, and return whether there is work."""
         if self._is_tired():
             return False
         until = self._clock() + self._moment_s
@@ -62,7 +60,7 @@ class Patience:
         return self._miss()
 
     async def pays_in_turns(self) -> bool:
-        """Do the same, but let everybody else on the loop have a turn before each look."""
+        """Busy-poll with a checkpoint before each probe, so that other tasks run."""
         if self._is_tired():
             return False
         until = self._clock() + self._moment_s

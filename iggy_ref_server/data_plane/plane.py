@@ -1,22 +1,23 @@
-"""The middle of the data plane: requests of all links, in the order in which they came.
+"""The request scheduler: the requests of all pipelines of a shard, in order of arrival.
 
-Per wake it is told which links have received something. It takes every complete request out of
-them, stages appends without waiting, answers at once what can be answered at once, and hands the
-rest to tasks. Then it commits what was staged: one write per partition, however many clients sent.
+In each round the owner of the sockets calls ``serve`` for each pipeline with input, then
+``finish()`` once.
 
-    serve(link)      take what the link has received
-    finish()         commit, and turn what is known into frames
+    serve(link)      handle the requests that the pipeline has received
+    finish()         commit the staged appends, and encode the known replies
 
-The order of effects of one client is kept: while a task works on a request, nothing more of that
-client is looked at; and what is not a send waits for the client's own sends.
+``serve`` stages appends without waiting, handles inline what needs no waiting, and starts a task
+for every other request. ``finish()`` writes once per partition, however many clients sent to it.
 
-Every call ends. ``serve`` takes at most ``REQUESTS_PER_TURN_MAX`` requests, and ``finish`` makes
-one pass over the links that were touched before it, in which it takes none. A link that could go on
-is woken, and its next turn comes when the scheduler has been asked. An outcome that becomes known
-at any time only marks its link: nobody is served, and no socket read, inside a completion.
+The effects of one client keep their order: while a task handles a request, no further request of
+that client is handled, and a request that is not a send waits for the client's own sends.
 
-Owns the scheduling of requests. Knows no sockets, and reaches partitions and handlers only through
-the ``Appends`` and ``Desk`` it is given.
+Both calls are bounded. ``serve`` handles at most ``REQUESTS_PER_TURN_MAX`` requests. ``finish()``
+makes one pass and handles none; it wakes each pipeline that can continue. A completion only marks
+its pipeline: it handles no request and reads no socket.
+
+Knows no sockets. Reaches partitions and handlers only through the ``Appends`` and ``Desk`` that it
+is given.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ __all__ = ["Appends", "DataPlane", "Desk", "Staged"]
 
 SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
 ACKNOWLEDGED = Answer()
-# What one link is given before the others have their turn: about a millisecond of small requests,
-# beside which the cost of another turn is not seen. A run of sends to one place counts as one, and
-# is bounded by the requests that a client may leave unanswered.
+# The turn of one pipeline: about a millisecond of small requests, so that the cost of a turn is
+# negligible beside it. A run of sends to one partition counts as one request; the limit of
+# pipelined requests bounds it.
 REQUESTS_PER_TURN_MAX = 256
 
 
 class Staged(NamedTuple):
-    """A send that is on its way to its partition.
+    """A send that is staged for its partition and not committed yet.
 
     Attributes:
-        pending: the outcome.
-        is_clogged: whether so much is on its way there that the client shall wait for this one.
-        metadata: what the send said about where it goes.
-        follow: stages more messages to the same place; None where the next send may go elsewhere.
+        pending: completes with the commit.
+        is_clogged: whether the partition has so much uncommitted data that the client must wait.
+        metadata: the stream, topic and partitioning fields of the send.
+        follow: stages more messages for the same partition; None if the next send may go elsewhere.
     """
 
     pending: Pending
@@ -75,40 +76,40 @@ class Staged(NamedTuple):
 
 
 class Appends(Protocol):
-    """Where batches go."""
+    """Takes batches for their partitions."""
 
     def stage(self, session: Session, body: memoryview) -> Staged:
-        """Take a batch; the outcome is known when it is committed.
+        """Stage a batch; the returned completion fires with its commit.
 
         Raises:
             ServerFault: the batch is refused.
-            RemoteProtocolError: the body must not be stored.
+            RemoteProtocolError: the body is malformed.
         """
 
     def commit(self) -> None:
-        """Have everything written that was staged; never waits."""
+        """Start the writes of all staged batches; never waits."""
 
 
 class Desk(Protocol):
-    """Where all other requests go."""
+    """Handles all requests that are not sends."""
 
     def answer_now(self, session: Session, request: RequestReceived) -> Answer | None:
-        """Answer without waiting, or return None if that is not possible."""
+        """Handle a request without waiting; None if that is not possible."""
 
     async def answer(self, session: Session, request: RequestReceived) -> Answer:
-        """Answer, however long it takes; raises nothing."""
+        """Handle a request; raises nothing."""
 
     def refused(self, error: Exception) -> Answer:
-        """Return the answer for what a room raised."""
+        """Return the reply for an exception."""
 
 
 class DataPlane:
-    """Serves the requests of all links of a shard.
+    """Schedules the requests of all pipelines of a shard.
 
     Args:
-        appends: where batches go.
-        desk: where all other requests go.
-        nursery: for tasks that work on requests which must wait.
+        appends: takes sends.
+        desk: handles all other requests.
+        nursery: runs the tasks of requests that must wait.
     """
 
     def __init__(self, appends: Appends, desk: Desk, nursery: trio.Nursery) -> None:
@@ -122,9 +123,10 @@ class DataPlane:
     # Requests in
 
     def serve(self, link: Link) -> None:
-        """Take requests that the link has received completely, as many as a turn allows.
+        """Handle the complete requests of a pipeline, at most one turn's worth.
 
-        What is left is known by ``link.has_unserved``; ``finish`` wakes a link that can go on.
+        ``link.has_unserved`` says whether more may be left; ``finish()`` wakes a pipeline that can
+        continue.
         """
         self._touched.add(link)
         link.connection.is_authenticated = link.session.user_id is not None
@@ -151,7 +153,7 @@ class DataPlane:
                 return
 
     def _hear(self, link: Link, event: ServerEvent) -> bool:
-        """Take note of what is no request; tell whether there may be more to look at."""
+        """Process an event that is no request; return whether more events may follow."""
         if isinstance(event, RequestRefused):
             link.answers.owe().answer = Answer(event.error.status)
         elif isinstance(event, ForeignRequestReceived):
@@ -165,13 +167,13 @@ class DataPlane:
         return True
 
     def _resume(self, link: Link) -> None:
-        """Take note of what is known by now; it may make room for what the link waited with."""
+        """Encode known replies, which may lift the limits that paused the pipeline."""
         link.settle()
         if link.clog is not None and link.clog.is_done:
             link.clog = None
 
     def _break_off(self, link: Link, error: RemoteProtocolError) -> None:
-        """Answer the request after which nothing can be understood, and hang up."""
+        """Reply to the request that breaks the framing, and close the connection."""
         if isinstance(error, FrameTooLarge):
             link.answers.owe().answer = Answer(error.status, close=True)
         link.end()
@@ -189,7 +191,7 @@ class DataPlane:
             self._send_more(link, staged)
 
     def _send_more(self, link: Link, staged: Staged) -> None:
-        """Take the sends behind a send that go to the same place as one batch."""
+        """Stage the sends that follow a send to the same partition as one batch."""
         assert staged.follow is not None
         more = link.connection.more_sends(staged.metadata)
         if more is None:
@@ -204,7 +206,7 @@ class DataPlane:
         self._owe(link, pending, run.frames_count, len(messages))
 
     def _owe(self, link: Link, pending: Pending, count: int, size_bytes: int) -> None:
-        """Keep places for the acknowledgements of sends."""
+        """Reserve the acknowledgements of sends."""
         owed = link.answers.acknowledge_with(pending, count, size_bytes)
         if owed is not None:
             pending.add_done_callback(lambda done: self._acknowledge(link, owed, done))
@@ -229,7 +231,7 @@ class DataPlane:
             self._nursery.start_soon(self._work, link, request, owed)
 
     async def _work(self, link: Link, request: RequestReceived, owed: Owed) -> None:
-        """Answer one request that has to wait for something."""
+        """Handle one request that has to wait for something."""
         earlier = link.answers.unsettled()
         if earlier is not None:
             await earlier.settled()
@@ -244,12 +246,12 @@ class DataPlane:
             link.when_idle()
         link.wire.wake(link)
 
-    # Answers out
+    # Replies out
 
     def finish(self) -> None:
-        """Commit what was staged, and turn into frames what is known by now.
+        """Commit the staged appends, and encode the known replies.
 
-        Ends after one look at each link that was touched: nothing is served here, so none is added.
+        Visits each changed pipeline once. No request is handled here, so the set does not grow.
         """
         if not self._touched:
             return

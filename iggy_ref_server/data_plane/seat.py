@@ -1,6 +1,6 @@
-"""A place in the socket room: a socket, the bounds of its client, and what is known of both.
+"""The state of one socket connection, and the system calls that read and write its socket.
 
-Owns no decisions: those are the room's. Has the calls that a socket is read and written with.
+The socket server takes the decisions.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ __all__ = [
     "unread_bytes",
 ]
 
-# What is copied for less than it costs to take sends one by one.
+# Up to this size a copy costs less than handling small sends one by one.
 COPIED_BYTES_MAX = 1 << 16
-# A large answer goes out in pieces, so that the others are served in between.
+# A large reply is sent in pieces, so that other clients are served in between.
 SENDFILE_BYTES_MAX = 1 << 20
 COUNT = struct.Struct("i")
 
 
-# What one segment of any network may hold: a client that has more to send is not waiting yet.
+# The largest TCP segment of any network. A client that has more to send is not waiting for an ACK.
 SEGMENT_BYTES_MAX = 1 << 16
 
 
 @record(kw_only=True)
 class SocketLimits:
-    """The bounds of a connection.
+    """The limits of a connection.
 
     Attributes:
-        connection: the bounds of the protocol.
-        outbox_bytes_max: unsent answers of one client, beyond which it is not read any more.
-        stalled_s: how long a client may leave its answers unread, or a request incomplete.
-        idle_s: how long a client may say nothing; 0 is for ever.
+        connection: the limits of the protocol.
+        outbox_bytes_max: the unsent replies beyond which the client is not read any more.
+        stalled_s: how long a client may leave replies unread, or a request incomplete.
+        idle_s: how long a client may send nothing; 0 is no limit.
     """
 
     connection: Limits
@@ -65,14 +65,14 @@ class SocketLimits:
 
 
 class Seat:
-    """A socket and what is known of its readiness.
+    """A socket, its pipeline and its readiness.
 
     Args:
         connected: the socket.
-        link: the connection as the data plane sees it.
-        limits: its bounds.
-        envelope: what its bytes are wrapped in, or None where they come as they are.
-        interest: what the room waits for.
+        link: the requests and replies of the client.
+        limits: the limits of the connection.
+        envelope: decodes and encodes its bytes; None for plain TCP.
+        interest: the epoll events that are waited for.
     """
 
     __slots__ = (
@@ -112,12 +112,12 @@ class Seat:
         self._pace = RequestPace(limits.stalled_s)
 
     def hear(self, size: int) -> None:
-        """Note that so many bytes were received."""
+        """Record that ``size`` bytes were received."""
         self.last_heard = trio.current_time()
         self.heard_bytes += size
 
     def has_stalled(self, now: float) -> bool:
-        """Tell whether the client leaves its answers unread, or a request incomplete, for long."""
+        """Return whether a reply stayed unread, or a request incomplete, for too long."""
         since = self.stalled_since
         if since is not None and now - since > self.limits.stalled_s:
             return True
@@ -125,7 +125,7 @@ class Seat:
         if not link.can_read or not self._is_mid_request:
             pace.rest()
             return False
-        # Where much is to come nobody is woken for a little of it, which then waits in the socket.
+        # With a raised SO_RCVLOWAT the kernel does not report small amounts, which count as well.
         waiting = unread_bytes(self.socket) if self.low_mark > 1 else 0
         pace.note(now, link.connection.frames_in, self.heard_bytes + waiting)
         return now >= pace.due_at
@@ -136,7 +136,7 @@ class Seat:
         return self.link.connection.is_mid_frame or (envelope is not None and envelope.is_mid_frame)
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether the client has said nothing for too long, and nothing is done for it."""
+        """Return whether the client sent nothing for too long and no request is being handled."""
         idle_s = self.limits.idle_s
         return bool(idle_s) and now - self.last_heard > idle_s and not self.link.is_busy
 
@@ -144,13 +144,13 @@ class Seat:
 def acknowledge_early(
     connected: socket.socket | trio.socket.SocketType, missing_bytes: int
 ) -> None:
-    """Have the kernel acknowledge what has come, where a client may hold back the end of a frame.
+    """Make the kernel acknowledge received bytes now if the end of a frame is missing.
 
-    Official clients leave Nagle's algorithm on and write the head and the body of a request by
-    themselves. Their kernel then keeps the body until the head is acknowledged, and ours waits 40
-    ms for an answer to put the acknowledgement on, which cannot come without the body. The kernel
-    forgets this wish, so it is said for each incomplete frame; but not where an answer is owed to
-    the client, which will carry the acknowledgement: a client that pipelines would only be cut up.
+    Official clients leave Nagle's algorithm on and write the head and the body of a request in two
+    calls. The client's kernel keeps the body until the head is acknowledged. The server's kernel
+    delays the ACK for up to 40 ms to put it on a reply, which cannot exist without the body.
+    TCP_QUICKACK is not sticky, so it is set for each incomplete frame. It is not set while a reply
+    is pending, because the reply carries the ACK.
     """
     if 0 < missing_bytes < SEGMENT_BYTES_MAX and connected.family != socket.AF_UNIX:
         with contextlib.suppress(OSError):
@@ -158,9 +158,10 @@ def acknowledge_early(
 
 
 def fill(connection: ServerConnection, content: bytes) -> None:
-    """Give a connection bytes that were unwrapped.
+    """Pass decoded bytes to the protocol.
 
-    A run of small sends is taken together where it lies in the connection's own space.
+    Small content is copied into the connection's own buffer, where a run of small sends can be
+    taken as one batch.
     """
     size = len(content)
     if size <= COPIED_BYTES_MAX:
@@ -173,12 +174,12 @@ def fill(connection: ServerConnection, content: bytes) -> None:
 
 
 def send_buffers(connected: socket.socket, buffers: list[memoryview]) -> int:
-    """Send as much of the buffers as fits."""
+    """Send as many bytes of the buffers as the socket takes."""
     return connected.send(buffers[0]) if len(buffers) == 1 else connected.sendmsg(buffers)
 
 
 def send_file(connected: socket.socket, piece: FileSlice) -> int:
-    """Have the kernel send as much of a file as fits."""
+    """Have the kernel send as much of a file as the socket takes."""
     descriptor = piece.file.descriptor
     assert descriptor is not None
     size = min(piece.size, SENDFILE_BYTES_MAX)
@@ -189,12 +190,12 @@ def send_file(connected: socket.socket, piece: FileSlice) -> int:
 
 
 def unread_bytes(connected: socket.socket) -> int:
-    """Count what has come and was not received."""
+    """Return how many bytes wait in the receive buffer of the kernel."""
     (size,) = COUNT.unpack(fcntl.ioctl(connected, termios.FIONREAD, bytes(COUNT.size)))
     return int(size)
 
 
 async def discard(connected: socket.socket) -> bool:
-    """Throw away what comes next; False when nothing will."""
+    """Discard the next input; False at the end of the input."""
     await trio.lowlevel.wait_readable(connected)
     return bool(connected.recv(DISCARD_BYTES))

@@ -1,13 +1,12 @@
-"""The sockets of a shard: one task, one epoll of its own, all that is ready in one wake.
+"""The socket server of a shard: one task and one epoll for all connections without TLS.
 
-A task per connection would cost a switch per small request. Here trio wakes a single task when
-any socket of the shard is ready; it receives from each, lets the data plane serve them all, and
-sends what is owed. Sockets are read once per round, so that nobody is served twice while another
-waits; what is left makes the epoll ready again.
+A task per connection would cost a task switch per small request. Here trio wakes a single task when
+any socket of the shard is ready. The task receives from each ready socket, has the scheduler handle
+all requests, and sends the replies.
 
-Connections are plain, or wrapped in an envelope as those of WebSocket are; one wake serves both.
+A connection is plain TCP or has a codec, as WebSocket has; one round serves both.
 
-Owns descriptors and readiness. What bytes mean is the data plane's affair.
+Owns descriptors and readiness. The scheduler interprets the bytes.
 """
 
 from __future__ import annotations
@@ -50,46 +49,47 @@ __all__ = ["Mover", "SocketLimits", "SocketRoom"]
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 GONE = select.EPOLLERR | select.EPOLLHUP
 EVENTS_PER_ROUND = 256
-# A wake costs about as much as receiving 64 KiB; more than the high mark would idle the core.
+# The bounds of SO_RCVLOWAT. A wake-up costs about as much as receiving 64 KiB; with a higher upper
+# bound the core would idle.
 LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
-# How often a socket with a large frame is asked in one round; what comes while the last piece is
-# copied costs no wake then. Enough for a batch of a megabyte, and little for those who wait.
+# How often a socket with a large frame is read in one round: bytes that arrive during a read then
+# cost no wake-up. Enough for a batch of 1 MB, and a short wait for other clients.
 READS_MAX = 8
-# What one socket is sent in a round: a client that reads as fast as it is written to would keep the
-# others waiting. Enough for four batches of a megabyte; the rest makes the epoll ready again.
+# What one socket is sent in a round: a client that reads as fast as the server writes would block
+# the others. Enough for four batches of 1 MB; the remainder makes the epoll ready again.
 SENT_BYTES_MAX = 4 << 20
-# What is read for less than it costs to send it by itself.
+# Up to this size reading a piece of a file costs less than a separate sendfile call.
 LOADED_BYTES_MAX = 1 << 14
-# How often the room goes round before everything else on the loop has its turn.
+# Rounds before the other tasks of the event loop run.
 ROUNDS_MAX = 4
-# Bytes of a next request that move with a connection; one packet between shards holds them.
+# Unread bytes that migrate with a connection; one shard message holds them.
 MOVED_BYTES_MAX = 1 << 16
 UNBOUNDED_BYTES = 1 << 63
 
 
 class Mover(Protocol):
-    """Takes connections to the shards that have what they ask for."""
+    """Migrates connections to the shards that own their partitions."""
 
     def move(
         self, connected: socket.socket, session: Session, unread: bytes, shard_id: int
     ) -> bool:
-        """Have another shard go on with a connection; False when it must stay."""
+        """Hand a connection to another shard; False if it must stay."""
 
 
 class SocketRoom:
-    """All connections of a shard that are sockets without TLS.
+    """Serves all connections of a shard without TLS.
 
     Args:
-        plane: serves the requests.
-        limits: the bounds of each plain connection; an envelope brings its own.
-        nursery: for reads of file pages that are not in memory.
-        gone: told the session of each connection that has ended.
-        mover: hands plain connections over to other shards, if they may move.
-        budget: what all connections may hold together.
+        plane: handles the requests.
+        limits: the limits of each plain connection; a codec has its own.
+        nursery: runs reads of file pages that are not cached.
+        gone: called with the session of each closed connection.
+        mover: migrates plain connections to other shards; None disables migration.
+        budget: the memory budget of all connections.
 
     Attributes:
-        plain_count: the connections without an envelope, down to those that are being closed.
-        enveloped_count: the others.
+        plain_count: the connections without a codec, closing ones included.
+        enveloped_count: the connections with a codec.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class SocketRoom:
         Args:
             connected: the socket.
             session: the client.
-            unread: what somebody else has received from it.
-            envelope: what its bytes are wrapped in, those that were received included.
+            unread: bytes that were received from it before.
+            envelope: decodes its bytes, ``unread`` included; None for plain TCP.
         """
         connected.setblocking(False)
         limits, outbox = self._limits, None
@@ -163,7 +163,7 @@ class SocketRoom:
         return link
 
     def wake(self, link: Link) -> None:
-        """Have the link looked at in this round or in the next."""
+        """Schedule a pipeline in this round or in the next."""
         self._woken.add(link)
         if not self._in_round and not self._is_rung:
             self._is_rung = True
@@ -182,11 +182,13 @@ class SocketRoom:
         finally:
             for seat in list(self._seats.values()):
                 self._drop(seat)
-            self._is_rung = True  # nobody is there to hear it any more
+            self._is_rung = True  # a later wake must not write to the closed eventfd
             self._epoll.close()
             os.close(self._bell)
 
     def _round(self) -> None:
+        # Each socket is read in one place per round, so that no client is served twice while
+        # another waits. Unread bytes make the level-triggered epoll ready again.
         self._in_round = True
         for descriptor, mask in self._epoll.poll(0, EVENTS_PER_ROUND):
             seat = self._seats.get(descriptor)
@@ -235,7 +237,7 @@ class SocketRoom:
             size = self._read(seat)
             if size is None:
                 break
-            # What is missing of a frame is known once somebody has looked for it.
+            # The missing size of a frame is known only after the scheduler has parsed its head.
             if not size or not missing_bytes or not link.connection.missing_bytes:
                 self._plane.serve(link)
             missing_bytes = link.connection.missing_bytes
@@ -247,7 +249,7 @@ class SocketRoom:
         self._wait_for(seat, missing_bytes)
 
     def _read(self, seat: Seat) -> int | None:
-        """Take what has come; None when nothing has, or the connection is gone."""
+        """Receive once; None if nothing has arrived or the connection is closed."""
         connection = seat.link.connection
         try:
             size = seat.socket.recv_into(connection.get_buffer())
@@ -264,10 +266,10 @@ class SocketRoom:
         return size
 
     def _unwrap(self, seat: Seat, envelope: Envelope) -> None:
-        """Take what has come in an envelope."""
+        """Receive and decode the bytes of a connection with a codec."""
         link = seat.link
         if link in self._woken:
-            # What came before is looked at first, so that never more is unread than was received.
+            # Handle earlier requests first, so that unhandled bytes stay within one receive.
             self._plane.serve(link)
         for _ in range(READS_MAX):
             if not link.can_read:
@@ -289,7 +291,7 @@ class SocketRoom:
         self._wait_for(seat, envelope.missing_bytes)
 
     def _take(self, seat: Seat, data: bytes) -> None:
-        """Pass on what was received, or the end."""
+        """Pass received bytes, or the end of the input, to the protocol."""
         connection, envelope = seat.link.connection, seat.envelope
         if envelope is None:
             connection.receive_data(data)
@@ -311,7 +313,7 @@ class SocketRoom:
             seat.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_mark)
 
     def _tend(self, seat: Seat) -> None:
-        """Send what can be sent, and see what to wait for next."""
+        """Send what the socket takes, and choose the events to wait for."""
         link = seat.link
         if seat.envelope is not None and link.is_done and not seat.is_deserted:
             seat.envelope.seal()
@@ -325,7 +327,7 @@ class SocketRoom:
             return
         wants = WRITE if link.outbox and not seat.is_loading else 0
         if link.can_go_on:
-            # Its next turn is in the next round, after those who came meanwhile.
+            # Its next turn is in the next round, after the sockets that became ready meanwhile.
             self._woken.add(link)
         elif link.can_read:
             wants |= READ
@@ -334,7 +336,7 @@ class SocketRoom:
         self._watch(seat, wants | (seat.interest & READ))
 
     def _moves(self, seat: Seat) -> bool:
-        """Hand a connection over if nothing is owed; until then have it begin nothing new."""
+        """Migrate a connection if all replies are sent; until then start no new request."""
         link, session = seat.link, seat.link.session
         if self._mover is None or seat.envelope is not None or not link.is_hearing:
             return False
@@ -356,7 +358,7 @@ class SocketRoom:
         return True
 
     def _send(self, seat: Seat) -> bool:
-        """Write until the socket is full or a turn is over; False when the connection is gone."""
+        """Write until the socket is full or the turn is over; False if the connection is closed."""
         outbox = seat.link.outbox
         unsent_bytes = outbox.size_bytes
         try:
@@ -387,12 +389,12 @@ class SocketRoom:
         return True
 
     async def _load(self, seat: Seat, piece: FileSlice) -> None:
-        """Read what is not in memory, while the others are served."""
+        """Read a piece of a file that is not cached, while other clients are served."""
         try:
             content = await piece.file.read(piece.size, piece.position)
             seat.link.outbox.load_head(content)
         except (StorageError, AssertionError):
-            # The head of the reply is out already: the only honest thing left is to hang up.
+            # The head of the reply is sent already, so no error status can follow: close.
             self._drop(seat)
         seat.is_loading = False
         self.wake(seat.link)
@@ -418,10 +420,11 @@ class SocketRoom:
             self._gone(seat.link.session)
 
     def _forget(self, seat: Seat) -> None:
-        """Have nothing more to do with a socket."""
+        """Remove a socket from the epoll and from all tables."""
         descriptor = seat.socket.fileno()
         del self._by_link[seat.link]
-        # The link must not keep itself alive, and with it what it has received.
+        # ``abort`` refers to this object's pipeline: break the cycle, which would keep its buffers
+        # alive.
         seat.link.abort = seat.socket.close
         if seat.link.account is not None:
             seat.link.account.close()
@@ -438,7 +441,7 @@ class SocketRoom:
         self._leavers.unpark_all()
 
     async def _linger(self, seat: Seat) -> None:
-        """Let the client read its last answers before the socket is closed."""
+        """Let the client read its last replies before the socket is closed."""
         connected = seat.socket
         try:
             with contextlib.suppress(OSError):
@@ -448,10 +451,10 @@ class SocketRoom:
         finally:
             self._close(seat)
 
-    # Manners
+    # Timeouts and shutdown
 
     def hang_up_on_the_silent(self) -> None:
-        """Close what has said nothing, or read nothing, for too long; call this now and then."""
+        """Close connections that sent nothing, or read nothing, for too long; call periodically."""
         now = trio.current_time()
         for seat in list(self._seats.values()):
             if seat.has_stalled(now):
@@ -463,7 +466,7 @@ class SocketRoom:
                     seat.link.end()
 
     async def drain(self, farewell: int) -> None:
-        """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        """Stop reading, and wait until all replies and the closing status are sent."""
         self._farewell = farewell
         for seat in list(self._seats.values()):
             seat.link.part_with(farewell)
@@ -471,6 +474,6 @@ class SocketRoom:
             await self._leavers.park()
 
     def hang_up(self) -> None:
-        """Close what is left, whatever it is owed."""
+        """Close the remaining connections at once."""
         for seat in list(self._seats.values()):
             self._drop(seat)

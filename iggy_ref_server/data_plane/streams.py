@@ -1,8 +1,6 @@
-"""Connections that are trio streams: TLS below TCP or WebSocket, and streams in memory.
+"""The stream server: connections that are trio streams, with TLS or in memory.
 
-They are served by the same data plane as plain sockets, with a reader and a writer task each.
-
-Owns the two tasks of each connection. What bytes mean is the data plane's affair.
+The same scheduler handles their requests. Each connection has a reader task and a writer task.
 """
 
 from __future__ import annotations
@@ -32,20 +30,20 @@ __all__ = ["StreamRoom"]
 RECEIVE_BYTES = 65_536
 LOAD_BYTES_MAX = 1 << 20
 UNBOUNDED_BYTES = 1 << 63
-# What costs more to be awaited than to be read at once.
+# Up to this size a synchronous file read costs less than an awaited one.
 SMALL_BYTES_MAX = 1 << 16
 BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class _StreamWire:
-    """Lets a link wake the tasks that serve it."""
+    """Wakes the two tasks of a connection."""
 
     def __init__(self) -> None:
         self._bell = trio.Event()
         self.readers = trio.lowlevel.ParkingLot()
 
     def wake(self, link: Link) -> None:
-        """Note that there is something to do."""
+        """Wake the writer task."""
         self._bell.set()
 
     async def wait(self) -> None:
@@ -55,14 +53,14 @@ class _StreamWire:
 
 
 class StreamRoom:
-    """All connections of a shard that are streams.
+    """Serves all connections of a shard that are streams.
 
     Args:
-        plane: serves the requests.
-        limits: the bounds of each connection.
-        connected: told each link as soon as there is one.
-        receive_bytes: how much to receive at once.
-        budget: what all connections may hold together.
+        plane: handles the requests.
+        limits: the limits of each connection.
+        connected: called with each new pipeline.
+        receive_bytes: how much to receive per call.
+        budget: the memory budget of all connections.
     """
 
     def __init__(
@@ -87,12 +85,7 @@ class StreamRoom:
         return len(self._lives)
 
     async def serve(self, stream: trio.abc.Stream, session: Session) -> None:
-        """Serve one client from here to the end of its connection.
-
-        Args:
-            stream: the connection, ready to be used; it is closed at the end.
-            session: the client.
-        """
+        """Serve one client until its connection ends, and close the stream."""
         wire, limits, plane = _StreamWire(), self._limits, self._plane
         link = Link(session, wire, limits.connection, outbox_bytes_max=limits.outbox_bytes_max)
         try:
@@ -105,7 +98,7 @@ class StreamRoom:
                     )
                     self._connected(link)
                     if self._farewell:
-                        # Its handshake was under way when the server began to stop.
+                        # The server began to stop during the handshake.
                         link.part_with(self._farewell)
                     nursery.start_soon(_write, stream, wire, link, plane, limits, life)
                     await _read(stream, wire, link, plane, limits, self._receive_bytes)
@@ -118,7 +111,7 @@ class StreamRoom:
             self._leavers.unpark_all()
 
     async def drain(self, farewell: int) -> None:
-        """Hear nothing more, and wait until all that is owed has been sent, and a last word."""
+        """Stop reading, and wait until all replies and the closing status are sent."""
         self._farewell = farewell
         for link in list(self._lives):
             link.part_with(farewell)
@@ -126,7 +119,7 @@ class StreamRoom:
             await self._leavers.park()
 
     def hang_up(self) -> None:
-        """Close what is left, whatever it is owed."""
+        """Close the remaining connections at once."""
         for life in self._lives.values():
             life.cancel()
 
@@ -174,7 +167,7 @@ async def _write(
     limits: SocketLimits,
     life: trio.CancelScope,
 ) -> None:
-    """Send what is owed until the link is finished, then end the reader as well."""
+    """Send replies until the pipeline is finished, then cancel the reader."""
     try:
         while not link.is_finished:
             await wire.wait()
@@ -186,7 +179,7 @@ async def _write(
                     await _send_head(stream, link)
                 link.note_held()
             if link.can_go_on:
-                # There is room for answers again, and nobody else would ring for that.
+                # The output buffer has space again, and nothing else would wake this task.
                 wire.wake(link)
             wire.readers.unpark_all()
     except (*BROKEN, trio.TooSlowError, StorageError):
@@ -202,7 +195,7 @@ def _transport_of(stream: trio.abc.Stream) -> trio.SocketStream | None:
 
 
 async def _linger(stream: trio.abc.Stream) -> None:
-    """Let the client read its last answers; a stream in memory needs no time for that."""
+    """Let the client read its last replies; a stream in memory needs no time for that."""
     transport = _transport_of(stream)
     if transport is None:
         return

@@ -1,1 +1,1 @@
-"""The doors: accept a connection, wrap it, hand it to the data plane; nothing more."""
+"""The listeners: accept a connection, do its handshake, and hand it to the server of its kind."""

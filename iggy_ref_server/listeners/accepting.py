@@ -1,12 +1,4 @@
-"""Accepting the next connection of a listening socket, whatever goes wrong with the one before.
-
-A client that is gone before it was accepted is nobody's failure. When descriptors or memory run out
-the client keeps its place in the kernel's queue, and a door that tried again at once would only
-burn the core. A connection that would use up the reserve of descriptors is closed at once, so that
-files can still be opened for those who are connected.
-
-Owns that patience. Who is let in is the doors' affair.
-"""
+"""Accepting the next connection of a listening socket, past errors of the one before."""
 
 from __future__ import annotations
 
@@ -32,23 +24,27 @@ async def accept_next(
     """Wait for a connection, and return it with the address of its client.
 
     Args:
-        listener: listens already.
-        door: what the log calls such connections.
+        listener: a listening socket.
+        door: the name of the transport in the log.
     """
     while True:
         try:
             accepted, address = await listener.accept()
             if accepted.fileno() < connections_end():
                 return accepted, address
+            # The last descriptors are a reserve, so that files can still be opened for connected
+            # clients.
             accepted.close()
             LOGGER.error(
-                "refused a %s connection of %s: the descriptors that are left are reserved for "
+                "refused a %s connection from %s: the remaining file descriptors are reserved for "
                 "files; raise the limit of open files (ulimit -n)",
                 door,
                 address,
             )
             await trio.sleep(PAUSE_S)
         except OSError as error:
+            # Any other error is about a client that disconnected before it was accepted.
             if error.errno in OUT_OF_RESOURCES:
+                # The client stays in the kernel's queue; retrying without a pause would spin.
                 LOGGER.error("cannot accept %s connections: %s", door, error.strerror)
                 await trio.sleep(PAUSE_S)

@@ -1,12 +1,10 @@
-"""The HTTP door, with or without TLS: sockets on one side, the REST face on the other.
+"""The HTTP listener, with or without TLS, in front of the REST API.
 
-hypercorn speaks HTTP on every connection; accepting, bounds and handshakes are done here, because
-nothing that happens at this door may harm the shard. Each connection is alone in its nursery, what
-escapes from it is logged and forgotten, and so is a failure of the accepting itself.
+hypercorn implements HTTP on each connection. This module does accepting, limits and handshakes,
+so that no HTTP client can harm the shard: each connection has its own nursery, and an error that
+escapes from it, or from the accept loop, is logged and goes no further.
 
-When the door is closed, requests that are under way are answered first, for a while.
-
-Owns accepting and the life of connections. What requests mean is the web's affair.
+When the server stops, requests in progress are finished first, within a timeout.
 """
 
 from __future__ import annotations
@@ -47,31 +45,31 @@ __all__ = ["HttpDoor", "serve_http"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Of the C library: how much free memory it keeps, and from which size on it keeps none.
+# mallopt: how much free memory the C library keeps, and from which size on it uses mmap.
 M_TRIM_THRESHOLD, KEPT_BYTES = -1, 32 << 20
 M_MMAP_THRESHOLD, LARGE_BYTES = -3, 4 << 20
 
 MICROSECONDS: Final = 1_000_000
-# Pieces of a body that wait for the application; one is up to 64 KiB.
+# Chunks of a body, up to 64 KiB each, that wait for the application.
 PIECES_MAX: Final = 4
 HTTP2_STREAMS_MAX: Final = 32
 SWEEP_S: Final = 300.0
-# One line for a burst of connections that give way or are refused.
+# One log line per interval for connections that are closed or refused at the limit.
 LINES_APART_S: Final = 10.0
 
 
 @record(kw_only=True)
 class HttpDoor:
-    """What the HTTP door is made of.
+    """The parts of the HTTP listener.
 
     Attributes:
         config: the section ``[http]``.
         limits: the section ``[limits]``.
-        office: what handlers work with; that of shard 0.
-        appends: where batches go.
+        office: what handlers work with, on shard 0.
+        appends: takes batches.
         storage: the data directory.
-        tls: the certificate, or None for plain HTTP.
-        budget: what all connections of the shard may hold together; None is no bound.
+        tls: the TLS context, or None for plain HTTP.
+        budget: the memory budget of the shard; None is no limit.
     """
 
     config: Http
@@ -92,12 +90,12 @@ async def serve_http(
     """Serve HTTP until cancelled.
 
     Args:
-        door: what it is made of.
-        sockets: listen already.
-        task_status: told when requests are served.
+        door: the parts of the listener.
+        sockets: listening sockets.
+        task_status: started when requests are served.
 
     Raises:
-        ConfigError: the configuration asks for what cannot be.
+        ConfigError: the JWT configuration is unusable.
         StorageError: the list of revoked tokens cannot be read.
     """
     _keep_freed_memory()
@@ -120,11 +118,11 @@ async def serve_http(
 
 
 def _keep_freed_memory() -> None:
-    """Have the memory of a large request or reply used again for the next one.
+    """Make the C library keep the memory of a large request or reply for the next one.
 
-    Left to itself the C library gives it back each time. The kernel then has to clear new pages,
-    which takes longer than to fill them with JSON. Who never asks over HTTP is better off without:
-    what the other doors need is used again anyway, and stays in the processor's cache.
+    By default it returns such memory to the kernel each time. The kernel then clears new pages,
+    which takes longer than filling them with JSON. It is set only when HTTP is used: the buffers of
+    the other transports are reused anyway and stay in the processor's cache.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -133,31 +131,31 @@ def _keep_freed_memory() -> None:
 
 
 async def _keep_going(work: Callable[[], Awaitable[None]]) -> None:
-    """Begin again whatever ends by an error."""
+    """Restart ``work`` whenever it fails."""
     while True:
         try:
             await work()
         except* Exception as group:
-            LOGGER.error("the HTTP door goes on after an error", exc_info=group)
+            LOGGER.error("a task of the HTTP listener failed and was restarted", exc_info=group)
         await trio.sleep(PAUSE_S)
 
 
 async def _sweep(tokens: AccessTokens) -> None:
-    """Forget revoked tokens that have expired, every now and then."""
+    """Remove expired tokens from the revocation list periodically."""
     while True:
         await trio.sleep(SWEEP_S)
         try:
             await tokens.sweep()
         except StorageError as error:
-            LOGGER.error("revoked tokens that have expired are kept: %s", error)
+            LOGGER.error("cannot remove expired tokens from the revocation list: %s", error)
 
 
 class _Hall:
-    """All connections of the door.
+    """All connections of the HTTP listener.
 
     Args:
-        door: what it is made of.
-        room: what requests are served with.
+        door: the parts of the listener.
+        room: what operations of the REST API work with.
     """
 
     def __init__(self, door: HttpDoor, room: WebRoom) -> None:
@@ -187,7 +185,7 @@ class _Hall:
             if not self._make_room(network, address):
                 accepted.close()
                 continue
-            # Entered here, so that the door cannot be closed without it.
+            # Registered before its task starts, so that a stop cannot miss it.
             life = trio.CancelScope(shield=True)
             paced = self._lives[life] = PacedStream(
                 trio.SocketStream(accepted),
@@ -224,7 +222,7 @@ class _Hall:
         """Close the connection that is idle for longest, one without a login first.
 
         Returns:
-            False where none is idle.
+            False if no connection is idle.
         """
         idle = min(
             (one for one, paced in among.items() if paced.can_give_way),
@@ -256,7 +254,7 @@ class _Hall:
                 del self._per_network[paced.network]
 
     async def close_when_cancelled(self) -> None:
-        """Wait for the end, then let requests under way finish, for a while."""
+        """Wait for the cancellation, then let requests in progress finish, within a timeout."""
         try:
             await trio.sleep_forever()
         finally:
@@ -272,14 +270,14 @@ class _Hall:
     async def _serve(
         self, accepted: trio.socket.SocketType, life: trio.CancelScope, paced: PacedStream
     ) -> None:
-        """Serve one connection; whatever becomes of it stays here."""
+        """Serve one connection; no error leaves this task."""
         try:
             with life:
                 await self._converse(accepted, paced)
         except* OSError as group:
-            LOGGER.debug("lost an HTTP client: %s", group.exceptions[0])
+            LOGGER.debug("lost an HTTP connection: %s", group.exceptions[0])
         except* Exception as group:
-            LOGGER.error("an HTTP connection ended by an error", exc_info=group)
+            LOGGER.error("an HTTP connection failed with an unexpected error", exc_info=group)
         finally:
             accepted.close()
             self._forget(life)
@@ -302,7 +300,7 @@ class _Hall:
         if len(self._handshakes) >= self._limits.max_handshakes:
             next(iter(self._handshakes)).cancel()
         stream = trio.SSLStream(paced, self._tls, server_side=True, https_compatible=True)
-        reason: object = "it took too long, or too many others came"
+        reason: object = "timed out, or cancelled for newer handshakes"
         with trio.move_on_after(self._limits.handshake_timeout_us / MICROSECONDS) as patience:
             self._handshakes[patience] = None
             try:
@@ -312,12 +310,12 @@ class _Hall:
                 reason = error.__cause__ or error
             finally:
                 del self._handshakes[patience]
-        LOGGER.info("no TLS with an HTTP client: %s", reason)
+        LOGGER.info("the TLS handshake with an HTTP client failed: %s", reason)
         return None
 
 
 async def _close_when_cancelled(accepted: trio.socket.SocketType) -> None:
-    """Close the socket at the end, because hypercorn's sends cannot be cancelled."""
+    """Close the socket on cancellation, because hypercorn's sends cannot be cancelled."""
     try:
         await trio.sleep_forever()
     finally:
@@ -335,6 +333,6 @@ def _hypercorn_config(limits: Limits) -> Config:
     config.include_server_header = False
     config.errorlog = LOGGER
     config.accesslog = None
-    # Nothing is gained by closing a connection because it is used often.
+    # hypercorn would close a connection after a number of requests, which gains nothing here.
     config.keep_alive_max_requests = 1 << 62
     return config

@@ -1,11 +1,11 @@
-"""HTTP/1.1 and HTTP/2 as hypercorn speaks them, for clients that mean harm.
+"""hypercorn's HTTP/1.1 and HTTP/2, hardened against malicious clients.
 
-    HTTP/1.1   what two readers could understand in two ways is refused: lines that end without a
-               carriage return, folded headers, a length beside chunks, versions that do not exist
-    HTTP/2     a client that resets, pings or reorders without end is cut off, one that breaks the
-               protocol costs a line in the log at most, and one that grants no window is given up
+    HTTP/1.1   ambiguous requests are refused: lines without a carriage return, folded headers, a
+               content length beside chunks, unknown versions
+    HTTP/2     the connection is closed when a client floods it with control frames, violates the
+               protocol, or grants no window for its responses
 
-Owns what is changed in hypercorn. Knows no requests.
+Holds all changes to hypercorn's protocols.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ __all__ = ["BYTES_PER_SECOND_MIN", "Bounds", "Protocols"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Whoever reads more slowly does so on purpose.
+# The slowest accepted reader: below this a client holds memory on purpose.
 BYTES_PER_SECOND_MIN: Final = 1 << 14
-# Where a head ends for anybody, and what not everybody reads in the same way.
+# The end of a head for any parser, and bytes that parsers read in different ways.
 END_OF_HEAD: Final = re.compile(rb"\n\r?\n")
 AMBIGUOUS: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|$)|\n[ \t]|\x00")
 VERSIONS: Final = (b"1.0", b"1.1")
 PREFACE: Final = (b"PRI", b"2.0")
-# Frames that ask for work and bring nothing; a client needs a few of them, an attacker many.
+# Control frames cause work and carry no data. A client needs a few; a flood has many.
 CONTROL_FRAMES_PER_SECOND_MAX: Final = 500
 CONTROL_EVENTS: Final = (
     h2.events.PingReceived,
@@ -55,18 +55,18 @@ CONTROL_EVENTS: Final = (
     h2.events.RemoteSettingsChanged,
     h2.events.StreamReset,
 )
-# Requests under way on a connection, those included whose client has given them up: twice as many
-# as it may have streams.
+# Requests in progress on a connection, cancelled ones included: twice the limit of streams. Without
+# it, a client that resets each stream at once (rapid reset) would start requests without limit.
 UNDER_WAY_MAX: Final = 64
 
 
 @dataclass(slots=True)
 class Bounds:
-    """What protocols are told of their connection.
+    """The limits of a connection.
 
     Attributes:
-        stalled_s: how long an answer may take in addition to the slowest speed.
-        under_way: counts requests that are being served.
+        stalled_s: the time for a response in addition to its time at the slowest speed.
+        under_way: returns the number of requests in progress.
     """
 
     stalled_s: float
@@ -74,13 +74,13 @@ class Bounds:
 
 
 class _StrictConnection(h11.Connection):
-    """HTTP/1.1 without the leniency that smuggles requests past a proxy."""
+    """HTTP/1.1 without the leniency that enables request smuggling past a proxy."""
 
     def next_event(self) -> Any:
-        """Return what has come.
+        """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: it is no HTTP/1.1 that everybody understands alike.
+            h11.RemoteProtocolError: the request is ambiguous or malformed.
         """
         if self.their_state is h11.IDLE:
             self._look_at_head(self.trailing_data[0])
@@ -135,11 +135,11 @@ class _Http2(H2Protocol):
         try:
             events = self.connection.receive_data(event.data)
         except h2.exceptions.ProtocolError as error:
-            await self._cut_off(f"broke the protocol: {error}")
+            await self._cut_off(f"violated the protocol: {error}")
             return
         if self._is_flooded(events):
             self.connection.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
-            await self._cut_off("sends too many frames that bring nothing")
+            await self._cut_off("sent too many control frames")
             return
         for one in events:
             if self.closed:
@@ -160,10 +160,10 @@ class _Http2(H2Protocol):
         try:
             await self._handle_events([event])
         except (KeyError, h2.exceptions.ProtocolError, PriorityError):
-            # Its stream has ended meanwhile.
+            # The stream has ended meanwhile.
             await self._flush()
         except (UnicodeError, UnboundLocalError):
-            # hypercorn looks for a path and a method of plain characters.
+            # hypercorn fails on a path or method that is missing or not ASCII.
             stream_id = getattr(event, "stream_id", 0)
             with suppress(h2.exceptions.ProtocolError):
                 self.connection.reset_stream(stream_id, h2.errors.ErrorCodes.PROTOCOL_ERROR)
@@ -186,23 +186,23 @@ class _Http2(H2Protocol):
                 self.priority.remove_stream(stream_id)
 
     async def stream_send(self, event: StreamEvent) -> None:
-        """Send a part of an answer; a client that grants no room for it is given up."""
+        """Send a part of a response; close the connection if the client grants no window for it."""
         buffer = self.stream_buffers.get(event.stream_id)
         size = len(event.data) if isinstance(event, Body) else 0
         size += 0 if buffer is None else len(buffer.buffer)
         with trio.move_on_after(self._bounds.stalled_s + size / BYTES_PER_SECOND_MIN):
             await super().stream_send(event)
             return
-        await self._cut_off("grants no room for its answers")
+        await self._cut_off("granted no window for its responses")
 
 
 class Protocols:
-    """The protocol of a connection, which may turn out to be another one than it seemed.
+    """The protocol of a connection, which may switch from HTTP/1.1 to HTTP/2.
 
     Args:
-        bounds: of the connection.
-        is_http2: whether the handshake has said so.
-        arguments: what hypercorn's protocols are made of.
+        bounds: the limits of the connection.
+        is_http2: whether ALPN has chosen HTTP/2.
+        arguments: the arguments of hypercorn's protocols.
     """
 
     def __init__(self, bounds: Bounds, is_http2: bool, *arguments: Any) -> None:
@@ -214,11 +214,11 @@ class Protocols:
 
     @property
     def is_http2(self) -> bool:
-        """Whether HTTP/2 is spoken."""
+        """Whether the protocol is HTTP/2."""
         return isinstance(self._protocol, _Http2)
 
     async def initiate(self) -> None:
-        """Say what is said first."""
+        """Send the preface of the protocol."""
         await self._protocol.initiate()
 
     async def handle(self, event: Event) -> None:

@@ -1,14 +1,11 @@
-"""One HTTP connection: how fast its client has to be, and how it ends.
+"""One HTTP connection: its timeouts, and its end.
 
-hypercorn waits for ever for a client that reads its answer slowly, and as long as the keep-alive
-for one that sends a head byte by byte or has hung up. Here each of them has its time.
+hypercorn waits without limit for a slow reader, and as long as the keep-alive for a client that
+sends a head byte by byte or has disconnected. Here each of these has a timeout.
 
-A client that leaves ends its connection at once, whatever is under way on it: answers are given up
-in the middle, and what waits for the client is cancelled. Only the command itself is carried out to
-its end, which is the web's affair. A client of HTTP/1.1 that has said its last word but still
-listens is answered first.
-
-Owns the pace and the end of a connection. HTTP is spoken by hypercorn.
+When a client disconnects, its connection ends at once: responses are dropped and tasks that wait
+for the client are cancelled. Only a started command runs to its end. A client of
+HTTP/1.1 that half-closes its connection still gets its response.
 """
 
 from __future__ import annotations
@@ -33,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpConnection", "PacedStream"]
 
-# How answers of HTTP/1.1 begin, and those that only announce one.
+# The start of a response of HTTP/1.1, and of an informational one (1xx).
 HEAD: Final = b"HTTP/1.1 "
 INFORMATION: Final = b"HTTP/1.1 1"
 
 
 class PacedStream(trio.abc.Stream):
-    """A socket whose client has to keep up.
+    """A socket stream with timeouts for request heads and responses.
 
     Args:
         stream: the socket.
@@ -75,17 +72,17 @@ class PacedStream(trio.abc.Stream):
 
     @property
     def socket(self) -> trio.socket.SocketType:
-        """The socket, which knows the addresses."""
+        """The socket, for its addresses."""
         return self._stream.socket
 
     @property
     def stalled_s(self) -> float:
-        """How long an answer may take in addition to the slowest speed."""
+        """The time for a response in addition to its time at the slowest speed."""
         return self._stalled_s
 
     @property
     def is_serving(self) -> bool:
-        """Whether a request is under way."""
+        """Whether a request is in progress."""
         return self._is_serving
 
     @property
@@ -102,7 +99,7 @@ class PacedStream(trio.abc.Stream):
         self._is_working = True
 
     def serve(self, is_serving: bool) -> None:
-        """Note that a request is complete up to its body, or that its answer was sent."""
+        """Record that the head of a request is complete, or that its response is sent."""
         self._is_serving, self._has_begun = is_serving, False
         self._is_working = self._is_working and is_serving
         self.idle_since = trio.current_time()
@@ -126,7 +123,7 @@ class PacedStream(trio.abc.Stream):
                 self._has_begun = True
                 self._head_deadline = trio.current_time() + self._stalled_s
             return data
-        raise trio.BrokenResourceError("the head of a request took too long")
+        raise trio.BrokenResourceError("the head of a request did not arrive in time")
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send; a client that reads too slowly breaks the connection."""
@@ -138,11 +135,11 @@ class PacedStream(trio.abc.Stream):
         raise trio.BrokenResourceError("the client reads too slowly")
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the socket takes more."""
         await self._stream.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
-        """Say that nothing more will come."""
+        """Half-close the socket."""
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
@@ -162,13 +159,13 @@ class PacedStream(trio.abc.Stream):
 
 
 class HttpConnection(TCPServer):
-    """A connection on which hypercorn speaks HTTP.
+    """A connection on which hypercorn serves HTTP.
 
     Args:
         app: the application, as hypercorn wraps it.
-        config: how hypercorn behaves.
-        context: tells when the door is closed.
-        state: what requests share; nothing.
+        config: hypercorn's configuration.
+        context: signals the stop of the listener.
+        state: the ASGI lifespan state; empty.
         stream: the connection, encrypted or not.
         paced: the socket below it.
     """
@@ -218,7 +215,7 @@ class HttpConnection(TCPServer):
                 await self.idle_task.restart(self._task_group, self._idle_timeout)
                 await self._read_data()
         except OSError:
-            # It was gone before it was served.
+            # The client disconnected before it was served.
             return
         finally:
             await self._close()
@@ -233,7 +230,7 @@ class HttpConnection(TCPServer):
             self._under_way_count -= 1
 
     async def protocol_send(self, event: Event) -> None:
-        """Send what the protocol has to say, and notice where in a conversation it is."""
+        """Send the bytes of the protocol, and track the state of the connection."""
         if isinstance(event, RawData):
             await self._send(self._with_head(event.data))
         elif isinstance(event, Closed):
@@ -247,28 +244,28 @@ class HttpConnection(TCPServer):
                 await super().protocol_send(event)
 
     def _with_head(self, data: bytes) -> bytes:
-        """Keep the head of an answer for what follows, which saves half of the system calls."""
+        """Join the head of a response with its body, which saves half of the system calls."""
         if self._head:
             data, self._head = self._head + data, b""
         elif data.startswith(HEAD) and not data.startswith(INFORMATION):
-            # Something always follows, be it the end of an empty body.
+            # Another event always follows: at least the end of an empty body.
             data, self._head = b"", data
         return data
 
     async def _send(self, data: bytes) -> None:
-        """Send; whoever cannot be sent to has left."""
+        """Send; an error means that the client has disconnected."""
         if not data or self._has_left:
             return
         async with self.send_lock:
             try:
-                # Cut in the middle, a message would make nonsense of those that follow.
+                # A partial message would corrupt the stream for those that follow.
                 with trio.CancelScope(shield=True):
                     await self.stream.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._leave()
 
     async def _read_data(self) -> None:
-        """Read until the client leaves, or has said its last word."""
+        """Read until the client disconnects or half-closes the connection."""
         while not self._is_half_closed:
             try:
                 data = await self.stream.receive_some(MAX_RECV)
@@ -297,7 +294,7 @@ class HttpConnection(TCPServer):
         self._paced.is_authenticated = True
 
     def _leave(self) -> None:
-        """Give up everything that is under way on this connection."""
+        """Cancel everything that is in progress on this connection."""
         self._has_left = True
         self._paced.socket.close()
         nursery = self._task_group._nursery

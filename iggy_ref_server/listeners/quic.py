@@ -1,17 +1,15 @@
-"""The QUIC door: one UDP socket, many connections.
+"""The QUIC listener: one UDP socket, many connections.
 
-Shard 0 alone has the socket, as in the original. Datagrams of one connection have to reach the one
-process that knows its keys, wherever the client moves to, and the kernel spreads UDP over processes
-by addresses; to follow a client that moves, shards would have to pass datagrams on by the numbers
-inside. Partitions of other shards are reached from here through the post office, as from any other
-connection.
+Only shard 0 has the socket, as in Apache Iggy. The datagrams of a connection must reach the process
+that has its keys, even after the client changes its address. The kernel distributes UDP by address,
+so with several sockets shards would have to forward datagrams by connection id. Partitions of other
+shards are reached through the shard channel, as from any other connection.
 
-Owns the socket, the table from connection numbers to lines, and who may come in: handshakes that
-stay unfinished are somebody's who means harm, so when there are many, newcomers first have to prove
-that they are where they say (a stateless retry), and at the bound the oldest is given up. Packets
-of a connection that nobody knows, such as one from before a crash, are answered with a stateless
-reset; all other datagrams that belong to nobody are dropped without a word. Whatever goes wrong
-with one connection ends that connection, and whatever goes wrong here ends here: the shard goes on.
+Owns the socket, the table from connection ids to connections, and admission. An attacker can leave
+many handshakes unfinished. When half of the limit is in use, new clients must prove their address
+(stateless retry); at the limit the oldest handshake is closed. Packets with an unknown connection
+id, such as from before a crash, get a stateless reset. All other unknown datagrams are dropped. An
+error of one connection ends only that connection, and no error here reaches the shard.
 """
 
 from __future__ import annotations
@@ -53,13 +51,13 @@ __all__ = ["QuicDoor"]
 
 LOGGER = logging.getLogger(__name__)
 
-# The library writes about every packet that a stranger got wrong; the door says what matters.
+# The library logs every malformed packet of an unknown peer; this module logs what matters.
 logging.getLogger("quic").setLevel(logging.CRITICAL)
 
 CONNECTION_ID_BYTES: Final = 8
 LONG_HEADER: Final = 0x80
-# How long clients have to acknowledge their last answers when the server stops; then they are told
-# that it is over, and whoever is there hears that at once.
+# How long clients have to acknowledge their last replies when the server stops. Then the server
+# sends CONNECTION_CLOSE.
 ACKNOWLEDGE_S: Final = 1.5
 
 
@@ -68,18 +66,18 @@ class QuicDoor:
     """Serves all QUIC connections of the server.
 
     Attributes:
-        socket: where datagrams come and go.
-        local: how the library speaks to clients on this machine.
-        remote: how it speaks to all others.
-        limits: the bounds of every connection.
-        plane: serves requests.
-        connections_max: how many there may be, handshakes included.
-        handshakes_max: how many may be unfinished.
-        connected: told of each client with a function that ends its connection.
-        gone: told of each session that has ended.
-        budget: what all connections may hold together.
-        clients: who is connected to this shard; makes room for those who have not logged in.
-        resets: tells clients that their connection is gone.
+        socket: sends and receives datagrams.
+        local: the library's configuration for clients on this machine.
+        remote: the configuration for all other clients.
+        limits: the limits of each connection.
+        plane: handles requests.
+        connections_max: the limit of connections, handshakes included.
+        handshakes_max: the limit of unfinished handshakes.
+        connected: called with each new session and a function that closes its connection.
+        gone: called with each session that has ended.
+        budget: the memory budget of all connections.
+        clients: the table of clients; limits those without a login.
+        resets: makes stateless resets.
     """
 
     socket: DatagramSocket
@@ -102,10 +100,10 @@ class QuicDoor:
     _is_closing: bool = False
     _change: trio.Event = field(default_factory=trio.Event)
 
-    # The life of the door
+    # Start and stop
 
     async def serve(self) -> None:
-        """Receive until cancelled; nothing that happens here is the shard's affair."""
+        """Receive until cancelled; no error leaves this task."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -113,12 +111,12 @@ class QuicDoor:
                     for line in self._take_all(await self.socket.receive()):
                         line.attend()
         except Exception:
-            LOGGER.exception("the QUIC door is closed by an error that nobody foresaw")
+            LOGGER.exception("the QUIC listener stopped with an unexpected error")
         finally:
             self.socket.close()
 
     async def drain(self) -> None:
-        """Take nobody in, answer what clients are owed, and close their connections."""
+        """Refuse new clients, send the pending replies, and close all connections."""
         self._is_closing = True
         with trio.CancelScope(shield=True), trio.move_on_after(STOP_CLIENTS_S):
             for line in list(self._lines):
@@ -134,11 +132,11 @@ class QuicDoor:
             await self._change.wait()
 
     async def _run(self, line: Line, connection_ids: tuple[bytes, ...]) -> None:
-        """Serve one client; whatever becomes of it stays here."""
+        """Serve one client; no error leaves this task."""
         try:
             await line.run()
         except Exception:
-            LOGGER.exception("the connection of %s ended by an error", line.peer)
+            LOGGER.exception("the QUIC connection of %s failed with an unexpected error", line.peer)
         finally:
             self._forget(line, connection_ids)
 
@@ -150,21 +148,21 @@ class QuicDoor:
         self._change.set()
         self._change = trio.Event()
 
-    # What lines ask for
+    # What connections call
 
     def send(self, datagrams: list[Datagram]) -> None:
         """Send datagrams."""
         self.socket.send(datagrams)
 
     def route(self, connection_id: bytes, line: Line | None) -> None:
-        """Note where datagrams with this number go, or that nobody has it any more."""
+        """Set the connection of a connection id, or remove the id."""
         if line is None:
             self._routes.pop(connection_id, None)
         else:
             self._routes[connection_id] = line
 
     def greet(self, line: Line) -> Session | None:
-        """Let a client in behind its handshake."""
+        """Admit a client after its handshake; None if a limit is reached."""
         self._handshakes.pop(line, None)
         host, port = line.peer[:2]
         address = str(Address(host, port))
@@ -175,10 +173,10 @@ class QuicDoor:
         return session
 
     def _number(self, address: str) -> int:
-        """Choose the number of a client, which may have come from this address before.
+        """Choose the client id for an address.
 
-        A client that dials again from its port is a new one, and what is left of the old one goes.
-        A connection of TCP may have the same port; it keeps the number.
+        A client that reconnects from the same port replaces its old connection. A TCP connection
+        with the same port keeps its id.
         """
         number = client_id(address)
         earlier = self.clients.get(number)
@@ -191,13 +189,13 @@ class QuicDoor:
         return number
 
     def part(self, session: Session) -> None:
-        """Forget a client."""
+        """Report a session that has ended."""
         self.gone(session)
 
     # Datagrams
 
     def _take_all(self, datagrams: list[Datagram]) -> Iterable[Line]:
-        """Give datagrams to their connections, and return those; a stranger's may begin one."""
+        """Pass datagrams to their connections, and return these; an Initial may start a new one."""
         heard: dict[Line, None] = {}
         for datagram in datagrams:
             line = self._take(datagram)
@@ -207,7 +205,7 @@ class QuicDoor:
         return heard
 
     def _take(self, datagram: Datagram) -> Line | None:
-        """Find the connection of a datagram, or answer a stranger."""
+        """Find the connection of a datagram, or reply to one of an unknown connection."""
         data, address = datagram
         if not data:
             return None
@@ -228,7 +226,7 @@ class QuicDoor:
         return line
 
     def _meet(self, header: QuicHeader, datagram: Datagram) -> None:
-        """Answer a stranger."""
+        """Handle a long-header packet of an unknown connection."""
         _, address = datagram
         version = header.version
         if version is None or header.packet_type == QuicPacketType.VERSION_NEGOTIATION:
@@ -250,7 +248,7 @@ class QuicDoor:
                 self._begin(header.destination_cid, None, header.destination_cid, datagram)
 
     def _examine(self, header: QuicHeader, datagram: Datagram) -> None:
-        """Ask a stranger to come back with a token, or look at the one that was brought."""
+        """Send a retry, or validate the token that the client has sent."""
         _, address = datagram
         if not header.token:
             self.socket.send([(self._invite_back(header, address), address)])
@@ -287,12 +285,12 @@ class QuicDoor:
     def _begin(
         self, original: bytes, retried: bytes | None, first: bytes, datagram: Datagram
     ) -> None:
-        """Begin a connection; the oldest handshake goes if there are too many."""
+        """Start a connection; at the limit of handshakes the oldest is closed."""
         assert self._nursery is not None
         if len(self._handshakes) >= self.handshakes_max:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
-            oldest.give_up("too many others came")
+            oldest.give_up("the limit of unfinished handshakes is reached")
         core = ServerCore(
             self.local if is_local(datagram[1]) else self.remote,
             streams_max=self.limits.stranger_streams_max,

@@ -1,19 +1,19 @@
-"""The state machine of one QUIC connection, as ``aioquic`` has it, with the bounds of this server.
+"""The state machine of one QUIC connection: ``aioquic`` with the limits of this server.
 
-The library grants a client more room with every byte that came, whether anybody has taken it or
-not, and sends datagrams of one size to everybody. What is different here:
+aioquic extends the receive window with every received byte, handled or not, and sends datagrams of
+one size to all peers. What is different here:
 
-    windows       the connection's window moves with what was received and never grows; a stream
-                  that is held back is granted nothing beyond what it has
-    streams       few before a login, more after it; none in one direction
-    datagrams     1200 bytes until the handshake is done, then as many as both ends and the way
-                  between them take
+    windows       the connection's window slides with the received bytes and never grows; a paused
+                  stream gets no credit beyond its initial window
+    streams       few before a login, more after it; no unidirectional ones
+    datagrams     1200 bytes until the handshake is done, then as large as both ends and the path
+                  take
     replies       carry the acknowledgement of their requests
-    packets       none is begun when nothing is left to write
-    ids           have reset tokens that the server still knows when it has forgotten the rest
+    packets       none is started when nothing is left to write
+    ids           have reset tokens that can be derived again after a crash
 
-Owns what is changed in the library, which is why its minor version is pinned. Knows no sockets,
-no clock and no requests.
+Holds all changes to the library and uses its private attributes, so its minor version is pinned.
+Knows no sockets, no clock and no requests.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerCore"]
 
-# What a peer takes that says nothing about it.
+# The default of max_udp_payload_size (RFC 9000, section 18.2).
 DATAGRAM_BYTES_MAX: Final = 65_527
-# A lone datagram is acknowledged after so long, unless something is sent before that anyway. Less
-# than half of what the library promises to the other end, and longer than most replies take.
+# The delay of the acknowledgement of a single datagram, unless something is sent earlier. Less than
+# half of the max_ack_delay that the library announces, and longer than most replies take.
 ACKNOWLEDGE_AFTER_S: Final = 0.01
-# So many are acknowledged at once, as RFC 9000 recommends.
+# So many datagrams are acknowledged at once, as RFC 9000, section 13.2.2 recommends.
 UNACKNOWLEDGED_MAX: Final = 2
 
 
 class _Window(Limit):
-    """How much a client may have sent in all; it is as far ahead as the window is wide."""
+    """The flow control limit of a connection: the received bytes plus a fixed window."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
@@ -58,24 +58,25 @@ class _Window(Limit):
 
     @property
     def value(self) -> int:
-        """The number of bytes up to which everything may be sent."""
+        """The limit that is announced with MAX_DATA."""
         return self._edge
 
     @value.setter
     def value(self, doubled: int) -> None:
-        """Leave it where it is: the library would double it."""
+        """Ignore the new value: the library would double the window."""
 
     def slide(self) -> None:
-        """Grant a window beyond what has come."""
+        """Move the limit to one window beyond the received bytes."""
         # Half a window at a time, or every packet would carry a new limit.
         if self.used + self._size_bytes // 2 >= self._edge:
             self._edge = self.used + self._size_bytes
 
 
 class _Pacer(QuicPacketPacer):
-    """Tells the library when to stop, which would build an empty packet to find out.
+    """Stops the library when nothing is left to write.
 
-    That is a quarter of the time that it takes to send a small datagram.
+    Without it the library builds an empty packet to find out, which takes a quarter of the time of
+    sending a small datagram.
     """
 
     def __init__(self, core: ServerCore, datagram_bytes: int) -> None:
@@ -84,7 +85,7 @@ class _Pacer(QuicPacketPacer):
         self.has_sent = self.has_stopped = False
 
     def next_send_time(self, now: float) -> float | None:  # type: ignore[override]
-        """Say when the next packet may leave; None is now."""
+        """Return when the next packet may be sent; None is now."""
         held_until: float | None = super().next_send_time(now)
         if held_until is None and self.has_sent and self._core.has_written_all():
             self.has_stopped = True
@@ -92,7 +93,7 @@ class _Pacer(QuicPacketPacer):
         return held_until
 
     def update_after_send(self, now: float) -> None:
-        """Note that a packet was written."""
+        """Record that a packet was written."""
         super().update_after_send(now)
         self.has_sent = True
 
@@ -101,14 +102,14 @@ class ServerCore(QuicConnection):
     """One connection, from its first datagram on.
 
     Args:
-        configuration: of the library.
-        streams_max: how many requests may be under way before a login.
-        original_cid: where the client sent its first datagram.
-        retry_cid: where it was told to send its second one, if it was.
-        reset_token: says by which token a client knows that a connection id of ours is gone.
+        configuration: the library's configuration.
+        streams_max: the limit of open streams before a login.
+        original_cid: the destination id of the client's first datagram.
+        retry_cid: the id in the retry that the client was sent, if any.
+        reset_token: returns the stateless reset token of a connection id.
 
     Attributes:
-        held_back: streams that are granted nothing more until they are taken out.
+        held_back: ids of streams that get no further credit.
     """
 
     def __init__(
@@ -139,25 +140,25 @@ class ServerCore(QuicConnection):
 
     @property
     def verdict(self) -> ConnectionTerminated | None:
-        """Why the connection ends, as soon as either end has said so."""
+        """Why the connection ends, once either end has closed it."""
         return self._close_event
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of what came could be deciphered."""
+        """Whether a received packet could be decrypted."""
         return self._state is not QuicConnectionState.FIRSTFLIGHT
 
     def allow_streams(self, count: int) -> None:
-        """Allow so many more streams at the same time."""
+        """Raise the limit of open streams by ``count``."""
         self._local_max_streams_bidi.value += count
 
     def slide_window(self) -> None:
-        """Let the client send as much again as it may have under way."""
+        """Extend the connection's flow control limit by what was received."""
         self._window.slide()
 
     def fit(self, datagram_bytes: int) -> None:
-        """Send datagrams of up to so many bytes from here on, unless the client takes less."""
-        # Within a handshake everything is acknowledged soon.
+        """Send datagrams of up to so many bytes, unless the client accepts less."""
+        # Only after the handshake, during which packets are acknowledged at once.
         self._ack_delay = ACKNOWLEDGE_AFTER_S
         size = max(SMALLEST_MAX_DATAGRAM_SIZE, min(datagram_bytes, self._peer_datagram_bytes_max))
         if size == self._max_datagram_size:
@@ -168,7 +169,7 @@ class ServerCore(QuicConnection):
         control.congestion_window = max(control.congestion_window, K_INITIAL_WINDOW * size)
 
     def note_heard(self, count: int, now: float, *, has_written: bool) -> None:
-        """Have datagrams acknowledged together with a reply, or when there are several."""
+        """Acknowledge datagrams together with a reply, or when there are several."""
         self._unacknowledged_count += count
         if not has_written and self._unacknowledged_count < UNACKNOWLEDGED_MAX:
             return
@@ -178,7 +179,7 @@ class ServerCore(QuicConnection):
             space.ack_at = now
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
-        """Return what is to be sent, and where to."""
+        """Return the datagrams to send with their addresses."""
         pacer = self._pacer
         pacer.has_sent = pacer.has_stopped = False
         datagrams: list[tuple[bytes, Any]] = super().datagrams_to_send(now)
@@ -187,10 +188,10 @@ class ServerCore(QuicConnection):
         return datagrams
 
     def has_written_all(self) -> bool:
-        """Tell whether nothing is left for another packet behind one that was written just now.
+        """Return whether nothing is left for another packet after the one just written.
 
-        Leave for new streams may be left: it goes with the next packet, which follows the
-        acknowledgement of this one at the latest.
+        MAX_STREAMS may be left: it goes with the next packet, which follows the acknowledgement of
+        this one at the latest.
         """
         if not self._handshake_confirmed:
             return False
@@ -200,12 +201,12 @@ class ServerCore(QuicConnection):
             if not sender.buffer_is_empty:
                 if len(sender._pending) or sender._pending_eof or sender.reset_pending:
                     return False
-                # The library learns of it when it looks for the next frame in vain.
+                # The library would set this when it looks for the next frame and finds none.
                 sender.buffer_is_empty = True
         return True
 
     def undelivered_bytes(self, stream_id: int) -> int:
-        """Count what was written to a stream and has not been acknowledged."""
+        """Return the bytes of a stream that were written and not acknowledged."""
         stream = self._streams.get(stream_id)
         return 0 if stream is None else len(stream.sender._buffer)
 
@@ -223,7 +224,7 @@ class ServerCore(QuicConnection):
 
     @property
     def undelivered(self) -> tuple[int, int]:
-        """The number of streams with something that is not acknowledged, and of bytes there."""
+        """The number of streams with unacknowledged data, and the number of these bytes."""
         senders = [stream.sender for stream in self._streams.values()]
         left = [
             len(sender._buffer)

@@ -1,15 +1,11 @@
-"""One stream of a QUIC connection: a request comes in, its reply goes out, and that was all.
+"""One stream of a QUIC connection, with one request and one reply.
 
-A stream carries one frame in each direction. What is special about frames here is what the original
-does with those that are cut: a length that cannot be, or a request that ends too soon, is answered
-by the end of the stream alone, and messages that end too soon by a status.
+Apache Iggy treats truncated requests on a stream in its own way: an invalid length, or a request
+that ends too early, gets an empty reply (the end of the stream), and a truncated batch of messages
+gets a status.
 
-Each exchange is a link of its own for the data plane, with the session that all exchanges of a
-connection share. So requests of one client are served side by side, in the order of their arrival
-as far as they need not wait.
-
-Owns the frame that is under way. When it is fed and what becomes of the reply's bytes is the line's
-affair, what the request means the data plane's.
+Each stream has its own pipeline; all streams of a connection share the session. So the requests of
+one client run concurrently, and start in order of arrival.
 """
 
 from __future__ import annotations
@@ -38,25 +34,25 @@ class Exchange:
     """A request and its reply.
 
     Args:
-        stream_id: the stream that carries them.
+        stream_id: the id of the stream.
         session: the client.
-        limits: the bounds of a request.
-        wake: told of this exchange whenever there is something to do for it.
+        limits: the limits of a request.
+        wake: called with this object when it needs processing.
         now: the time.
 
     Attributes:
-        link: what the data plane sees of it.
-        need_bytes: how long the request is in all; None while nobody knows.
-        heard_bytes: how much of it has come.
-        begun_at: when it began to come.
-        heard_at: when something of it came last.
+        link: its request pipeline.
+        need_bytes: the size of the request; None until its head is complete.
+        heard_bytes: the received bytes of the request.
+        begun_at: when its first byte arrived.
+        heard_at: when its last bytes arrived.
         loaded: a piece of the reply that was read from a file.
         is_loading: whether a piece is being read.
-        is_heard: whether the request is complete, or as much of it as anybody wants.
-        is_void: whether nothing is to be answered but the end of the stream.
-        is_unwanted: whether the client does not want the reply any more.
-        is_sent_off: whether the client has finished its side, or given it up.
-        was_taken: whether the data plane has seen all of the request that it wants.
+        is_heard: whether no more of the request is needed.
+        is_void: whether the reply is only the end of the stream.
+        is_unwanted: whether the client has cancelled the reply.
+        is_sent_off: whether the client has finished or reset its side.
+        was_taken: whether the scheduler has processed the request.
     """
 
     __slots__ = (
@@ -101,11 +97,11 @@ class Exchange:
         self._wake = wake
 
     def wake(self, link: Link) -> None:
-        """Pass on what the data plane says about the link."""
+        """Pass a wake-up of the pipeline to the connection."""
         self._wake(self)
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take bytes of the request; what follows the request is dropped."""
+        """Add bytes of the request; bytes after the request are dropped."""
         self.heard_at = now
         if self.is_heard:
             return
@@ -121,7 +117,7 @@ class Exchange:
         self.is_heard = self.heard_bytes == self.need_bytes
 
     def _measure(self, head: bytes) -> int | None:
-        """Tell how long the request is in all; None while nobody knows, or where it is none."""
+        """Return the size of the request; None if the head is incomplete or invalid."""
         if len(head) < HEAD.size:
             return None
         length, _ = HEAD.unpack_from(head)
@@ -130,12 +126,12 @@ class Exchange:
         if not begins_vsr_request(head):
             self._end_void()
         elif len(head) >= VSR_HEAD_BYTES:
-            # A client of another protocol: its head is enough for the connection to refuse it.
+            # A client with an unsupported protocol: its head is enough to refuse it.
             return VSR_HEAD_BYTES
         return None
 
     def finish(self) -> None:
-        """Note that the client has finished its side."""
+        """Process the end of the client's side."""
         self.is_sent_off = True
         if self.is_heard:
             return
@@ -149,18 +145,18 @@ class Exchange:
         self.is_heard = self.is_void = self.was_taken = True
 
     def note_served(self) -> None:
-        """Take note that the data plane has looked at what has come."""
+        """Update the state after the scheduler has processed the input."""
         link = self.link
-        # A request above its limit is answered before it is complete; the rest is not wanted.
+        # A request above its limit gets its reply before it is complete; the remainder is ignored.
         self.is_heard = self.is_heard or link.owes or link.is_ending
         self.was_taken = self.is_heard
 
     @property
     def is_ready(self) -> bool:
-        """Whether all of the reply is known."""
+        """Whether the whole reply is known."""
         return self.was_taken and not (self.link.is_busy or self.link.answers)
 
     @property
     def owed_bytes(self) -> int:
-        """How much of the reply has not been written."""
+        """The bytes of the reply that are not written to the stream."""
         return self.link.outbox.size_bytes + len(self.loaded)

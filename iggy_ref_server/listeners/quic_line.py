@@ -1,20 +1,16 @@
 """One QUIC connection and the task that owns it.
 
-    door    ── datagrams ──►  inbox ─┐
-    plane   ── replies ───►  ready  ─┤   one step: hear, serve, write, send
-    clock   ── timers ────►          ─┘
+    listener    ── datagrams ──►  inbox ─┐
+    scheduler   ── replies ────►  ready ─┤   one step: receive, serve, write, send
+    clock       ── timers ─────►         ┘
 
-Nobody else touches the state of the connection: whoever has something for it leaves it here and
-rings. A step never waits, so whatever has come by then is handled at once and leaves in as few
-datagrams as possible. The door, which is awake when datagrams have come, lends the owner its turn
-for a step (``attend``); to wake a second task would cost a small request more than its reply.
+Only steps touch the state of the connection; other tasks queue their input here and set the event.
+A step never waits, so all queued input is processed together and leaves in as few datagrams as
+possible.
 
-Memory is bounded: a stream that nobody has looked at holds a window, long requests share
-``request_bytes_max`` in the order in which they came, and no request is taken while more than
-``reply_bytes_max`` wait to be sent. What stands still for too long ends the connection.
-
-Owns the connection. What requests mean is the data plane's affair, which client may come in the
-door's.
+Memory is bounded: an unprocessed stream holds at most one window, long requests share
+``request_bytes_max`` in order of arrival, and no request is processed while more than
+``reply_bytes_max`` of replies are unsent. A stalled request or reply ends the connection.
 """
 
 from __future__ import annotations
@@ -46,61 +42,60 @@ __all__ = ["Line", "LineHost"]
 
 LOGGER = logging.getLogger(__name__)
 
-# What may wait for one connection; a client that follows the rules never has so much under way.
+# The limit of queued datagrams; flow control keeps a regular client below it.
 INBOX_DATAGRAMS_MAX: Final = 512
-# Requests of one client that wait for something at the same time; the size of their replies is not
-# known yet.
+# The limit of requests of one client that tasks handle at the same time: the size of their replies
+# is not known yet.
 BUSY_MAX: Final = 64
-# Requests that one step takes before other connections have their turn: about a millisecond of
-# small ones. What is left makes the owner's next step.
+# The limit of requests per step: about a millisecond of small ones. The next step continues.
 REQUESTS_PER_STEP_MAX: Final = 256
 FOREVER: Final = float("inf")
-# Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
+# Timers are sums of floats: a timer that has fired may still be slightly ahead of the clock.
 TICK_S: Final = 1e-6
-# Codes of the application, which closes; the original uses none but 0.
+# The application error code; Apache Iggy uses only 0.
 NO_ERROR: Final = 0
 
 
 class LineHost(Protocol):
-    """What a connection needs of the door it came through."""
+    """What a connection needs of its listener."""
 
     @property
     def plane(self) -> DataPlane:
-        """Who serves requests."""
+        """Handles requests."""
 
     @property
     def budget(self) -> BufferBudget:
-        """What all connections may hold together."""
+        """The memory budget of all connections."""
 
     @property
     def limits(self) -> LineLimits:
-        """The bounds of every connection."""
+        """The limits of each connection."""
 
     def send(self, datagrams: list[Datagram]) -> None:
         """Send datagrams."""
 
     def greet(self, line: Line) -> Session | None:
-        """Let a client in behind its handshake, or return None where there is no room."""
+        """Admit a client after its handshake; None if a limit is reached."""
 
     def part(self, session: Session) -> None:
-        """Forget a client."""
+        """Report a session that has ended."""
 
     def route(self, connection_id: bytes, line: Line | None) -> None:
-        """Note where datagrams with this number go, or that nobody has it any more."""
+        """Set the connection of a connection id, or remove the id."""
 
 
 class Line:
     """A connection, from its first datagram to its last.
 
     Args:
-        core: its state.
-        host: the door.
+        core: the QUIC state machine.
+        host: the listener.
         now: the time.
 
     Attributes:
         session: the client, once the handshake is done.
-        is_ended: whether nothing more is to be done.
-        connection_ids: numbers that the client may use from now on.
+        is_ended: whether the connection is over.
+        connection_ids: ids that were issued to the client.
     """
 
     def __init__(self, core: ServerCore, host: LineHost, now: float) -> None:
@@ -116,7 +111,7 @@ class Line:
         self._is_stepping = False
         self._failure: Exception | None = None
         self._exchanges: dict[int, Exchange] = {}
-        # Streams whose reply is written while the client has not finished its side.
+        # Streams whose reply is written although the client has not finished its side.
         self._spent: set[int] = set()
         self._unserved: deque[Exchange] = deque()
         self._ready: dict[Exchange, None] = {}
@@ -131,7 +126,7 @@ class Line:
 
     @property
     def peer(self) -> Any:
-        """Where the client is at present."""
+        """The current address of the client."""
         return self._core.get_peer_address()
 
     @property
@@ -140,17 +135,20 @@ class Line:
         verdict = self._core.verdict
         return "" if verdict is None else verdict.reason_phrase
 
-    # From outside
+    # Called by other tasks
 
     def hear(self, datagram: Datagram) -> None:
-        """Leave a datagram here; too many are dropped, as a network would."""
+        """Queue a datagram; above the limit it is dropped, as a network would."""
         if len(self._inbox) < INBOX_DATAGRAMS_MAX:
             self._inbox.append(datagram)
 
     def attend(self) -> None:
-        """Take a step for what was left here, and wake the owner only if there is more to do."""
+        """Process queued datagrams in the listener's task; wake the own task only if needed.
+
+        Waking a second task would cost more than the reply to a small request.
+        """
         if self._until == -FOREVER or self.is_ended:
-            # The owner has not begun, or is awake already.
+            # The own task has not started, or is awake already.
             return
         try:
             self._step(trio.current_time(), is_timely=False)
@@ -165,19 +163,19 @@ class Line:
             self._bell.set()
 
     def leave(self) -> None:
-        """Take no more requests, answer those that were taken, and close."""
+        """Accept no more requests, send the pending replies, and close."""
         self._is_leaving = True
         self._bell.set()
 
     def close_now(self) -> None:
-        """Close although something is owed; the client is told."""
+        """Send CONNECTION_CLOSE now and drop unsent replies."""
         self._is_leaving = True
         if self._core.verdict is None:
             self._close(NO_ERROR, "the server has closed the connection")
         self._bell.set()
 
     def give_up(self, reason: str) -> None:
-        """Close at once."""
+        """Close with an error at once."""
         self._core.close(QuicErrorCode.CONNECTION_REFUSED, reason_phrase=reason)
         self._bell.set()
 
@@ -209,12 +207,12 @@ class Line:
         return account.size_bytes - self._long.waiting_bytes > SMALL_BYTES_MAX
 
     def _ring_for(self, exchange: Exchange) -> None:
-        """Note that there is something to do for an exchange."""
+        """Mark a stream that needs processing."""
         self._ready[exchange] = None
         if not self._is_stepping:
             self._bell.set()
 
-    # The owner
+    # The task of the connection
 
     async def run(self) -> None:
         """Serve the client to the end of the connection."""
@@ -237,7 +235,7 @@ class Line:
             self._depart()
 
     def _deadline(self) -> float:
-        """Say when something has to be done although nobody rings."""
+        """Return when the next timer fires."""
         limits, core_due_at = self._limits, self._core.get_timer() or FOREVER
         if self._core.verdict is not None:
             return core_due_at
@@ -251,7 +249,7 @@ class Line:
         return min(times)
 
     def _step(self, now: float, *, is_timely: bool = True) -> None:
-        """Do everything that can be done now; what is due can be left to the owner."""
+        """Process all queued input; ``is_timely`` includes expired timers."""
         core = self._core
         datagrams, self._inbox = self._inbox, []
         self._hear(datagrams, now, is_timely=is_timely)
@@ -263,7 +261,7 @@ class Line:
         self._is_stepping = False
         self._note_held()
         if self._ready or (self._unserved and has_written):
-            # There may be room for them now, and nobody else would ring for that.
+            # They may fit into the limits now, and nothing else would wake this task.
             self._bell.set()
         self._look_at_clock(now, has_heard=bool(datagrams))
         core.note_heard(len(datagrams), now, has_written=has_written)
@@ -275,16 +273,16 @@ class Line:
             self._host.send(sent)
         if core.verdict is not None:
             self._depart()
-            # Where the server closes, nobody is left to tell the client once more.
+            # When the server stops, nothing can repeat the close for the client: end now.
             self.is_ended = self._is_leaving
 
     def _hear(self, datagrams: list[Datagram], now: float, *, is_timely: bool) -> None:
-        """Take in what has come and what is due."""
+        """Process datagrams, expired timers and the events of the core."""
         core = self._core
         for data, address in datagrams:
             core.receive_datagram(data, address, now)
         if not core.has_begun:
-            # What looked like the first packet of a client was none, so nothing is kept for it.
+            # The datagram was no valid Initial packet, so no state is kept for it.
             self.is_ended = True
             return
         if is_timely and (due_at := core.get_timer()) is not None and due_at <= now:
@@ -300,7 +298,7 @@ class Line:
             return
         if self.session is None:
             if self._is_leaving or now >= self._begun_at + limits.handshake_s:
-                self._close(QuicErrorCode.CONNECTION_REFUSED, "the handshake takes too long")
+                self._close(QuicErrorCode.CONNECTION_REFUSED, "the handshake timed out")
             return
         if has_heard and self.peer != self._address:
             self._address = self.peer
@@ -308,9 +306,9 @@ class Line:
         if self._is_leaving and not self._exchanges and not core.undelivered[0]:
             self._close(NO_ERROR, "the server has closed the connection")
         elif self._stalls.is_stalled(self._exchanges.values(), now):
-            self._close(NO_ERROR, "a request or a reply stands still")
+            self._close(NO_ERROR, "a request or a reply has stalled")
         elif limits.idle_s and not self._exchanges and now >= self._asked_at + limits.idle_s:
-            self._close(NO_ERROR, "no request came for too long")
+            self._close(NO_ERROR, "the client was idle for too long")
         elif limits.keep_alive_s and now >= self._active_at + limits.keep_alive_s:
             self._active_at = now
             self._pings_count += 1
@@ -320,7 +318,7 @@ class Line:
         self._core.close(code, reason_phrase=reason)
 
     def _depart(self) -> None:
-        """Leave nothing behind; a client counts as gone when its last request is done."""
+        """Release everything; the session ends when its last request is done."""
         session, self.session = self.session, None
         if self._account is not None:
             self._account.close()
@@ -347,7 +345,7 @@ class Line:
         if not busy:
             part(session)
 
-    # What has happened
+    # Events of the core
 
     def _note(self, event: events.QuicEvent, now: float) -> None:
         if isinstance(event, events.StreamDataReceived):
@@ -372,9 +370,9 @@ class Line:
         self._core.fit(self._limits.datagram_bytes_to(self._address))
         self.session = self._host.greet(self)
         if self.session is None:
-            self._close(QuicErrorCode.CONNECTION_REFUSED, "there are connections enough")
+            self._close(QuicErrorCode.CONNECTION_REFUSED, "a connection limit is reached")
             return
-        reason = "too much is held for this client"
+        reason = "the buffers of this client exceed the memory budget"
         self._account = self._host.budget.open(
             self.session.address, partial(self.give_up, reason), self._wake
         )
@@ -388,7 +386,7 @@ class Line:
         exchange = self._exchanges.get(stream_id)
         if exchange is None:
             if self.session is None or self._is_leaving:
-                # Whoever is on the way out hears nothing more; the close that follows says so.
+                # The connection is closing; the CONNECTION_CLOSE that follows tells the client.
                 return
             exchange = Exchange(stream_id, self.session, self._limits.request, self._ring_for, now)
             self._exchanges[stream_id] = exchange
@@ -404,7 +402,7 @@ class Line:
         self._ready[exchange] = None
 
     def _note_reset(self, stream_id: int) -> None:
-        """Give up a request that its client has given up."""
+        """Cancel a request whose stream the client has reset."""
         self._spent.discard(stream_id)
         exchange = self._exchanges.get(stream_id)
         if exchange is None:
@@ -415,7 +413,7 @@ class Line:
         self._ready[exchange] = None
 
     def _note_unwanted(self, stream_id: int) -> None:
-        """Send no reply that its client does not want."""
+        """Cancel a reply that the client does not want (STOP_SENDING)."""
         exchange = self._exchanges.get(stream_id)
         if exchange is not None:
             exchange.is_unwanted = True
@@ -424,7 +422,7 @@ class Line:
     # Requests in, replies out
 
     def _serve(self) -> None:
-        """Have the data plane look at what has come, unless too many replies wait already."""
+        """Have the scheduler handle new requests, unless too many replies are unsent."""
         plane, owed_bytes = self._host.plane, self._replies.owed_bytes
         busy_count = 0
         if self._is_paused:
@@ -450,7 +448,7 @@ class Line:
         plane.finish()
 
     def _write(self) -> bool:
-        """Write what is known of replies; tell whether anything was."""
+        """Write known replies to their streams; return whether anything was written."""
         ready, self._ready = self._ready, {}
         has_written = False
         for exchange in ready:
@@ -463,7 +461,7 @@ class Line:
         return has_written
 
     def _forget(self, exchange: Exchange) -> None:
-        """Be done with a stream; the client is told not to send what nobody reads."""
+        """Finish a stream; STOP_SENDING tells the client that further data is ignored."""
         stream_id = exchange.stream_id
         del self._exchanges[stream_id]
         self._long.end(exchange)
@@ -474,7 +472,7 @@ class Line:
             self._widen()
 
     def _widen(self) -> None:
-        """Let a client that has logged in ask for more at the same time."""
+        """Raise the limit of open streams once the client has logged in."""
         limits = self._limits
         if not self._is_wide:
             self._core.allow_streams(limits.streams_max - limits.stranger_streams_max)

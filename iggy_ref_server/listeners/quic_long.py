@@ -1,4 +1,4 @@
-"""Long requests of one QUIC connection: they come in the order in which they were begun.
+"""The queue of long requests of one QUIC connection.
 
 A client that sends many large batches side by side would have all of them half done. So those that
 came first are granted room until together they are as much as may be; the next ones keep the window
@@ -24,7 +24,7 @@ __all__ = ["LongRequests"]
 
 
 class LongRequests:
-    """Those requests of a client that are longer than a window.
+    """The requests of a connection that are longer than the initial window.
 
     Args:
         core: the connection, which grants room.
@@ -60,7 +60,7 @@ class LongRequests:
             self._core.held_back.add(exchange.stream_id)
 
     def end(self, exchange: Exchange) -> None:
-        """Note that nothing more is wanted of a request."""
+        """Remove a request that is complete or cancelled."""
         if self._queue.pop(exchange, None) is not None:
             self._admitted.discard(exchange)
             self._core.held_back.discard(exchange.stream_id)

@@ -1,7 +1,4 @@
-"""Puts the QUIC door together from the configuration of the server.
-
-Owns the assembly. What each part does is its own affair.
-"""
+"""Makes the QUIC listener from the configuration of the server."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ UNBOUNDED_BYTES: Final = 1 << 63
 
 
 def use_socket(bound: socket.socket, config: Quic) -> UdpSocket:
-    """Take a bound UDP socket, with the buffers that the configuration asks for."""
+    """Wrap a bound UDP socket, with the buffer sizes of the configuration."""
     udp, chosen = UdpSocket(bound), config.socket
     if chosen.override_defaults:
         udp.set_options(
@@ -57,7 +54,7 @@ def open_quic_door(
     reset_key: bytes,
     budget: BufferBudget | None = None,
 ) -> QuicDoor:
-    """Make the door; run its ``serve`` to open it."""
+    """Make the listener; its ``serve`` runs it."""
     quic, limits = config.quic, config.limits
     return QuicDoor(
         socket=datagrams,

@@ -1,9 +1,4 @@
-"""The answer to a first QUIC packet that shall not become a connection.
-
-It is one packet with nothing behind it: whoever asked is told at once, and no state is kept.
-
-Owns that packet.
-"""
+"""The refusal of a first QUIC packet: one CONNECTION_CLOSE packet, for which no state is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ __all__ = ["refuse"]
 
 
 def refuse(header: QuicHeader, error_code: int) -> bytes:
-    """Write the packet that ends a connection before it began."""
+    """Build the packet that refuses a connection."""
     assert header.version is not None
     crypto = CryptoPair()
     crypto.setup_initial(cid=header.destination_cid, is_client=False, version=header.version)

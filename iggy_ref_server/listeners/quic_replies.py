@@ -1,9 +1,7 @@
-"""The replies of one QUIC connection on their way into its streams.
+"""Writes the replies of one QUIC connection into its streams.
 
-A short reply is written as soon as it is known. Long ones take turns at the send window, the oldest
-first, and what lies in files is read piece by piece while the piece before it is being sent.
-
-Owns the order and the amount. Which datagrams leave when is the core's affair.
+A short reply is written as soon as it is known. Long replies share the send window, the oldest
+first. Pieces of files are read one at a time, while the piece before is being sent.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ __all__ = ["Replies"]
 
 LOGGER = logging.getLogger(__name__)
 
-# What is written at once, whatever the window says; as many as there may be streams.
+# Replies up to this size ignore the send window; the limit of streams bounds their number.
 SHORT_BYTES_MAX: Final = 16 << 10
 LOAD_BYTES_MAX: Final = 256 << 10
 NO_ERROR: Final = 0
@@ -34,12 +32,12 @@ INTERNAL_ERROR: Final = 1
 
 
 class Replies:
-    """What one client is owed.
+    """The replies of one connection that are not written.
 
     Args:
         core: the connection.
-        window_bytes: how much of long replies may be unacknowledged.
-        ring: told of an exchange when a piece of its reply has been read.
+        window_bytes: the limit of unacknowledged bytes of long replies.
+        ring: called with a stream when a piece of its reply has been read.
     """
 
     def __init__(
@@ -54,21 +52,21 @@ class Replies:
 
     @property
     def owed_bytes(self) -> int:
-        """How much of long replies waits to be written."""
+        """The bytes of long replies that are not written."""
         return sum(exchange.owed_bytes for exchange in self._long)
 
     @property
     def has_unread(self) -> bool:
-        """Whether something is to be read from files."""
+        """Whether pieces of files must be read."""
         return bool(self._unread)
 
     def take_finished(self) -> list[Exchange]:
-        """Return the exchanges that are over since the last time."""
+        """Return the streams that have finished since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def offer(self, exchange: Exchange) -> bool:
-        """Write a reply if it is known and short; tell whether anything was written."""
+        """Write a reply if it is known and short; return whether anything was written."""
         if not exchange.is_ready or exchange.is_loading:
             return False
         if exchange.is_unwanted:
@@ -91,7 +89,7 @@ class Replies:
         return True
 
     def _drop(self, exchange: Exchange, error_code: int) -> None:
-        """Leave a reply unwritten, and tell the client where it ends."""
+        """Drop a reply and reset its stream."""
         exchange.link.outbox.clear()
         exchange.loaded = b""
         self._long.pop(exchange, None)
@@ -99,7 +97,7 @@ class Replies:
         self._finished.append(exchange)
 
     def go_on(self) -> bool:
-        """Write as much of long replies as the window takes; tell whether anything was written."""
+        """Write long replies up to the send window; return whether anything was written."""
         if not self._long:
             return False
         unacknowledged = sum(self._core.undelivered_bytes(one.stream_id) for one in self._long)
@@ -123,7 +121,7 @@ class Replies:
             self._finished.append(exchange)
 
     def _next_piece(self, exchange: Exchange, size_max: int) -> bytes | memoryview | None:
-        """Take the next bytes of a reply; None where they have to be read first."""
+        """Take the next bytes of a reply; None if they must be read from a file first."""
         if exchange.loaded:
             loaded = exchange.loaded
             exchange.loaded = loaded[size_max:]
@@ -140,7 +138,7 @@ class Replies:
         return piece
 
     def load(self, nursery: trio.Nursery) -> None:
-        """Have read what lies in files and is to be sent next."""
+        """Start the reads of pieces of files that are sent next."""
         unread, self._unread = self._unread, []
         for exchange in unread:
             nursery.start_soon(self._load, exchange)
@@ -158,7 +156,7 @@ class Replies:
                     exchange.loaded = bytes(content)
                     outbox.sent(len(content))
         except StorageError as error:
-            LOGGER.error("a reply was cut off: %s", error)
+            LOGGER.error("reset a QUIC stream within its reply: %s", error)
             exchange.is_unwanted = True
         exchange.is_loading = False
         self._ring(exchange)

@@ -1,11 +1,9 @@
-"""Stateless resets: the answer to packets of a QUIC connection that this server does not know.
+"""Stateless resets: the reply to packets of an unknown QUIC connection.
 
-A server that died cannot say so, and the next one knows none of its connections. Without a word
-from it, their clients would wait until they time out. So each connection id comes with a token that
-its client keeps (RFC 9000, section 10.3). The token is derived from the id and a key that outlives
-the process, so that the next server can show it to whoever still uses the id.
-
-Owns the key, the tokens and the bound of answers. Knows no connections.
+After a crash the new server process knows none of the old connections, and their clients would wait
+for a timeout. So each connection id has a token that its client keeps (RFC 9000, section 10.3). The
+token is derived from the id and a key on disk, so that the new process can send it to a client that
+still uses the id.
 """
 
 from __future__ import annotations
@@ -28,40 +26,37 @@ LOGGER = logging.getLogger(__name__)
 KEY_FILE: Final = "quic_reset_key"
 KEY_BYTES: Final = 32
 TOKEN_BYTES: Final = 16
-# Below this nobody takes it for a reset; above, it looks as any other short packet does.
+# The smallest reset that clients recognise (RFC 9000, section 10.3), and the largest one sent here.
 RESET_BYTES_MIN: Final = 21
 RESET_BYTES_MAX: Final = 42
-# Clients need one each. Whoever makes up ids needs no more answers than this.
+# One reset per client is enough; the limit is for senders of forged ids.
 RESETS_PER_SECOND_MAX: Final = 1000
 # The first two bits of a packet with a short header: not a long one, and "fixed".
 SHORT_HEADER, RANDOM_BITS = 0x40, 0x3F
 
 
 def load_reset_key(directory: Path) -> bytes:
-    """Read the key that tokens are derived from, or make one; only its owner can read the file.
+    """Read the key of the tokens, or make one in a file that only its owner can read.
 
-    Without a file that can be written the key is that of this process, and clients of a server that
-    died find out by their timeouts.
-
-    Args:
-        directory: where the file is.
+    If the file cannot be written, the key lasts only as long as this process, and after a crash
+    clients detect the loss by timeout.
     """
     path = directory / KEY_FILE
     try:
         if len(key := bytes.fromhex(path.read_text())) == KEY_BYTES:
             return key
-        LOGGER.warning("%s does not hold %d bytes; a new key is made", path, KEY_BYTES)
+        LOGGER.warning("%s does not hold %d bytes; made a new QUIC reset key", path, KEY_BYTES)
     except FileNotFoundError:
-        LOGGER.debug("%s does not exist; a key is made", path)
+        LOGGER.debug("%s does not exist; made a QUIC reset key", path)
     except (OSError, ValueError) as error:
-        LOGGER.warning("%s cannot be read, a new key is made: %s", path, error)
+        LOGGER.warning("cannot read %s, made a new QUIC reset key: %s", path, error)
     key = os.urandom(KEY_BYTES)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         write_private(path, key.hex())
     except OSError as error:
         LOGGER.warning(
-            "%s cannot be written: after a crash, QUIC clients notice by timeout only (%s)",
+            "cannot write %s: after a crash QUIC clients detect it only by timeout: %s",
             path,
             error,
         )
@@ -72,7 +67,7 @@ class StatelessResets:
     """Makes tokens and resets.
 
     Args:
-        key: what tokens are derived from.
+        key: the secret from which tokens are derived.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -85,14 +80,15 @@ class StatelessResets:
         return hmac.digest(self._key, connection_id, hashlib.sha256)[:TOKEN_BYTES]
 
     def answer(self, connection_id: bytes, size_bytes: int, now: float) -> bytes | None:
-        """Write the reset for a packet, or None where it is too small or there were too many.
+        """Build the reset for a packet; None if the packet is too small or the rate too high.
 
         Args:
-            connection_id: whom the packet is for.
-            size_bytes: how large it is; the answer is smaller, so that two servers that reset each
-                other come to an end, and nobody is sent more than somebody else has sent.
+            connection_id: the destination id of the packet.
+            size_bytes: the size of the packet.
             now: the time.
         """
+        # Smaller than the packet: two servers that reset each other then stop, and a forged source
+        # address gets no amplification.
         size = min(size_bytes - 1, RESET_BYTES_MAX)
         if size < RESET_BYTES_MIN or not self._may_answer(int(now)):
             return None

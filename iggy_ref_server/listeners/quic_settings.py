@@ -1,7 +1,4 @@
-"""From the sections ``[quic]`` and ``[limits]`` to the bounds of each QUIC connection.
-
-Owns the translation and the reasons for what the original has no key for.
-"""
+"""The limits of each QUIC connection, from the sections ``[quic]`` and ``[limits]``."""
 
 from __future__ import annotations
 
@@ -19,33 +16,33 @@ if TYPE_CHECKING:
 
 __all__ = ["LineLimits", "configure", "is_local", "line_limits"]
 
-# Enough to ping and to log in; each open stream costs a little with every packet.
+# Enough to ping and to log in; each open stream adds a cost per packet.
 STRANGER_STREAMS_MAX: Final = 16
-# A connection without traffic is never given up where the configuration says so.
+# The idle timeout where the configuration disables it.
 FOREVER_S: Final = 10 * 365 * 86_400.0
-# On one machine an answer takes a millisecond, so a lost datagram need not be waited for long.
+# On one machine a reply takes a millisecond, so a lost datagram can be repeated soon.
 LOCAL_ROUND_TRIP_S: Final = 0.02
-# The library's own number for the first guess anywhere else.
+# The library's default for the initial estimate.
 ROUND_TRIP_S: Final = 0.1
 
 
 @record(kw_only=True)
 class LineLimits:
-    """The bounds of every connection.
+    """The limits of each connection.
 
     Attributes:
-        request: the bounds of the protocol.
-        streams_max: how many requests may be under way.
-        stranger_streams_max: how many before a login.
-        window_bytes: how much a stream may send before anybody has looked at it.
-        send_window_bytes: how much of long replies may be unacknowledged.
-        request_bytes_max: long requests that are not complete, together; one is always allowed.
-        reply_bytes_max: replies that are not sent, together, beyond which no request is taken.
-        datagram_bytes: how large datagrams may be on one machine.
-        keep_alive_s: how long nothing is sent before a sign of life is; 0 never sends one.
-        handshake_s: how long a handshake may take.
-        stalled_s: how long a request or a reply may stand still.
-        idle_s: how long a client may ask for nothing; 0 is for ever.
+        request: the limits of the protocol.
+        streams_max: concurrent requests after a login.
+        stranger_streams_max: concurrent requests before a login.
+        window_bytes: the initial receive window of a stream.
+        send_window_bytes: unacknowledged bytes of long replies.
+        request_bytes_max: incomplete long requests in total; one is always allowed.
+        reply_bytes_max: unsent replies in total, above which no request is processed.
+        datagram_bytes: the size of datagrams within one machine.
+        keep_alive_s: the interval without traffic after which a PING is sent; 0 disables it.
+        handshake_s: the timeout of a handshake.
+        stalled_s: the timeout of a request or reply without progress.
+        idle_s: the timeout of a client without requests; 0 disables it.
     """
 
     request: Limits
@@ -62,10 +59,10 @@ class LineLimits:
     idle_s: float
 
     def datagram_bytes_to(self, address: Any) -> int:
-        """Say how large datagrams to a client may be.
+        """Return the size of datagrams to a client.
 
-        Whatever lies between two machines is only known to pass what everything passes: a datagram
-        that is too large for a network on its way vanishes, and so do all others after it.
+        Between machines only the QUIC minimum is safe without path MTU discovery: a network drops
+        every larger datagram.
         """
         return self.datagram_bytes if is_local(address) else SMALLEST_MAX_DATAGRAM_SIZE
 
@@ -80,7 +77,7 @@ def line_limits(
     stalled_s: float,
     idle_s: float,
 ) -> LineLimits:
-    """Join the two sections; the narrower bound counts where there are two."""
+    """Combine the two sections; the lower limit applies where both have one."""
     streams_max = min(config.max_concurrent_bidi_streams, request.pipelined_max)
     return LineLimits(
         request=request,
@@ -99,7 +96,7 @@ def line_limits(
 
 
 def configure(config: Quic, certificate: CertificateFiles, *, is_local: bool) -> QuicConfiguration:
-    """Tell the library how to speak to clients on this machine, or to all others."""
+    """Make the library's configuration for clients on this machine, or for all others."""
     configuration = QuicConfiguration(
         is_client=False,
         idle_timeout=config.max_idle_timeout_us / 1e6 or FOREVER_S,
@@ -112,7 +109,7 @@ def configure(config: Quic, certificate: CertificateFiles, *, is_local: bool) ->
 
 
 def is_local(address: Any) -> bool:
-    """Tell whether the other end of a datagram is on this machine for sure."""
+    """Return whether an address is a loopback address."""
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(address[0]).is_loopback
     return False

@@ -1,13 +1,9 @@
-"""The UDP socket of the QUIC door: many datagrams for one wake, and few calls to send them.
+"""The UDP socket of the QUIC listener: many datagrams per wake-up, and few calls to send them.
 
-``receive`` waits once, then takes what is there, up to a bound; before it falls asleep it looks
-around for a moment, as long as that pays, and everybody else has turns meanwhile. ``send`` hands
-all datagrams of a step to the kernel and never waits: what the kernel does not take at once is
-dropped, as any router may do, and QUIC sends it again. Datagrams of one size to one client are
-handed over in one call and cut apart by the kernel (``UDP_SEGMENT``), which takes a tenth of the
-time; where that is not to be had, each is sent by itself.
-
-Owns the descriptor. Knows no packets.
+``receive`` busy-polls for a short time before it sleeps, with checkpoints for other tasks. ``send``
+never waits: a datagram that the kernel does not take is dropped, as a router may do, and QUIC
+repeats it. Datagrams of one size to one client go in one call, and the kernel splits them
+(``UDP_SEGMENT``), which takes a tenth of the time; without that support each is sent alone.
 """
 
 from __future__ import annotations
@@ -33,42 +29,42 @@ __all__ = ["Datagram", "DatagramSocket", "UdpSocket", "cut_runs"]
 Datagram: TypeAlias = tuple[bytes, Any]
 """The bytes, and the address where they come from or go to."""
 
-# What one wake takes before others have their turn; with large datagrams half a megabyte.
+# The limit of datagrams per wake-up; with large datagrams half a megabyte.
 DATAGRAMS_PER_WAKE: Final = 64
 DATAGRAM_BYTES_MAX: Final = 65_536
-# What a client on the same machine needs to decipher an answer and to ask again. A core that slept
-# meanwhile has forgotten the library's code and needs half as long again for the next request.
+# What a client on the same machine needs to decrypt a reply and to send again. After a sleep the
+# library's code is no longer in the core's caches, and the next request takes 1.5 times as long.
 MOMENT_S: Final = 600e-6
-# Room for the windows of many clients; the kernel grants what its own bound allows.
+# Enough for the windows of many clients; the kernel caps it at net.core.rmem_max.
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
-# Of the kernel: the option, and how much one call may carry.
+# The kernel's option for segmentation (UDP GSO), and its limits per call.
 SOL_UDP: Final = 17
 UDP_SEGMENT: Final = 103
 SEGMENTS_MAX: Final = 64
 RUN_BYTES_MAX: Final = 65_000
 SEGMENT_SIZE: Final = struct.Struct("=H")
-# What the kernel says that cannot cut datagrams, or not for this way.
+# Errors of a kernel or a route without segmentation.
 UNABLE: Final = frozenset({errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 
 
 class DatagramSocket(Protocol):
-    """How datagrams travel."""
+    """Sends and receives datagrams."""
 
     async def receive(self) -> list[Datagram]:
-        """Wait for datagrams, and return what has come."""
+        """Wait for datagrams, and return them."""
 
     def send(self, datagrams: list[Datagram]) -> None:
-        """Send what can be sent."""
+        """Send what the kernel takes, and drop the others."""
 
     def close(self) -> None:
-        """Send and receive nothing more."""
+        """Stop sending and receiving."""
 
 
 class UdpSocket:
     """A bound UDP socket.
 
     Args:
-        bound: the socket, which belongs to this object from now on.
+        bound: the socket, which this object closes.
     """
 
     def __init__(self, bound: socket.socket) -> None:
@@ -87,7 +83,7 @@ class UdpSocket:
         send_bytes: int | None = None,
         keepalive: bool = False,
     ) -> None:
-        """Ask the kernel for other buffers than its default; it need not grant them."""
+        """Set the buffer sizes; the kernel may grant less."""
         with contextlib.suppress(OSError):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, keepalive)
@@ -95,7 +91,7 @@ class UdpSocket:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
 
     async def receive(self) -> list[Datagram]:
-        """Wait for datagrams, and return what has come."""
+        """Wait for datagrams, and return them."""
         received: list[Datagram] = []
         while not received:
             if not await self._patience.pays_in_turns():
@@ -109,17 +105,17 @@ class UdpSocket:
                 except BlockingIOError:
                     break
                 except OSError:
-                    # An earlier datagram of ours could not be delivered; whose, nobody says.
+                    # An ICMP error of an earlier datagram; the kernel does not say for which peer.
                     continue
                 received.append((bytes(view[:size]), address))
         return received
 
     def _has_some(self) -> bool:
-        # The number of a closed socket may belong to somebody else by now.
+        # The descriptor of a closed socket may be in use for another file.
         return self._socket.fileno() >= 0 and bool(self._ready.poll(0))
 
     def send(self, datagrams: list[Datagram]) -> None:
-        """Send what can be sent."""
+        """Send what the kernel takes, and drop the others."""
         if len(datagrams) == 1:
             self._send_each(datagrams)
             return
@@ -129,14 +125,14 @@ class UdpSocket:
                     self._send_each([(data, address) for data in run])
 
     def _send_run(self, run: list[bytes], address: Any) -> bool:
-        """Send datagrams of one size in one call; False where the kernel does not do that."""
+        """Send datagrams of one size in one call; False if the kernel has no segmentation."""
         size = [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))]
         try:
             self._socket.sendmsg(run, size, 0, address)
         except BlockingIOError:
             return True
         except OSError as error:
-            # Anything else is about this client, and as if its datagrams were lost.
+            # Any other error concerns this client only: its datagrams count as lost.
             self._can_segment = error.errno not in UNABLE
             return self._can_segment
         return True
@@ -151,14 +147,14 @@ class UdpSocket:
                 continue
 
     def close(self) -> None:
-        """Close, and wake whoever waits here."""
+        """Close, and wake the task that receives."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
 
 def cut_runs(datagrams: list[bytes]) -> Iterator[list[bytes]]:
-    """Cut a list into runs that one call can send: of one size, but for a shorter last one."""
+    """Split a list into runs for one call each: of one size, except a shorter last datagram."""
     run: list[bytes] = []
     for data in datagrams:
         is_full = bool(run) and len(run) >= min(SEGMENTS_MAX, RUN_BYTES_MAX // len(run[0]))

@@ -1,11 +1,8 @@
-"""Finds QUIC connections on which something stands still.
+"""Detects stalled requests and replies of a QUIC connection.
 
-A request that was begun and does not go on, or replies that the client acknowledges nothing of,
-keep memory for nobody. Twice within the time that is allowed somebody looks; a reply of which not a
-byte has arrived between two looks apart by that time counts as stuck, and so does a request that is
-older than that while all requests of the connection together have hardly grown.
-
-Owns the looks. What follows is the line's affair.
+The state is sampled twice per timeout. Replies are stalled if no byte was acknowledged between two
+samples one timeout apart. A request is stalled if it is older than the timeout and all requests of
+the connection together grew by less than the minimum.
 """
 
 from __future__ import annotations
@@ -25,16 +22,16 @@ __all__ = ["StallWatch"]
 
 
 class StallWatch:
-    """Looks at one connection every now and then.
+    """Samples the progress of one connection.
 
     Args:
         core: the connection.
-        stalled_s: how long something may stand still.
+        stalled_s: the timeout.
         now: the time.
 
     Attributes:
-        due_at: when to look next.
-        heard_bytes: how much of requests has come; counted by its user.
+        due_at: when to sample next.
+        heard_bytes: the received bytes of all requests; the connection counts them.
     """
 
     def __init__(self, core: ServerCore, stalled_s: float, now: float) -> None:
@@ -47,7 +44,7 @@ class StallWatch:
         self.due_at = now + stalled_s / 2
 
     def is_stalled(self, exchanges: Iterable[Exchange], now: float) -> bool:
-        """Look, if it is time to; tell whether something stands still for too long."""
+        """Sample if it is time; return whether a request or a reply has stalled."""
         if now < self.due_at:
             return False
         self.due_at = now + self._stalled_s / 2
@@ -65,10 +62,10 @@ class StallWatch:
         return now >= self._seen_at + self._stalled_s
 
     def _is_trickling(self, now: float) -> bool:
-        """Tell whether less than the least has come within the time that is allowed."""
+        """Return whether less than the minimum has arrived within the timeout."""
         looks = self._heard
         looks.append((now, self.heard_bytes))
-        # Of the looks that are old enough the last one counts; the time began with the first.
+        # Keep the newest sample that is at least one timeout old.
         while len(looks) > 1 and looks[1][0] <= now - self._stalled_s:
             looks.popleft()
         begun_at, heard_bytes = looks[0]

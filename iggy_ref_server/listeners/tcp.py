@@ -1,7 +1,7 @@
-"""The TCP door, with or without TLS.
+"""The TCP listener, with or without TLS.
 
-Owns accepting, socket options and handshakes. Plain sockets go to the socket room of the data
-plane, TLS connections become streams with tasks of their own.
+Owns accepting, socket options and TLS handshakes. Plain sockets go to the socket server. TLS
+connections go to the stream server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["TcpDoor"]
 LOGGER = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
-# Handshakes that are not finished; for one more the oldest is given up.
+# Unfinished handshakes; at the limit a new one cancels the oldest.
 HANDSHAKES_MAX = 64
 LINGER = struct.Struct("ii")
 
@@ -41,14 +41,14 @@ class TcpDoor:
 
     Attributes:
         config: the section ``[tcp]``.
-        tls: the certificate, or None for plain TCP.
+        tls: the TLS context, or None for plain TCP.
         room: serves plain sockets.
         streams: serves TLS connections.
-        nursery: for TLS connections, which outlive the accepting.
-        connections_max: how many connections this shard takes.
-        clients: makes room for those who have not logged in.
-        connected: told of each new link of a plain socket.
-        gone: told of each session that has ended.
+        nursery: runs TLS connections, which outlive the accept loop.
+        connections_max: the connection limit of this shard.
+        clients: limits clients without a login.
+        connected: called with each new pipeline of a plain socket.
+        gone: called with each session that has ended.
     """
 
     config: Tcp
@@ -90,9 +90,9 @@ class TcpDoor:
         )
 
     def _set_options(self, accepted: trio.socket.SocketType, *, is_local: bool) -> None:
-        # Replies are small: with Nagle's algorithm a client that pipelines waits 40 ms at a time.
+        # Replies are small: with Nagle's algorithm a pipelining client waits 40 ms at a time.
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # BBR paces its packets even where there is no network; polls lose half their speed to it.
+        # BBR paces packets even on loopback, which halves the throughput of polls.
         control = self.config.congestion_control or ("cubic" if is_local else "")
         if control and hasattr(socket, "TCP_CONGESTION"):
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
@@ -117,15 +117,15 @@ class TcpDoor:
         try:
             await self.streams.serve(stream, session)
         except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
-            LOGGER.info("lost %s: %s", session.address, error)
+            LOGGER.info("lost the connection of %s: %s", session.address, error)
         finally:
             self.gone(session)
 
     async def _shake_hands(self, stream: trio.SSLStream[trio.SocketStream], address: str) -> bool:
-        """Shake hands in good time; False where that fails, or where there is no room."""
+        """Do the TLS handshake within its timeout; False if it fails or a limit is reached."""
         if len(self._handshakes) >= HANDSHAKES_MAX:
             next(iter(self._handshakes)).cancel()
-        reason: object = "it took too long, or too many others came"
+        reason: object = "timed out, or cancelled for newer handshakes"
         with trio.move_on_after(HANDSHAKE_S) as patience:
             self._handshakes[patience] = None
             try:
@@ -135,7 +135,7 @@ class TcpDoor:
                 reason = error.__cause__ or error
             finally:
                 del self._handshakes[patience]
-        LOGGER.info("no TLS with %s: %s", address, reason)
+        LOGGER.info("the TLS handshake with %s failed: %s", address, reason)
         return False
 
 
@@ -144,6 +144,6 @@ def _is_local(address: tuple[str, int]) -> bool:
 
 
 def _write_address(address: tuple[str, int]) -> str:
-    """Write an address as the original does, from whose text the client's number is computed."""
+    """Format an address as Apache Iggy does; the client id is a hash of this text."""
     host, port = address[0], address[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

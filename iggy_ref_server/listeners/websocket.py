@@ -1,10 +1,8 @@
-"""The WebSocket door, with or without TLS.
+"""The WebSocket listener, with or without TLS.
 
-Owns accepting and handshakes. A handshake takes a few packets, so many that stay unfinished are
-somebody's who means harm: the oldest of them is given up for a newcomer. What a connection says
-after its handshake is the data plane's affair, as at the TCP door: a plain socket goes to the
-socket room in an envelope that knows frames, a TLS connection becomes a stream with tasks of its
-own.
+Owns accepting and handshakes. An attacker can leave many handshakes unfinished, so at the limit a
+new one cancels the oldest. After the handshake a plain socket goes to the socket server with a
+WebSocket codec, and a TLS connection goes to the stream server.
 """
 
 from __future__ import annotations
@@ -52,18 +50,18 @@ class WebSocketDoor:
 
     Attributes:
         config: the section ``[websocket]``.
-        tls: the certificate, or None for plain connections.
-        room: serves plain connections behind their handshake.
+        tls: the TLS context, or None for plain connections.
+        room: serves plain connections after their handshake.
         streams: serves TLS connections.
-        limits: the bounds of each plain connection.
-        receive_bytes: how much to receive at once from a plain connection.
-        nursery: for connections, which outlive the accepting.
-        handshakes_max: how many may be under way.
-        handshake_s: how long one of them may take.
-        has_room: whether the shard takes another connection from an address.
-        clients: makes room for those who have not logged in.
-        connected: told of each new link of a plain connection.
-        gone: told of each session of a TLS connection that has ended.
+        limits: the limits of each plain connection.
+        receive_bytes: how much to receive per call from a plain connection.
+        nursery: runs handshakes and TLS connections, which outlive the accept loop.
+        handshakes_max: the limit of unfinished handshakes.
+        handshake_s: the timeout of a handshake.
+        has_room: returns whether the shard accepts another connection from an address.
+        clients: limits clients without a login.
+        connected: called with each new pipeline of a plain connection.
+        gone: called with each session of a TLS connection that has ended.
     """
 
     config: WebSocket
@@ -94,20 +92,20 @@ class WebSocketDoor:
                 accepted.close()
 
     async def _attend(self, accepted: trio.socket.SocketType, peer: str) -> None:
-        """Serve one client; whatever becomes of it stays here."""
+        """Serve one client; no error leaves this task."""
         family, kind = accepted.family, accepted.type
         plain = BareSocket(socket.socket(family, kind, fileno=accepted.detach()))
         try:
             await self._introduce(plain, peer)
         except* LOST as group:
-            LOGGER.info("lost %s: %s", peer, group.exceptions[0])
+            LOGGER.info("lost the connection of %s: %s", peer, group.exceptions[0])
         except* Exception:
-            LOGGER.exception("the connection of %s ended by an error", peer)
+            LOGGER.exception("the WebSocket connection of %s failed with an unexpected error", peer)
         finally:
             await trio.aclose_forcefully(plain)
 
     async def _introduce(self, plain: BareSocket, peer: str) -> None:
-        """Lead a client to the room that serves it, once it speaks WebSocket."""
+        """Do the handshake, and pass the client to the server of its kind."""
         opened = await self._open(plain, peer)
         if opened is None or not self.clients.make_room(peer):
             return
@@ -125,10 +123,10 @@ class WebSocketDoor:
     async def _open(
         self, plain: BareSocket, peer: str
     ) -> tuple[trio.abc.Stream, FrameReader, bytes] | None:
-        """Shake hands in good time; None where that fails."""
+        """Do the handshake within its timeout; None if it fails."""
         if len(self._handshakes) >= self.handshakes_max:
             next(iter(self._handshakes)).cancel()
-        reason: object = "it took too long, or too many others came"
+        reason: object = "timed out, or cancelled for newer handshakes"
         with trio.move_on_after(self.handshake_s) as patience:
             self._handshakes[patience] = None
             try:
@@ -138,7 +136,7 @@ class WebSocketDoor:
                 reason = error
             finally:
                 del self._handshakes[patience]
-        LOGGER.info("no WebSocket with %s: %s", peer, reason)
+        LOGGER.info("the WebSocket handshake with %s failed: %s", peer, reason)
         if isinstance(reason, HandshakeRefused):
             await say_nothing_more(plain)
         return None
@@ -152,7 +150,7 @@ class WebSocketDoor:
 
 
 def _set_options(accepted: trio.socket.SocketType, *, is_local: bool) -> None:
-    # As at the TCP door: small replies must not wait, and BBR paces where there is no network.
+    # As for TCP: small replies must not wait for ACKs, and BBR paces even on loopback.
     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if is_local and hasattr(socket, "TCP_CONGESTION"):
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")

@@ -1,11 +1,10 @@
-"""The frames of WebSocket as an envelope: what a plain connection has in the socket room.
+"""The WebSocket codec of a connection in the socket server.
 
-    FramedOutbox           replies become frames as they are put in; pieces of files stay in them,
-                           unless they are so short that they leave sooner with their heads
-    WebSocketEnvelope      frames that came become the bytes they carry; pings are answered
+``FramedOutbox`` encodes replies as frames when they are put in; pieces of files stay pieces.
+``WebSocketEnvelope`` decodes received frames and replies to pings.
 
-Owns the order of frames: replies are put into the outbox as wholes, so an answer to a ping lies
-between two of them, and the close frame behind the last. Has no socket and serves no requests.
+Replies are put in as wholes, so a pong is always between two of them, and the close frame after the
+last. Has no socket and handles no requests.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["FramedOutbox", "WebSocketEnvelope"]
 
-# What is received while nothing large is on its way.
+# The size of a receive call while no large payload is incomplete.
 RECEIVE_BYTES: Final = 64 << 10
-# Shorter parts of a reply are joined with the heads of their frames: one buffer instead of two.
+# Up to this size a part of a reply is joined with its frame head: one buffer instead of two.
 JOINED_BYTES_MAX: Final = 1 << 10
 
 
 class FramedOutbox(Outbox):
-    """Replies on their way to one client, in frames."""
+    """The output buffer of one client, in frames."""
 
     __slots__ = ("_framer", "_pong", "_pong_end", "_put_bytes")
 
@@ -42,7 +41,7 @@ class FramedOutbox(Outbox):
         self._pong_end = 0
 
     def put(self, item: Buffer | FileSlice) -> None:
-        """Append a part of a reply; its head is a buffer, cut anywhere."""
+        """Append a part of a reply; the reply's head must be in buffers, split anywhere."""
         if isinstance(item, FileSlice):
             position = item.position
             for head, size in self._framer.skip(item.size):
@@ -57,15 +56,16 @@ class FramedOutbox(Outbox):
             self._append(part)
 
     def sent(self, size: int) -> None:
-        """Forget the first ``size`` bytes."""
+        """Drop the first ``size`` bytes."""
         super().sent(size)
         if self._pong:
             self._put_pong()
 
     def answer(self, pong: bytes) -> None:
-        """Append the answer to a ping as soon as the one before it is out.
+        """Append a pong as soon as the one before it is sent.
 
-        Of several that wait the last one counts, so a client that reads none of them costs nothing.
+        Of several waiting pongs only the last is sent (RFC 6455, section 5.5.3), so a client that
+        reads none of them uses no memory.
         """
         self._pong = pong
         self._put_pong()
@@ -93,13 +93,12 @@ class WebSocketEnvelope:
     """The frames of one connection behind its handshake.
 
     Args:
-        reader: takes what comes.
-        limits: the bounds of the connection.
-        receive_bytes: how much to receive at once.
+        reader: decodes received bytes.
+        limits: the limits of the connection.
+        receive_bytes: how much to receive per call.
 
     Attributes:
-        limits: the same.
-        outbox: makes frames of replies.
+        outbox: encodes replies as frames.
     """
 
     __slots__ = ("_is_sealed", "_reader", "_receive_bytes", "limits", "outbox")
@@ -113,26 +112,26 @@ class WebSocketEnvelope:
 
     @property
     def receive_bytes(self) -> int:
-        """How much to receive at once: more while a large payload is on its way."""
+        """How much to receive per call: more while a large payload is incomplete."""
         return min(self._receive_bytes, max(self._reader.left, RECEIVE_BYTES))
 
     @property
     def missing_bytes(self) -> int:
-        """How much of a payload is sure to follow."""
+        """The missing bytes of the current payload."""
         return min(self._reader.left, self._receive_bytes)
 
     @property
     def is_mid_frame(self) -> bool:
-        """Whether the rest of a frame is still to come."""
+        """Whether a frame is incomplete."""
         return self._reader.is_mid_frame
 
     @property
     def is_ended(self) -> bool:
-        """Whether the client has closed, or has broken the rules."""
+        """Whether the client has sent a close frame or violated the protocol."""
         return self._reader.is_ended
 
     def unwrap(self, data: bytes) -> bytes:
-        """Take frames, cut in any way; return the payloads and answer pings."""
+        """Decode frames, split at any position; return the payloads and reply to pings."""
         reader = self._reader
         content = b"".join(reader.feed(data))
         if reader.pong is not None:
@@ -141,7 +140,7 @@ class WebSocketEnvelope:
         return content
 
     def seal(self) -> None:
-        """End with a close frame: the client's own, or one that says that the server goes away."""
+        """Append the close frame: the reply to the client's, or one with GOING_AWAY."""
         if not self._is_sealed:
             self._is_sealed = True
             self._reader.close()

@@ -1,13 +1,10 @@
-"""WebSocket frames in and out, without a socket: the bytes of the classic protocol pass through.
+"""The WebSocket frame codec, without I/O.
 
-``FrameReader`` turns what a client sent into the bytes that its binary messages carry. Payloads are
-unmasked piece by piece as they come, so a frame of many megabytes is never held as a whole. Whether
-frames follow each other as they may is decided by ``websockets``: it sees the head of every frame
-but the plainest one, a whole binary message in one frame, which cannot be wrong.
+``FrameReader`` decodes the binary messages of a client. It unmasks payloads piece by piece, so a
+large frame is never held as a whole. The library ``websockets`` validates the sequence of frames.
+It gets the head of each frame, except of a binary message in one frame, which is always valid.
 
-``ReplyFramer`` puts the head of a frame before each reply. A reply is one binary message.
-
-Owns the cutting. What the bytes mean, and how they are sent, is the affair of others.
+``ReplyFramer`` encodes replies. A reply is one binary message.
 """
 
 from __future__ import annotations
@@ -36,12 +33,12 @@ CONTROL: Final = 0x08
 OPCODE: Final = 0x0F
 WHOLE_BINARY: Final = FIN | Opcode.BINARY
 LENGTH: Final = 0x7F
-# A length up to the first is written in the head's second byte; these two say what follows it.
+# A length up to SHORT_MAX is in the head's second byte; the two other values announce a long one.
 SHORT_MAX, TWO_BYTES, EIGHT_BYTES = 125, 126, 127
 NO_MASK: Final = bytes(4)
 
-# What official clients take in one frame. A longer reply is cut into frames of one message, which
-# they take up to four times as long.
+# The longest frame that official clients accept. A longer reply becomes several frames of one
+# message, for which their limit is four times as high.
 FRAME_BYTES_MAX: Final = 16 << 20
 REPLY_HEAD: Final = struct.Struct("<II")
 ACKNOWLEDGEMENT: Final = bytes([WHOLE_BINARY, REPLY_HEAD.size]) + bytes(REPLY_HEAD.size)
@@ -50,19 +47,19 @@ REFUSAL_HEAD: Final = bytes([WHOLE_BINARY, TWO_BYTES]) + FOREIGN.to_bytes(2, "bi
 
 
 class FrameReader:
-    """Takes what a client sends after the handshake.
+    """Decodes what a client sends after the handshake.
 
     Args:
-        protocol: decides on all but the payloads of messages; its handshake is done.
+        protocol: validates frame heads and control frames; its handshake is done.
         frame_bytes_max: the longest frame.
         message_bytes_max: the longest message.
-        accepts_unmasked: whether a frame may come without a mask.
+        accepts_unmasked: whether frames without a mask are accepted.
 
     Attributes:
-        left: how much of a payload has not come yet.
-        pong: the answer to the last ping, until somebody takes it.
-        farewell: the close frame to end with, if one has been decided on.
-        is_ended: whether nothing that follows will be looked at.
+        left: the missing bytes of the current payload.
+        pong: the reply to the last ping, until it is taken.
+        farewell: the close frame, once there is one.
+        is_ended: whether further input is ignored.
     """
 
     def __init__(
@@ -89,11 +86,11 @@ class FrameReader:
 
     @property
     def is_mid_frame(self) -> bool:
-        """Whether the rest of a frame is still to come."""
+        """Whether a frame is incomplete."""
         return bool(self.left or self._begun)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take what was received, cut in any way; return the pieces of payload in it."""
+        """Decode received bytes, split at any position; return the pieces of payloads."""
         if self._begun:
             data, self._begun = self._begun + data, b""
         pieces: list[bytes] = []
@@ -112,12 +109,12 @@ class FrameReader:
         return pieces
 
     def fail(self, code: CloseCode, reason: str) -> None:
-        """End the connection because of what the client did."""
+        """End the connection because of a violation by the client."""
         self._protocol.fail(code, reason)
         self._note_answers()
 
     def close(self) -> None:
-        """End the connection, unless that has been decided already."""
+        """End the connection with GOING_AWAY, unless it has ended already."""
         if not self.is_ended and self._protocol.state is OPEN:
             self._protocol.send_close(CloseCode.GOING_AWAY)
             self._note_answers()
@@ -132,7 +129,7 @@ class FrameReader:
             self._mask = self._mask[size % 4 :] + self._mask[: size % 4]
 
     def _begin_frame(self, view: memoryview) -> int:
-        """Take the head of a frame, or a whole control frame; 0 while it is not complete."""
+        """Parse the head of a frame, or a whole control frame; return its size, 0 if incomplete."""
         if len(view) < 2:
             return 0
         length, is_masked = view[1] & LENGTH, bool(view[1] & MASKED)
@@ -169,7 +166,7 @@ class FrameReader:
             self.fail(CloseCode.MESSAGE_TOO_BIG, "larger than the server takes")
             return
         if first != WHOLE_BINARY or self._is_within_message or not is_allowed:
-            # Whatever else can be wrong is in the head, so the judge is shown no payload.
+            # All remaining violations are in the head, so the library gets no payload.
             self._judge(bytes([first, MASKED]) + NO_MASK if is_allowed else bytes([first, 0]))
             if self.is_ended:
                 return
@@ -180,7 +177,7 @@ class FrameReader:
         self.left = length
 
     def _judge(self, frame: bytes) -> None:
-        """Have a frame judged, and keep what is to be answered."""
+        """Have the library validate a frame, and keep its output."""
         self._protocol.receive_data(frame)
         self._protocol.events_received()
         self._note_answers()
@@ -188,7 +185,7 @@ class FrameReader:
     def _note_answers(self) -> None:
         answers = [answer for answer in self._protocol.data_to_send() if answer]
         if self._protocol.state is OPEN:
-            # Of several pings the last one may be answered alone, so that they do not pile up.
+            # RFC 6455, section 5.5.3: only the last of several pings needs a pong.
             self.pong = answers[-1] if answers else self.pong
         else:
             self.farewell += b"".join(answers)
@@ -196,11 +193,7 @@ class FrameReader:
 
 
 class ReplyFramer:
-    """Puts the heads of frames into a stream of replies.
-
-    Attributes:
-        is_between: whether the last frame is complete, so that another one may follow.
-    """
+    """Encodes a stream of replies as frames."""
 
     def __init__(self) -> None:
         self._begun = b""
@@ -214,11 +207,11 @@ class ReplyFramer:
         return not self._reply_left and not self._begun
 
     def frame(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
-        """Return what to write for a part of the replies; payloads are passed on as they are."""
+        """Encode a part of the replies; payloads are not copied."""
         if self.is_between and not len(data) % REPLY_HEAD.size and data == bytes(len(data)):
             return [ACKNOWLEDGEMENT * (len(data) // REPLY_HEAD.size)]
         if not len(data) % FOREIGN and self.is_between and is_vsr_refusal(data[:FOREIGN]):
-            # A client of another protocol takes one frame of its own in each message.
+            # A client with an unsupported protocol expects one of its own frames per message.
             refusals = [data[at : at + FOREIGN] for at in range(0, len(data), FOREIGN)]
             return [b"".join((REFUSAL_HEAD, refusal)) for refusal in refusals]
         if self._begun:
@@ -239,10 +232,10 @@ class ReplyFramer:
         return written
 
     def skip(self, size: int) -> list[tuple[bytes, int]]:
-        """Go on within a reply by bytes that are not at hand.
+        """Advance within a reply by bytes that are sent from a file.
 
         Returns:
-            What to write before each run of them, if anything, and how long the run is.
+            For each run of these bytes: the frame head before it, if any, and its length.
         """
         assert size <= self._reply_left, "the head of a reply must be at hand"
         runs = list[tuple[bytes, int]]()
@@ -252,7 +245,7 @@ class ReplyFramer:
         return runs
 
     def _go_on(self, size: int) -> tuple[bytes, int]:
-        """Go on up to the end of a frame; return its head, if it begins here, and how far it is."""
+        """Advance to the end of a frame; return its head, if it starts here, and the distance."""
         head = b"" if self._frame_left else self._begin_frame()
         size = min(size, self._frame_left)
         self._frame_left -= size

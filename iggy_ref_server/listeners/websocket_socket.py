@@ -1,10 +1,8 @@
-"""A connected socket as a stream, with as few calls between a reply and the kernel as there can be.
+"""A connected socket as a trio stream, with few calls between a reply and the kernel.
 
-``trio.SocketStream`` asks the kernel for bytes before it waits for them, and passes through several
-layers to send some. For one small request after the other that is a third of the server's time.
-TLS lies on this; a plain connection leaves it behind its handshake.
-
-Owns the descriptor. Knows no frames.
+``trio.SocketStream`` calls ``recv`` before it waits, and passes several layers to send. For small
+requests one after the other that is a third of the server's time. TLS runs on this stream; a plain
+connection detaches its socket after the handshake.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ class BareSocket(trio.abc.HalfCloseableStream):
     """A non-blocking socket.
 
     Args:
-        connected: the socket, which belongs to this object from now on.
+        connected: the socket, which this object closes.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -31,11 +29,11 @@ class BareSocket(trio.abc.HalfCloseableStream):
         self._socket = connected
 
     def detach(self) -> socket.socket:
-        """Give the socket away; this object is closed afterwards."""
+        """Return the socket; this object is closed afterwards."""
         return socket.socket(fileno=self._socket.detach())
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes; none at the end."""
+        """Wait for bytes; empty at the end of the input."""
         while True:
             await trio.lowlevel.wait_readable(self._socket)
             try:
@@ -46,7 +44,7 @@ class BareSocket(trio.abc.HalfCloseableStream):
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send everything; what fits goes without waiting."""
+        """Send everything; waits only when the socket is full."""
         await trio.lowlevel.checkpoint_if_cancelled()
         view = memoryview(data)
         while view:
@@ -58,17 +56,17 @@ class BareSocket(trio.abc.HalfCloseableStream):
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the socket takes more."""
         await trio.lowlevel.wait_writable(self._socket)
 
     async def send_eof(self) -> None:
-        """Say that nothing more will come."""
+        """Half-close the socket."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         await trio.lowlevel.checkpoint()
 
     async def aclose(self) -> None:
-        """Close, and wake whoever waits here."""
+        """Close, and wake waiting tasks."""
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()

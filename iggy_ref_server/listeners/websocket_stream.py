@@ -1,14 +1,7 @@
-"""The handshake of a WebSocket connection, and an encrypted one as a stream of bytes after it.
+"""The WebSocket handshake, and a WebSocket connection over TLS as a stream of bytes.
 
-    shake_hands(transport, …)        reads the request, answers it, returns what takes the frames
-    WebSocketStream(transport, …)    the stream
-    stream.receive_some()            bytes of binary messages; pings are answered on the way
-    stream.send_all(replies)         one binary message for each reply
-    stream.aclose()                  a close frame, some patience, and the end
-
-Owns the order of what is written: an answer to a ping waits for the end of a frame, the close frame
-for all that is owed. Serves no requests. Connections without TLS need no stream: the socket room
-serves them with an envelope.
+A pong waits for the end of a frame, and the close frame for all replies. Connections without TLS
+need no stream: the socket server serves them with a codec.
 """
 
 from __future__ import annotations
@@ -32,43 +25,43 @@ if TYPE_CHECKING:
 
 __all__ = ["HandshakeRefused", "WebSocketStream", "say_nothing_more", "shake_hands"]
 
-# The library tells of every connection; the door does that already, and with the address.
+# The library logs every connection; the listener does that already, with the address.
 LIBRARY_LOGGER: Final = logging.getLogger(f"{__name__}.library")
 LIBRARY_LOGGER.setLevel(logging.WARNING)
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 HEAD_BYTES_MAX: Final = 16 * 1024
 HEAD_PIECE_BYTES: Final = 4096
-# What the library of the original takes where the configuration says nothing.
+# The defaults of Apache Iggy's WebSocket library.
 FRAME_BYTES_MAX: Final = 16 << 20
 MESSAGE_BYTES_MAX: Final = 64 << 20
 RECEIVE_BYTES: Final = 64 << 10
-# Shorter parts of a reply are joined with their heads, so that they leave in one packet.
+# Up to this size the parts of a reply are joined, so that they leave in one packet.
 JOINED_BYTES_MAX: Final = 64 << 10
-# How long a client may leave the answer to a ping unread.
+# How long a client may leave a pong unread.
 PONG_S: Final = 30.0
-# How long a client may leave the last frame unread.
+# How long a client may leave the close frame unread.
 FAREWELL_S: Final = 1.0
 BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
 class HandshakeRefused(Exception):
-    """The client did not ask for a WebSocket in a way that could be granted."""
+    """The request of the client is no valid WebSocket handshake."""
 
 
 async def shake_hands(transport: trio.abc.Stream, config: WebSocket) -> tuple[FrameReader, bytes]:
-    """Open a WebSocket; the caller bounds the time, and closes the transport if this fails.
+    """Do the handshake; the caller sets the timeout, and closes the transport if this fails.
 
     Args:
         transport: the connection, encrypted or not.
         config: the section ``[websocket]``.
 
     Returns:
-        What takes all that follows, and what of it has come already.
+        The decoder of the frames, and the bytes that arrived after the request.
 
     Raises:
-        HandshakeRefused: the client was told so, if it can understand it.
-        trio.BrokenResourceError: the client is gone.
+        HandshakeRefused: the request is invalid; an HTTP error was sent if possible.
+        trio.BrokenResourceError: the client disconnected.
     """
     protocol = ServerProtocol(max_size=None, logger=LIBRARY_LOGGER)
     rest = await _hear_request(transport, protocol)
@@ -87,12 +80,12 @@ async def shake_hands(transport: trio.abc.Stream, config: WebSocket) -> tuple[Fr
 
 
 async def _hear_request(transport: trio.abc.Stream, protocol: ServerProtocol) -> bytes:
-    """Have the library read a request and answer it; return what came behind the request."""
+    """Have the library read a request and reply; return the bytes after the request."""
     head = b""
     while not protocol.close_expected():
         data = bytes(await transport.receive_some(HEAD_PIECE_BYTES))
         if not data:
-            raise trio.BrokenResourceError("the client hung up within the handshake")
+            raise trio.BrokenResourceError("the client disconnected during the handshake")
         seen_bytes, head = len(head), head + data
         end = head.find(END_OF_HEAD, max(0, seen_bytes - len(END_OF_HEAD) + 1))
         end = len(head) if end < 0 else end + len(END_OF_HEAD)
@@ -109,12 +102,12 @@ async def _hear_request(transport: trio.abc.Stream, protocol: ServerProtocol) ->
 
 
 class WebSocketStream(trio.abc.Stream):
-    """The bytes that a client's binary messages carry, and replies as such messages.
+    """The payloads of a client's binary messages as a stream, and replies as such messages.
 
     Args:
-        transport: the connection behind a handshake.
-        reader: takes what comes from it.
-        rest: what came behind the request for the handshake.
+        transport: the connection after its handshake.
+        reader: decodes its frames.
+        rest: the bytes that arrived after the handshake's request.
     """
 
     def __init__(self, transport: trio.abc.Stream, reader: FrameReader, rest: bytes) -> None:
@@ -129,7 +122,7 @@ class WebSocketStream(trio.abc.Stream):
         self._is_closed = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Receive bytes of messages; none when the client has closed or was told to go."""
+        """Receive bytes of messages; empty when either side has closed."""
         if self._is_closed:
             raise trio.ClosedResourceError
         wanted = max_bytes or RECEIVE_BYTES
@@ -150,7 +143,7 @@ class WebSocketStream(trio.abc.Stream):
         return piece
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send replies; they may be cut anywhere."""
+        """Send replies, split at any position."""
         if self._is_closed:
             raise trio.ClosedResourceError
         while self._is_sending:
@@ -159,30 +152,30 @@ class WebSocketStream(trio.abc.Stream):
         if self._owes_pong:
             parts.append(self._take_pong())
         await self._write(parts)
-        # A ping that came while this was written was left to us, and no other reply may follow.
+        # The reader leaves a pong to the writer during a write, and no other reply may follow.
         while self._owes_pong and not self._is_sending:
             await self._write([self._take_pong()])
 
     @property
     def _owes_pong(self) -> bool:
-        """Whether a ping waits for its answer, which can be written now."""
+        """Whether a pong is waiting and can be written now."""
         return self._reader.pong is not None and self._framer.is_between
 
     async def _send_pong(self) -> None:
-        """Answer a ping, unless a frame is being written, which takes the answer along."""
+        """Send a pong, unless a frame is being written, whose writer sends the pong too."""
         if self._is_sending or not self._owes_pong:
             return
         with trio.move_on_after(PONG_S) as patience:
             await self._write([self._take_pong()])
         if patience.cancelled_caught:
-            raise trio.BrokenResourceError("the client does not read what it asks for")
+            raise trio.BrokenResourceError("the client does not read its pongs")
 
     def _take_pong(self) -> bytes:
         pong, self._reader.pong = self._reader.pong, None
         return pong or b""
 
     async def _write(self, parts: list[bytes | memoryview]) -> None:
-        """Write, and let the next one write."""
+        """Write, and wake the next writer."""
         self._is_sending = self._is_torn = True
         try:
             if len(parts) == 1:
@@ -198,11 +191,11 @@ class WebSocketStream(trio.abc.Stream):
             self._turns.unpark()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room for more."""
+        """Wait until the transport takes more."""
         await self._transport.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Take leave of the client, let it read its last answers, and close."""
+        """Send a close frame, let the client read its last replies, and close."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -228,7 +221,7 @@ class WebSocketStream(trio.abc.Stream):
 
 
 async def say_nothing_more(below: trio.abc.HalfCloseableStream) -> None:
-    """Let a client read what it was told last, before the socket is closed."""
+    """Half-close, and let the client read the last bytes before the socket is closed."""
 
     async def discard() -> bool:
         return bool(await below.receive_some(DISCARD_BYTES))

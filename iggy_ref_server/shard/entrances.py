@@ -1,14 +1,12 @@
-"""The doors of the server, one row each: what a door is called, where it is, and what opens it.
+"""The table of listeners: name, shards, socket kind and start function of each.
 
     tcp         every shard accepts
     http        shard 0
     quic        shard 0
     websocket   every shard accepts
 
-The supervisor binds the sockets of all rows that can be opened; each shard opens its share. To
-serve another door, give its row the function that opens it.
-
-Owns the table. How a door serves is its listener's affair.
+The supervisor binds the sockets of all enabled rows. Each shard starts its listeners. To add a
+listener, add a row with its start function.
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ __all__ = ["DOORS", "DoorKind", "Entrance", "Rooms", "open_entrances"]
 
 @record(kw_only=True)
 class Entrance:
-    """What one shard has of a door.
+    """The sockets of one listener on one shard.
 
     Attributes:
-        sockets: bound, and listening where they are of TCP.
-        tls: how the door encrypts, or None.
-        certificate: the files behind that, for doors that encrypt by other means.
+        sockets: bound; TCP sockets listen already.
+        tls: the TLS context, or None.
+        certificate: the certificate files, for QUIC, which does not use the context.
     """
 
     sockets: tuple[socket.socket, ...]
@@ -61,22 +59,22 @@ class Entrance:
 
 @record(kw_only=True)
 class Rooms:
-    """The rooms of a shard that doors lead to.
+    """The parts of a shard that listeners use.
 
     Attributes:
         config: the configuration of the server.
         storage: the data directory.
-        plane: serves requests of links.
+        plane: handles requests.
         room: serves TCP and WebSocket connections without TLS.
         streams: serves TCP connections with TLS.
         websockets: serves WebSocket connections with TLS.
         office: what handlers work with.
-        appends: where batches go.
-        clients: who is connected to this shard.
-        budget: what all connections may hold together.
-        nursery: for connections, which outlive the accepting.
-        connected: told of each new link of a plain socket.
-        gone: told of each session that has ended.
+        appends: takes batches.
+        clients: the table of clients of this shard.
+        budget: the memory budget of all connections.
+        nursery: runs connections, which outlive the accept loops.
+        connected: called with each new pipeline of a socket without TLS.
+        gone: called with each session that has ended.
     """
 
     config: ServerConfig
@@ -94,7 +92,7 @@ class Rooms:
     gone: Callable[[Session], None]
 
     def has_room_for_websocket(self, address: str) -> bool:
-        """Tell whether another client may come in through the WebSocket door."""
+        """Return whether another WebSocket connection may be accepted."""
         connections = self.room.enveloped_count + len(self.websockets)
         return (
             connections < self.config.limits.websocket.max_connections
@@ -111,10 +109,10 @@ class DoorKind(NamedTuple):
     """A row of the table.
 
     Attributes:
-        name: as its section of the configuration is called.
-        open: starts to serve in a nursery, and returns when it does; None while nobody can.
-        is_everywhere: whether every shard accepts, or shard 0 alone.
-        kind: of its sockets.
+        name: the name of its configuration section.
+        open: starts to serve in a nursery, and returns when it serves.
+        is_everywhere: whether every shard accepts, or only shard 0.
+        kind: the kind of its sockets.
     """
 
     name: str
@@ -126,12 +124,12 @@ class DoorKind(NamedTuple):
 async def open_entrances(
     entrances: Mapping[str, Entrance], rooms: Rooms, nursery: trio.Nursery
 ) -> None:
-    """Open all doors of a shard.
+    """Start all listeners of a shard.
 
     Args:
-        entrances: what this shard has of each door, by name.
-        rooms: where they lead.
-        nursery: holds what accepts; cancel it to close the doors.
+        entrances: the sockets of this shard by listener name.
+        rooms: the parts of the shard that listeners use.
+        nursery: runs the accept loops; cancel it to stop accepting.
     """
     for door in DOORS:
         if door.open is not None and door.name in entrances:
@@ -155,7 +153,8 @@ async def _open_tcp(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> 
 
 
 async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) -> None:
-    # Keys of other kinds than plain secrets may be unusable, and then the server must not start.
+    # A key that is not a plain secret may be unusable. Load it now, so that the server does not
+    # start with it.
     if rooms.config.http.jwt.algorithm.startswith("HS"):
         nursery.start_soon(_serve_http_when_called, rooms, entrance)
     else:
@@ -163,7 +162,7 @@ async def _open_http(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) ->
 
 
 async def _first_call(entrance: Entrance) -> None:
-    """Wait until somebody comes to a door whose libraries are not loaded yet.
+    """Wait for the first client of a listener whose libraries are loaded on demand.
 
     Those of HTTP and QUIC take longer to load than all the rest of the server, those of WebSocket
     a tenth of it, and many servers never need them. The sockets are bound, so whoever comes first
@@ -211,7 +210,7 @@ async def _open_quic(rooms: Rooms, entrance: Entrance, nursery: trio.Nursery) ->
 
 
 async def _serve_quic(rooms: Rooms, entrance: Entrance) -> None:
-    """Keep the door open until cancelled, then answer what is owed before it closes."""
+    """Serve QUIC until cancelled, then drain its connections."""
     await _first_call(entrance)
     await trio.to_thread.run_sync(import_module, "iggy_ref_server.listeners.quic")
     from iggy_ref_server.listeners.quic_opening import open_quic_door, use_socket

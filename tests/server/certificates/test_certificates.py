@@ -120,7 +120,7 @@ def test_client_when_older_than_tls_1_2_then_refused(tmp_path):
 
 
 def test_certificate_when_missing_and_none_shall_be_made_then_refused(tmp_path):
-    with pytest.raises(CertificateError, match="does not exist; name a file, or allow self_signed"):
+    with pytest.raises(CertificateError, match="does not exist; set cert_file to a file"):
         find(tmp_path, replace(TLS, self_signed=False))
 
 
@@ -136,7 +136,7 @@ def test_certificate_when_key_and_certificate_do_not_belong_together_then_refuse
     _, tls = issue(tmp_path)
     issue(tmp_path, "other-")
 
-    with pytest.raises(CertificateError, match="are no certificate and key"):
+    with pytest.raises(CertificateError, match="are no matching certificate and key"):
         tls_context(find(tmp_path, replace(tls, key_file="other-key.pem")))
 
 
@@ -148,5 +148,5 @@ def test_certificate_when_the_key_cannot_be_read_then_refused_without_a_question
     _, tls = issue(tmp_path)
     (tmp_path / "key.pem").write_text(key)
 
-    with pytest.raises(CertificateError, match="are no certificate and key"):
+    with pytest.raises(CertificateError, match="are no matching certificate and key"):
         tls_context(find(tmp_path, tls))

@@ -195,7 +195,7 @@ async def test_request_when_it_stands_still_then_ends_the_connection(tmp_path, a
         end = await peer.ended()
 
         assert 29 < trio.current_time() - began < 50
-        assert "stands still" in end.reason_phrase
+        assert "has stalled" in end.reason_phrase
     assert not len(pond.shard.clients)
 
 
@@ -210,7 +210,7 @@ async def test_request_when_it_trickles_then_ends_the_connection(tmp_path, autoj
 
         assert 29 < trio.current_time() - began < 65
         assert peer.end is not None
-        assert "stands still" in peer.end.reason_phrase
+        assert "has stalled" in peer.end.reason_phrase
 
 
 async def test_request_when_slow_but_steady_then_is_waited_for(tmp_path, autojump_clock):
@@ -266,7 +266,7 @@ async def test_replies_when_nobody_reads_them_then_memory_is_bounded_and_the_end
             assert line._unserved, "requests wait for replies to be read"
             assert line._replies.owed_bytes < 2_000_000
 
-            assert "stands still" in (await peer.ended()).reason_phrase
+            assert "has stalled" in (await peer.ended()).reason_phrase
         assert not len(pond.shard.clients)
 
 
@@ -365,7 +365,7 @@ async def test_connection_when_a_step_fails_then_only_that_one_ends(
         line = next(iter(pond.door._lines))
 
         def fail(stream_id):
-            raise ValueError("something that nobody foresaw")
+            raise ValueError("an unexpected stream")
 
         monkeypatch.setattr(line, "_note_reset", fail)
         stream_id = first.send(frame_of(Ping())[:3], finish=False)
@@ -374,7 +374,7 @@ async def test_connection_when_a_step_fails_then_only_that_one_ends(
         await trio.sleep(1)
 
         assert line not in pond.door._lines
-        assert "nobody foresaw" in caplog.text
+        assert "an unexpected stream" in caplog.text
         assert await second.ask(PING) == PONG
 
 
