@@ -1,9 +1,7 @@
-"""ZIP archives with every compression that a client may ask for.
+"""ZIP archives with every compression that the protocol knows.
 
 The standard library writes four of the six; XZ and Zstandard are in the ZIP specification too. The
-format of an archive of small texts is short, so all six are written here in one way.
-
-Owns the format. What is in the texts is the snapshot's affair.
+format for small files is short, so this module writes all six in one way.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ def _zstandard(data: bytes) -> bytes:
 
 
 class _Method(NamedTuple):
-    """The number of a compression in the ZIP specification, and how it is done."""
+    """A compression: its number in the ZIP specification and its function."""
 
     number: int
     compress: Callable[[bytes], bytes]
@@ -75,7 +73,7 @@ def pack(files: Sequence[tuple[str, bytes]], compression: SnapshotCompression) -
     """Make an archive of small files.
 
     Raises:
-        ServerFault: the compression is not available here.
+        ServerFault: the compression is not available on this server.
     """
     method = METHODS[compression]
     flags = UTF8_NAMES | (END_MARKER if compression is SnapshotCompression.LZMA else 0)

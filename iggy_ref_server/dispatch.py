@@ -1,11 +1,9 @@
-"""From a request to its answer: decode, check who asks, find the handler, encode the reply.
+"""The dispatcher: decode a request, check it, call its handler, encode the reply.
 
-The order of checks is that of the original: bytes that make no command, then the login, then rights
-that depend on nothing, then the rules of the fields, then codes that mean nothing, then what the
-handler finds.
+Apache Iggy 0.8 checks in this order, and so does this module: malformed bytes, login, permissions
+that do not depend on the fields, field rules, unknown codes in late fields, handler errors.
 
-Owns that order and the way in which faults become answers. What a command does is the handlers'
-affair, how bytes travel the data plane's.
+Owns that order and the mapping from exceptions to reply statuses.
 """
 
 from __future__ import annotations
@@ -48,10 +46,10 @@ __all__ = ["Dispatcher", "answer_for"]
 LOGGER = logging.getLogger(__name__)
 
 PING, POLL = int(CommandCode.PING), int(CommandCode.POLL_MESSAGES)
-# After these the client has to connect again; the original hangs up as well.
+# After these the client has to reconnect: the server closes the connection, as Apache Iggy does.
 FINAL = frozenset({StatusCode.STALE_CLIENT, StatusCode.CLIENT_NOT_FOUND})
-# Codes that the original reads as plain numbers; whether they mean anything it asks only after the
-# login, the rights and the rules of the other fields.
+# Codes that Apache Iggy reads as plain numbers. It rejects unknown ones only after the login, the
+# permissions and the rules of the other fields.
 LATE_FIELDS = {
     int(CommandCode.GET_SNAPSHOT): ("compression", "types"),
     int(CommandCode.CREATE_USER): ("status",),
@@ -59,9 +57,9 @@ LATE_FIELDS = {
     int(CommandCode.CREATE_TOPIC): ("compression",),
     int(CommandCode.UPDATE_TOPIC): ("compression",),
 }
-# In all of these fields 1 means something.
+# A valid code in each of these fields.
 MEANINGFUL = b"\1"
-# Whatever changes something that lasts is told to the operator, unless clients do it all the time.
+# Commands that change persistent state are logged, except those that clients send all the time.
 FREQUENT = frozenset(
     {
         CommandCode.PING,
@@ -75,16 +73,16 @@ FREQUENT = frozenset(
 NOTED = frozenset(
     int(code) for code in CommandCode if code not in FREQUENT and not code.name.startswith("GET_")
 )
-# Of a name of 255 bytes the beginning tells enough.
+# Names have up to 255 bytes; the log shows the beginning.
 CHARACTERS_TOLD_MAX = 100
 LOGINS = frozenset({int(CommandCode.LOGIN_USER), int(CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN)})
 
 
 def read_request(request: RequestReceived) -> tuple[Command[Any], RemoteProtocolError | None]:
-    """Decode a request, and return what is wrong with its late fields for when their time comes.
+    """Decode a request; return the command and the error in its late fields, if any.
 
     Raises:
-        RemoteProtocolError: the bytes are no command.
+        RemoteProtocolError: the bytes are malformed.
     """
     late: RemoteProtocolError | None = None
     while True:
@@ -101,19 +99,19 @@ def read_request(request: RequestReceived) -> tuple[Command[Any], RemoteProtocol
 
 
 def _without(request: RequestReceived, error: RemoteProtocolError) -> RequestReceived:
-    """Put something meaningful where the error is, so that the rest can be looked at."""
+    """Replace the invalid field by a valid one, so that the other fields can be checked."""
     payload = bytearray(request.payload)
     if isinstance(error, UnknownDiscriminant):
         payload[error.offset : error.offset + 1] = MEANINGFUL
     else:
-        # A list that contradicts itself: its elements stand behind their number.
+        # An inconsistent list: its elements follow the byte with their count.
         elements = range(error.offset + 1, len(payload))
         payload[elements.start :] = MEANINGFUL * len(elements)
     return RequestReceived(request.code, memoryview(payload))
 
 
 def describe(command: Command[Any]) -> str:
-    """Write a command for the log: no secrets, and nothing that could be long in full."""
+    """Format a command for the log, without secrets and with long values shortened."""
     described: Any = command
     shown = {field.name: getattr(command, field.name) for field in fields(described) if field.repr}
     told = [
@@ -129,7 +127,7 @@ def _beginning(value: object) -> object:
 
 
 def answer_for(error: Exception) -> Answer:
-    """Return what a client is told about what went wrong."""
+    """Return the reply for an exception."""
     if isinstance(error, ServerFault):
         return Answer(error.status, close=isinstance(error, SessionEnded) or error.status in FINAL)
     if isinstance(error, RemoteProtocolError | RuleViolation):
@@ -138,16 +136,16 @@ def answer_for(error: Exception) -> Answer:
         LOGGER.error("%s", error)
         full = isinstance(error, DiskFull)
         return Answer(StatusCode.CANNOT_WRITE_TO_FILE if full else StatusCode.IO_ERROR)
-    LOGGER.error("a request failed in a way nobody foresaw", exc_info=error)
+    LOGGER.error("a request failed with an unexpected error", exc_info=error)
     return Answer(StatusCode.ERROR)
 
 
 class Dispatcher:
-    """Answers requests on one shard.
+    """Dispatches the requests of one shard.
 
     Args:
         office: what handlers work with.
-        forward: asks shard 0 instead; None on shard 0 itself.
+        forward: sends a request to shard 0; None on shard 0 itself.
     """
 
     def __init__(
@@ -159,11 +157,11 @@ class Dispatcher:
         self._forward = forward
 
     def refused(self, error: Exception) -> Answer:
-        """Return the answer for what a room raised."""
+        """Return the reply for an exception."""
         return answer_for(error)
 
     def answer_now(self, session: Session, request: RequestReceived) -> Answer | None:
-        """Answer without waiting, or return None if that is not possible."""
+        """Handle a request without waiting; None if that is not possible."""
         if request.code == PING:
             office = self._office
             office.clients.seen(session.client_id, office.clock.now_us())
@@ -180,7 +178,7 @@ class Dispatcher:
         return None if reply is None else Answer(parts=reply.parts)
 
     async def answer(self, session: Session, request: RequestReceived) -> Answer:
-        """Answer, however long it takes; raises nothing."""
+        """Handle a request; raises nothing."""
         try:
             handler = HANDLERS.get(request.code)
             if handler is not None and self._forward and handler.place is Place.METADATA:
@@ -189,13 +187,13 @@ class Dispatcher:
         except Exception as error:
             if isinstance(error, ServerFault):
                 level = logging.WARNING if request.code in LOGINS else logging.DEBUG
-                LOGGER.log(level, "%s is refused: %s", session.address, error)
+                LOGGER.log(level, "refused a request of %s: %s", session.address, error)
             return answer_for(error)
 
     async def serve(
         self, handler: Handler | None, session: Session, request: RequestReceived
     ) -> Answer:
-        """Serve a request on this shard."""
+        """Handle a request on this shard."""
         command, late_fault = read_request(request)
         assert handler is not None, "every command that decodes has a handler"
         if not handler.is_public:

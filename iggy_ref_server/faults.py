@@ -1,7 +1,4 @@
-"""The one exception that a room of the server raises on purpose towards a client.
-
-Owns nothing but the class. The status is what the client is told; the text is for the log.
-"""
+"""The exception with which the server refuses a request."""
 
 from __future__ import annotations
 
@@ -12,8 +9,8 @@ class ServerFault(Exception):
     """A request cannot be served.
 
     Attributes:
-        status: the number of ``iggy_protocol.StatusCode`` that the client is answered.
-        message: what is wrong, for people who read the log.
+        status: the number of ``iggy_protocol.StatusCode`` in the reply.
+        message: what is wrong, for the log; the client does not see it.
     """
 
     def __init__(self, status: int, message: str) -> None:

@@ -1,8 +1,6 @@
-"""The machine and the process, as the statistics show them.
+"""The statistics of the machine and of the server's processes.
 
-Reads ``/proc``, which never waits for a disk. On systems without it the figures are 0.
-
-Owns the reading of figures. Knows no files of the data directory.
+Reads ``/proc``, which never waits for a disk. On systems without it the values are 0.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SERVER_VERSION", "Host", "Ports", "read_system", "semver_number", "shortest_f32"]
 
-# What clients are told: the version of the server whose behaviour this one has.
+# The version in replies: that of the Apache Iggy server whose behaviour this one has.
 SERVER_VERSION = "0.8.0"
 PROC = Path("/proc")
 PAGE_BYTES = resource.getpagesize()
@@ -43,7 +41,7 @@ def semver_number(version: str) -> int:
 
 
 class Ports(NamedTuple):
-    """Where the doors of a server are; a door that is not served keeps its configured port."""
+    """The ports of the listeners; a disabled listener keeps its configured port."""
 
     tcp: int = 8090
     quic: int = 8080
@@ -63,14 +61,14 @@ class _Usage(NamedTuple):
 
 @dataclass(slots=True)
 class Host:
-    """Figures of the machine and of all processes of the server.
+    """Statistics of the machine and of all processes of the server.
 
     Attributes:
         clock: the time of day.
         storage: knows how much space is left.
-        ports: where the doors are.
-        ip: the address of the TCP door.
-        is_follower: whether to tell clients to go elsewhere.
+        ports: the ports of the listeners.
+        ip: the address of the TCP listener.
+        is_follower: whether the server presents itself as a follower of a cluster.
         started_at_us: when the server started.
     """
 
@@ -88,7 +86,7 @@ class Host:
         *,
         clients_count: int,
     ) -> Stats:
-        """Put together what a client is told who asks for statistics."""
+        """Collect the reply to a request for statistics."""
         free_bytes, disk_bytes = await self.storage.free_bytes()
         family = _family()
         usage = _usage(family.shards)
@@ -125,7 +123,7 @@ class Host:
         )
 
     def _cpu_shares(self, cpu_ticks: int) -> tuple[float, float]:
-        """Return the share of one core that the server used since the last call, and all used."""
+        """Return the CPU usage of the server and of the machine since the last call, in percent."""
         busy, total = _machine_ticks()
         now_us = self.clock.now_us()
         then_us, then_own, then_busy, then_total = self._last
@@ -139,14 +137,14 @@ class Host:
 
 
 class System(NamedTuple):
-    """How the operating system calls itself, and which version it is."""
+    """The name and the version of the operating system."""
 
     name: str
     version: str
 
 
 def read_system() -> System:
-    """Read the names as the original tells them: ``Debian GNU/Linux``, ``Linux (... 12)``."""
+    """Read the names in Apache Iggy's form: ``Debian GNU/Linux``, ``Linux (... 12)``."""
     try:
         told = platform.freedesktop_os_release()
     except OSError:
@@ -156,10 +154,10 @@ def read_system() -> System:
 
 
 def shortest_f32(value: float) -> float:
-    """Return the number with the fewest digits that is the same as a 32-bit float.
+    """Return the number with the fewest digits that equals ``value`` as a 32-bit float.
 
-    The original has 32 bits for it. As JSON, 64 bits show digits that mean nothing, and readers
-    exist that give up on so many.
+    Apache Iggy uses 32 bits. In JSON, 64 bits would show meaningless digits, and some readers
+    reject so many.
     """
     packed = F32.pack(value)
     (value,) = F32.unpack(packed)
@@ -175,14 +173,14 @@ def _whole_seconds(time_us: int) -> int:
 
 
 class _Family(NamedTuple):
-    """The processes of the server: the one that was started, and those that do the work."""
+    """The processes of the server: the supervisor and the shards."""
 
     head: int
     shards: list[int]
 
 
 def _family() -> _Family:
-    """Find the processes: the children of whoever started this one, if it is a shard."""
+    """Find the processes: the children of the parent, if this process is a shard."""
     own, parent = os.getpid(), os.getppid()
     try:
         if (PROC / str(parent) / "comm").read_text() != (PROC / "self" / "comm").read_text():

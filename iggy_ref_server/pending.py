@@ -1,9 +1,7 @@
-"""An outcome that is not known yet: the promise between the data plane and whoever works for it.
+"""The completion of work that is in progress, such as an append.
 
-A ``Pending`` is decided once, for success or with a fault. The data plane hangs callbacks on it,
-because a task per acknowledgement would cost more than the append itself; everybody else awaits it.
-
-Owns the waiting. Knows neither partitions nor clients.
+A ``Pending`` finishes once, with success or with a fault. The scheduler adds callbacks to it,
+because a task per acknowledgement would cost more than the append itself; other users await it.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ LOGGER = logging.getLogger(__name__)
 
 
 class Pending:
-    """Work that somebody else finishes.
+    """The result of work in progress.
 
     Attributes:
-        is_done: whether the outcome is known.
+        is_done: whether the work has finished.
         fault: why it failed, once it is done; None means success.
     """
 
@@ -42,20 +40,20 @@ class Pending:
 
     @classmethod
     def finished(cls) -> Self:
-        """Make one that has succeeded already."""
+        """Return a completion that has succeeded already."""
         pending = cls()
         pending.is_done = True
         return pending
 
     def add_done_callback(self, callback: Callable[[Pending], None]) -> None:
-        """Have this called when the outcome is known, or at once if it is."""
+        """Call ``callback`` when the work finishes, or now if it has."""
         if self.is_done:
             callback(self)
         else:
             self._callbacks.append(callback)
 
     def finish(self, fault: ServerFault | None = None) -> None:
-        """Make the outcome known to everyone who asked."""
+        """Finish with success or a fault, and run the callbacks."""
         assert not self.is_done
         self.is_done = True
         self.fault = fault
@@ -64,12 +62,13 @@ class Pending:
             try:
                 callback(self)
             except Exception:
-                LOGGER.exception("nobody was told of an outcome, which stands all the same")
+                # The work itself is done; one failing callback must not keep the others waiting.
+                LOGGER.exception("a completion callback failed; the completed work is not affected")
         if self._event is not None:
             self._event.set()
 
     async def settled(self) -> None:
-        """Wait until the outcome is known, whatever it is."""
+        """Wait until the work has finished, with success or not."""
         if self.is_done:
             await trio.lowlevel.checkpoint()
             return
@@ -85,5 +84,5 @@ class Pending:
         """
         await self.settled()
         if self.fault is not None:
-            # A fresh one for each waiter: a traceback belongs to one task.
+            # A new exception for each waiter: a traceback belongs to one task.
             raise ServerFault(self.fault.status, self.fault.message)

@@ -1,10 +1,9 @@
-"""Who is at the other end of a connection, and whether they still may be.
+"""The session of a client: its connection and the user who has logged in.
 
-A session begins with a connection and without a user; a login gives it one. It remembers which
-life of the user logged in, so that it ends when the user is deleted, although the number may be
-given to somebody else.
+A session starts without a user; a login sets one. It keeps the incarnation of the user, so that it
+ends when the user is deleted, even if the user id is assigned again.
 
-Owns the session's state. Knows no sockets and no commands.
+Knows no sockets and no commands.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ __all__ = ["Session", "SessionEnded"]
 
 
 VISITS_MIN = 8
-"""Batches and polls in a row for one other shard, after which a client is better off there. Fewer
-would send clients to and fro that use partitions of several shards in turn."""
+"""Consecutive batches and polls for one other shard after which the connection migrates there. With
+fewer, a client that alternates between partitions of several shards would migrate all the time."""
 
 
 class SessionEnded(ServerFault):
-    """The user of this session was deleted: answer, then close the connection."""
+    """The user of this session was deleted: reply, then close the connection."""
 
 
 @dataclass(slots=True)
@@ -38,13 +37,13 @@ class Session:
     Attributes:
         client_id: the number under which other clients see this one.
         address: the peer as ``host:port``.
-        transport: the door it came through.
-        user_id: who has logged in, or None.
-        user_incarnation: which life of that user.
+        transport: the transport of its connection.
+        user_id: the user who has logged in, or None.
+        user_incarnation: the incarnation of that user.
         is_evicted: whether the client missed its heartbeats.
-        served_at: when a request was served last before a login, on the clock of the loop;
-            infinite while one is being worked on.
-        drawn_to: the other shard that has what this client keeps asking for, if there is one.
+        served_at: when the last request before a login was handled, on the clock of the loop;
+            infinite while one is being handled.
+        drawn_to: the other shard that owns the partitions this client keeps using, if any.
     """
 
     client_id: int
@@ -61,7 +60,7 @@ class Session:
     _user: UserRecord | None = field(default=None, repr=False)
 
     def visit(self, shard_id: int | None) -> None:
-        """Note which shard the client's last batch or poll was for; None is this one."""
+        """Count the owner shard of the client's last batch or poll; None is this shard."""
         if shard_id != self._visited:
             self._visited, self._visits_count, self.drawn_to = shard_id, 0, None
         if shard_id is not None:
@@ -70,23 +69,23 @@ class Session:
                 self.drawn_to = shard_id
 
     def stay(self) -> None:
-        """Forget what drew the client away."""
+        """Clear the preferred shard and its count."""
         self._visited, self._visits_count, self.drawn_to = None, 0, None
 
     def sign_in(self, user: UserRecord) -> None:
-        """Make this the session of a user."""
+        """Set the user of this session."""
         self.user_id, self.user_incarnation = user.id, user.incarnation
         self._checked_version = -1
 
     def sign_out(self) -> None:
-        """Make this the session of nobody."""
+        """Clear the user of this session."""
         self.user_id, self._user = None, None
 
     def user(self, metadata: Metadata) -> UserRecord:
-        """Return the user as they are now.
+        """Return the current record of the user.
 
         Raises:
-            ServerFault: nobody has logged in, or the user may not act any more.
+            ServerFault: no user has logged in, or the user was deleted or deactivated.
         """
         if self._user is not None and self._checked_version == metadata.version:
             return self._user
@@ -95,7 +94,7 @@ class Session:
     def _look_up(self, metadata: Metadata) -> UserRecord:
         self._user = None
         if self.user_id is None:
-            raise ServerFault(StatusCode.UNAUTHENTICATED, "nobody has logged in")
+            raise ServerFault(StatusCode.UNAUTHENTICATED, "the client has not logged in")
         user = metadata.find_user(self.user_id)
         if user is None:
             self.sign_out()

@@ -1,9 +1,7 @@
-"""The snapshot: what somebody who looks for a fault wants to see, as texts in an archive.
+"""The diagnostic snapshot: text files about the server and the machine, in a ZIP archive.
 
-Everything is read by this process itself; no other program is started. Secrets of the configuration
-are blacked out. Runs in a worker thread, because it walks directories.
-
-Owns the texts. How they are packed is the archive's affair.
+The process reads everything itself and starts no other program. Secrets of the configuration are
+redacted. Runs in a worker thread, because it walks directories.
 """
 
 from __future__ import annotations
@@ -101,10 +99,10 @@ PARTS: dict[SnapshotType, tuple[str, Callable[[ServerConfig], Iterator[str]]]] =
 def make_snapshot(
     config: ServerConfig, types: tuple[SnapshotType, ...], compression: SnapshotCompression
 ) -> bytes:
-    """Pack the parts that were asked for, each once and in this order, as far as they can be read.
+    """Pack the requested parts, each once and in this order; unreadable parts are left out.
 
     Raises:
-        ServerFault: the compression is not available here.
+        ServerFault: the compression is not available on this server.
     """
     chosen = tuple(PARTS) if SnapshotType.ALL in types else types
     files = []
@@ -113,5 +111,5 @@ def make_snapshot(
         try:
             files.append((name, "\n".join(write(config)).encode() + b"\n"))
         except OSError as error:
-            LOGGER.warning("the snapshot goes without %s: %s", name, error)
+            LOGGER.warning("left %s out of the snapshot, it cannot be read: %s", name, error)
     return pack(files, compression)

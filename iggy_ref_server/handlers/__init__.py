@@ -1,4 +1,4 @@
-"""What the server does for each command: one module per family, all entered in one table."""
+"""The handlers of all commands: one module per family, registered in one table."""
 
 from __future__ import annotations
 

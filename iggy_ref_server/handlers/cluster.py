@@ -1,4 +1,4 @@
-"""The cluster as clients see it. This server stands alone; what it says of others is configured."""
+"""The cluster metadata. This server is a single node; other nodes come from the configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SINGLE_CLUSTER, SINGLE_NODE = "single-node", "iggy-node"
 async def get_cluster_metadata(
     office: Office, session: Session, command: GetClusterMetadata
 ) -> ClusterMetadata:
-    """Describe the nodes that a client may turn to."""
+    """Describe the nodes of the cluster."""
     session.user(office.metadata())
     cluster, ports = office.config.cluster, office.host.ports
     if not cluster.enabled:
@@ -35,7 +35,7 @@ async def get_cluster_metadata(
     is_follower = office.host.is_follower
     own = NodeRole.FOLLOWER if is_follower else NodeRole.LEADER
     current = _node(cluster.node.current.name, cluster.node.current.ip, ports, own)
-    # As in the original, a follower knows that it is none, and takes every other node for one.
+    # As in Apache Iggy: a follower reports itself as follower and every other node as leader.
     others = [_other(node, ports, is_follower) for node in cluster.node.others]
     return ClusterMetadata(cluster.name, (current, *others))
 

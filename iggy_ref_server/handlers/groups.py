@@ -1,4 +1,4 @@
-"""Consumer groups: made and deleted as metadata, joined and left in memory. All on shard 0."""
+"""Consumer groups: created and deleted as metadata, joined and left in memory. All on shard 0."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def get_consumer_group(
 async def create_consumer_group(
     office: Office, session: Session, command: CreateConsumerGroup
 ) -> ConsumerGroupDetails:
-    """Make a group without members."""
+    """Create a group without members."""
     topic = office.metadata().require_topic(command.stream, command.topic)
     office.authorize(session, command.CODE, topic.stream_id, topic.id)
     context = office.plan_context(session)

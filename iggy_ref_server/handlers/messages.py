@@ -1,4 +1,4 @@
-"""Messages: polls and flushes. Sends have a way of their own, through the data plane."""
+"""Messages: polls and flushes. The request scheduler handles sends."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["RawReply", "group_of", "offset_key", "poll_now", "stale_if_evicted"]
 
 
-# What is handed on to the kernel as pieces of files costs no memory, so it is bounded by what
-# clients take: our own so many bytes of one reply, official ones over WebSocket 64 MiB of it.
-# Over HTTP everything is read into memory, and bounded by that.
+# The kernel sends pieces of files, which cost no memory, so the limit is what clients accept in one
+# reply: iggy_sdk ``response_bytes_max``, official clients 64 MiB over WebSocket. Over HTTP a reply
+# is read into memory and has the memory limit.
 HEAD_BYTES_MAX: Final = 64
 REPLY_BYTES_MAX: Final = {
     Transport.TCP: Limits().response_bytes_max - HEAD_BYTES_MAX,
@@ -44,24 +44,24 @@ REPLY_BYTES_MAX: Final = {
 
 
 class RawReply(NamedTuple):
-    """A reply that is encoded already, files included that nobody has read."""
+    """An encoded reply; pieces of files in it are not read yet."""
 
     parts: tuple[Buffer | FileSlice, ...]
 
 
 def offset_key(consumer: Consumer) -> OffsetKey:
-    """Return the number under which a single consumer's offsets are kept."""
+    """Return the key of a single consumer's stored offsets."""
     number = consumer.id if isinstance(consumer.id, int) else consumer_id(consumer.id)
     return OffsetKey(ConsumerKind.SINGLE, number)
 
 
 def group_of(topic: TopicRecord, consumer: Consumer) -> GroupKey:
-    """Return the consumer group that a request means."""
+    """Return the key of the consumer group that a request names."""
     return GroupKey(topic.stream_id, topic.id, topic.require_group(consumer.id).id)
 
 
 def stale_if_evicted(session: Session) -> None:
-    """Refuse what only a registered client may do."""
+    """Refuse a command of a client that was evicted."""
     if session.is_evicted:
         raise ServerFault(StatusCode.STALE_CLIENT, "the client missed its heartbeats")
 
@@ -88,7 +88,7 @@ def _request(
 
 
 def poll_now(office: Office, session: Session, command: PollMessages) -> RawReply | None:
-    """Serve a single consumer whose partition is here and whose messages are at hand."""
+    """Poll for a single consumer, if its partition is on this shard and needs no waiting."""
     if command.consumer.kind is not ConsumerKind.SINGLE:
         return None
     topic = office.metadata().require_topic(command.stream, command.topic)
@@ -119,7 +119,7 @@ async def poll_messages(office: Office, session: Session, command: PollMessages)
 async def _poll_as_member(
     office: Office, session: Session, command: PollMessages, topic: TopicRecord
 ) -> RawReply:
-    """Read for a group; nothing is committed or delivered unless the member still owns it."""
+    """Poll for a group member; deliver and commit only if it still owns the partition."""
     stale_if_evicted(session)
     group = group_of(topic, command.consumer)
     groups, client_id = office.groups, session.client_id
@@ -143,7 +143,7 @@ async def _poll_as_member(
 async def flush_unsaved_buffer(
     office: Office, session: Session, command: FlushUnsavedBuffer
 ) -> None:
-    """Write what a partition holds in memory only."""
+    """Write the unsaved messages of a partition."""
     topic = office.metadata().require_topic(command.stream, command.topic)
     office.authorize(session, command.CODE, topic.stream_id, topic.id)
     await office.door(topic, command.partition_id).flush(fsync=command.fsync)

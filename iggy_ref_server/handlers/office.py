@@ -1,7 +1,6 @@
-"""What handlers work with: everything of a shard that a command may touch.
+"""The handler context: the parts of a shard that command handlers use.
 
-Owns the list of these things and nothing of their insides. The shard furnishes the office; where a
-thing is on another shard, what stands here asks over the wall.
+The shard fills it in. For parts on another shard it holds clients that use the shard channel.
 """
 
 from __future__ import annotations
@@ -41,62 +40,61 @@ C = TypeVar("C", bound="Change | None")
 
 
 class Figures(dict[tuple[int, int, int], "PartitionStatistics"]):
-    """The figures of partitions by stream, topic and partition."""
+    """The statistics of partitions by stream, topic and partition id."""
 
     def of(self, stream_id: int, topic_id: int, partition_id: int) -> PartitionStatistics | None:
-        """Return the figures of one partition; None where nobody knows them yet."""
+        """Return the statistics of one partition; None if they are not known yet."""
         return self.get((stream_id, topic_id, partition_id))
 
 
 class GroupDesk(Protocol):
-    """What polls and offset commands ask of consumer groups, wherever those live."""
+    """What polls and offset commands need of consumer groups, on this shard or on shard 0."""
 
     async def resolve_poll(
         self, key: GroupKey, client_id: int, partition_id: int | None
     ) -> Grant | None:
-        """Choose the partition of a member's poll; None when there is nothing for it."""
+        """Choose the partition of a member's poll; None if no partition is available to it."""
 
     async def deliver(self, key: GroupKey, client_id: int, grant: Grant, last_offset: int) -> bool:
-        """Note that a member gets messages; False when it may not have them any more."""
+        """Record a delivery to a member; False if it does not own the partition any more."""
 
     async def resolve_commit(self, key: GroupKey, client_id: int, partition_id: int | None) -> int:
         """Choose the partition whose offset a member changes."""
 
     async def committed(self, key: GroupKey, partition_id: int, offset: int | None) -> None:
-        """Note the stored offset of a group, or that it was deleted."""
+        """Record the stored offset of a group, or None after its deletion."""
 
     async def memberships(self, client_ids: Iterable[int]) -> Mapping[int, tuple[GroupKey, ...]]:
         """List the groups of clients."""
 
 
 class ChangeMetadata(Protocol):
-    """Plans and makes a change of the metadata."""
+    """Plans and applies a change of the metadata."""
 
     async def __call__(self, plan: Callable[[Metadata], C]) -> C:
-        """Return what was planned, once all shards have followed it."""
+        """Return the planned change once all shards have applied it."""
 
 
 class Census(Protocol):
-    """What all shards know together."""
+    """Statistics and clients of all shards."""
 
     async def figures(self) -> Figures:
-        """Return the figures of all partitions."""
+        """Return the statistics of all partitions."""
 
     async def sessions(self) -> list[Session]:
-        """Return all clients."""
+        """Return the sessions of all clients."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Office:
-    """The things of a shard that handlers use.
+    """The parts of a shard that handlers use.
 
     Attributes:
-        metadata: returns what exists now.
-        change: plans and makes a change of the metadata; only shard 0 can.
-        door: finds the door of a partition.
+        metadata: returns the current metadata.
+        change: plans and applies a change of the metadata; only on shard 0.
+        door: returns the client of a partition, local or remote.
         registry: the consumer groups; empty on all shards but 0.
-        poll_bytes_max: returns how much may be read into memory for a poll at this moment, at
-            most as much as it is given.
+        poll_bytes_max: returns how much a poll may read into memory now, at most its argument.
     """
 
     shard_id: int
@@ -122,17 +120,17 @@ class Office:
         stream_id: int | None = None,
         topic_id: int | None = None,
     ) -> UserRecord:
-        """Return the user of a session, who may do this.
+        """Return the user of a session after a permission check.
 
         Raises:
-            ServerFault: nobody has logged in, or the user lacks the right.
+            ServerFault: the client has not logged in, or the user lacks the permission.
         """
         user = session.user(self.metadata())
         require_right(user, code, stream_id, topic_id)
         return user
 
     def plan_context(self, session: Session) -> PlanContext:
-        """Return the circumstances under which a session's command is planned."""
+        """Return the time, user and settings for planning a command of a session."""
         assert session.user_id is not None
         return PlanContext(
             now_us=self.clock.now_us(), user_id=session.user_id, settings=self.settings
@@ -145,10 +143,12 @@ def require_right(
     stream_id: int | None = None,
     topic_id: int | None = None,
 ) -> None:
-    """Insist that a user may do this.
+    """Check that a user may use a command.
 
     Raises:
-        ServerFault: the user lacks the right.
+        ServerFault: the user lacks the permission.
     """
     if not is_allowed(code, user.permissions, stream_id=stream_id, topic_id=topic_id):
-        raise ServerFault(StatusCode.UNAUTHORIZED, f"user {user.id} may not use {code.name}")
+        raise ServerFault(
+            StatusCode.UNAUTHORIZED, f"user {user.id} has no permission for {code.name}"
+        )

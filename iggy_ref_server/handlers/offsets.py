@@ -1,4 +1,4 @@
-"""Consumer offsets: how far a consumer or a group has come in a partition."""
+"""Consumer offsets: the stored offsets of consumers and groups in a partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 async def get_consumer_offset(
     office: Office, session: Session, command: GetConsumerOffset
 ) -> ConsumerOffset | None:
-    """Show a stored offset; whatever is missing is no error, there is just no offset."""
+    """Return a stored offset; None if the offset, the partition or the group does not exist."""
     topic = office.metadata().find_topic(command.stream, command.topic)
     if topic is None:
         return None
@@ -52,7 +52,7 @@ def _read_key(topic: TopicRecord, command: GetConsumerOffset) -> OffsetKey:
 async def store_consumer_offset(
     office: Office, session: Session, command: StoreConsumerOffset
 ) -> None:
-    """Store an offset; of a group only its members may."""
+    """Store an offset; for a group only a member may."""
     topic = office.metadata().require_topic(command.stream, command.topic)
     office.authorize(session, command.CODE, topic.stream_id, topic.id)
     if command.consumer.kind is ConsumerKind.SINGLE:
@@ -71,7 +71,7 @@ async def store_consumer_offset(
 async def delete_consumer_offset(
     office: Office, session: Session, command: DeleteConsumerOffset
 ) -> None:
-    """Forget an offset; of a group only its members may."""
+    """Delete an offset; for a group only a member may."""
     topic = office.metadata().require_topic(command.stream, command.topic)
     office.authorize(session, command.CODE, topic.stream_id, topic.id)
     if command.consumer.kind is ConsumerKind.SINGLE:

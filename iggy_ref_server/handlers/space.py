@@ -1,4 +1,4 @@
-"""Room on the disk for what a command would make: asked before anything is made."""
+"""The check of free disk space before partitions are created."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ async def require_space(office: Office, partitions_count: int) -> None:
     """
     try:
         free_bytes, _ = await office.host.storage.free_bytes()
-    except StorageError:  # unknown; what cannot be made is tried again until it can
+    except StorageError:  # unknown: creation is retried until it succeeds
         return
     wanted_bytes = partitions_count * PARTITION_BYTES
     if free_bytes < wanted_bytes:
         raise ServerFault(
             StatusCode.CANNOT_WRITE_TO_FILE,
-            f"{partitions_count} partitions take {wanted_bytes} bytes while they are empty, and"
-            f" {free_bytes} are free on the disk",
+            f"{partitions_count} empty partitions need {wanted_bytes} bytes, and {free_bytes} are"
+            " free on the disk",
         )

@@ -42,7 +42,7 @@ async def get_stream(office: Office, session: Session, command: GetStream) -> St
 
 @handles(CreateStream, place=Place.METADATA)
 async def create_stream(office: Office, session: Session, command: CreateStream) -> StreamDetails:
-    """Make a stream."""
+    """Create a stream."""
     office.authorize(session, command.CODE)
     context = office.plan_context(session)
     change = await office.change(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @handles(Ping, is_public=True)
 async def ping(office: Office, session: Session, command: Ping) -> None:
-    """Note a sign of life and give one."""
+    """Record a heartbeat."""
     office.clients.seen(session.client_id, office.clock.now_us())
 
 
@@ -88,7 +88,7 @@ async def get_clients(
 
 @handles(GetStats, right_first=True)
 async def get_stats(office: Office, session: Session, command: GetStats) -> Stats:
-    """Say how the server is doing."""
+    """Return the statistics of the server."""
     figures = await office.census.figures()
     sessions = await office.census.sessions()
     return await office.host.stats(
@@ -98,7 +98,7 @@ async def get_stats(office: Office, session: Session, command: GetStats) -> Stat
 
 @handles(GetSnapshot, right_first=True)
 async def get_snapshot(office: Office, session: Session, command: GetSnapshot) -> Snapshot:
-    """Pack what helps with finding faults; secrets are blacked out."""
+    """Pack diagnostic files into an archive, without secrets."""
     archive = await trio.to_thread.run_sync(
         make_snapshot, office.config, command.types, command.compression
     )

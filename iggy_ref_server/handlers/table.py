@@ -1,7 +1,7 @@
-"""The table from a command's code to what is done about it.
+"""The command table: from a command's code to its handler.
 
-Owns the table. A handler takes the office it works in, the session that asks and the command, and
-returns the reply; what it cannot do it raises as a ServerFault.
+A handler takes the handler context, the session and the command, and returns the reply. It raises
+ServerFault to refuse the command.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Handler:
     """How a command is served.
 
     Attributes:
-        serve: does the work.
-        place: which shard does it.
+        serve: the handler function.
+        place: the shard that runs it.
         is_public: whether it needs no login.
-        right_first: whether the right to it does not depend on what it names, and is checked
-            before anything else.
+        right_first: whether its permission does not depend on the fields and is checked before
+            them.
     """
 
     serve: Serve
@@ -59,7 +59,7 @@ def handles(
     is_public: bool = False,
     right_first: bool = False,
 ) -> Callable[[Serve], Serve]:
-    """Enter a handler into the table."""
+    """Register a handler in the table."""
 
     def register(serve: Serve) -> Serve:
         assert command.CODE not in _handlers, f"{command.__name__} is handled twice"

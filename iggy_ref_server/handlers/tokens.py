@@ -1,4 +1,4 @@
-"""Personal access tokens: a way to log in that can be taken back by itself."""
+"""Personal access tokens: logins that can be revoked one by one."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ async def get_tokens(
 async def create_token(
     office: Office, session: Session, command: CreatePersonalAccessToken
 ) -> RawPersonalAccessToken:
-    """Make a token; this is the only time that it is shown."""
+    """Create a token; only this reply contains it."""
     raw = make_token(office.random_bytes)
     await office.change(
-        # Its time counts from the moment it is planned, however long it had to wait for that.
+        # The clock is read inside the plan, so that the expiry counts from the change itself, not
+        # from the time before its turn.
         lambda metadata: plan_tokens.plan_create_token(
             metadata, command, office.plan_context(session), token_hash=hash_token(raw)
         )
@@ -70,6 +71,6 @@ async def create_token(
 async def delete_token(
     office: Office, session: Session, command: DeletePersonalAccessToken
 ) -> None:
-    """Take a token back."""
+    """Revoke a token."""
     context = office.plan_context(session)
     await office.change(lambda metadata: plan_tokens.plan_delete_token(metadata, command, context))

@@ -1,4 +1,4 @@
-"""Topics: named logs of a stream, divided into partitions."""
+"""Topics of a stream, divided into partitions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def get_topic(office: Office, session: Session, command: GetTopic) -> Topi
 
 @handles(CreateTopic, place=Place.METADATA)
 async def create_topic(office: Office, session: Session, command: CreateTopic) -> TopicDetails:
-    """Make a topic with its first partitions."""
+    """Create a topic with its first partitions."""
     stream = office.metadata().require_stream(command.stream)
     office.authorize(session, command.CODE, stream.id)
     await require_space(office, command.partitions_count)

@@ -1,4 +1,4 @@
-"""Users: logins, and who may do what."""
+"""Users: logins, accounts and permissions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["sign_in"]
 
 
 def sign_in(session: Session, user: UserRecord) -> Identity:
-    """Make a session that of a user who has proven who they are."""
+    """Set the user of a session after the credentials were verified."""
     _insist_on_active(user)
     session.sign_in(user)
     return Identity(user.id)
@@ -45,10 +45,10 @@ def _insist_on_active(user: UserRecord) -> None:
 
 @handles(LoginUser, is_public=True)
 async def login_user(office: Office, session: Session, command: LoginUser) -> Identity:
-    """Log in with a password; a name of digits is a name."""
+    """Log in with a password; a user name of digits is a name, not an id."""
     user = office.metadata().find_user(command.username)
     stored = None if user is None else user.password_hash
-    # The same work for everybody, also for those who are refused whatever their password is.
+    # Always hash, also for unknown users, so that the time does not reveal which names exist.
     is_right = await office.passwords.verify(stored, command.password)
     if user is not None:
         _insist_on_active(user)
@@ -57,7 +57,7 @@ async def login_user(office: Office, session: Session, command: LoginUser) -> Id
     # The user may have been deleted or changed while the password was hashed.
     user = office.metadata().find_user(command.username)
     if user is None or user.password_hash != stored:
-        raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the user has just changed")
+        raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the user changed during the login")
     return sign_in(session, user)
 
 
@@ -76,7 +76,7 @@ async def get_users(office: Office, session: Session, command: GetUsers) -> tupl
 
 @handles(GetUser)
 async def get_user(office: Office, session: Session, command: GetUser) -> UserDetails | None:
-    """Show a user; everybody may see themselves."""
+    """Show a user; users may always see themselves."""
     user = office.metadata().find_user(command.user)
     if user is None and isinstance(command.user, str):
         return None
@@ -87,7 +87,7 @@ async def get_user(office: Office, session: Session, command: GetUser) -> UserDe
 
 @handles(CreateUser, place=Place.METADATA, right_first=True)
 async def create_user(office: Office, session: Session, command: CreateUser) -> UserDetails:
-    """Make a user."""
+    """Create a user."""
     context = office.plan_context(session)
     plan_users.plan_create_user(office.metadata(), command, context, password_hash="")
     password_hash = await office.passwords.hash(command.password)
@@ -115,7 +115,7 @@ async def delete_user(office: Office, session: Session, command: DeleteUser) -> 
 
 @handles(UpdatePermissions, place=Place.METADATA, right_first=True)
 async def update_permissions(office: Office, session: Session, command: UpdatePermissions) -> None:
-    """Change what a user may do."""
+    """Change the permissions of a user."""
     context = office.plan_context(session)
     await office.change(
         lambda metadata: plan_users.plan_update_permissions(metadata, command, context)
@@ -124,13 +124,13 @@ async def update_permissions(office: Office, session: Session, command: UpdatePe
 
 @handles(ChangePassword, place=Place.METADATA)
 async def change_password(office: Office, session: Session, command: ChangePassword) -> None:
-    """Change a password; whoever does it must know the current one."""
+    """Change a password; the command must contain the current one."""
     user = office.metadata().require_user(command.user)
     if user.id != session.user_id:
         office.authorize(session, command.CODE)
     verified = user.password_hash
     if not await office.passwords.verify(verified, command.current_password):
-        raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the current password is another one")
+        raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the current password is wrong")
     password_hash = await office.passwords.hash(command.new_password)
     context = office.plan_context(session)
     await office.change(

@@ -28,7 +28,7 @@ WARM_UP_S = 60.0
 """Memory that a server takes at first is no trend."""
 TREND_S = 120.0
 """The shortest life of which a trend is told."""
-UNFORESEEN = ("Traceback (most recent call last)", "nobody foresaw")
+UNFORESEEN = ("Traceback (most recent call last)", "unexpected error", "nobody foresaw")
 NEVER_ANSWERED = (HungUp, ConnectionError, TimeoutError, OSError, Refused)
 
 

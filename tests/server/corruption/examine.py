@@ -277,9 +277,9 @@ class _Errors(logging.Handler):
         self._found = found
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a record that has a traceback, or says that nobody foresaw it."""
+        """Record a log line that has a traceback or tells of an unexpected error."""
         text = record.getMessage()
-        if record.exc_info or "nobody foresaw" in text:
+        if record.exc_info or "unexpected error" in text or "nobody foresaw" in text:
             error = record.exc_info[1] if record.exc_info else None
             self._found.append(f"logged: {text}: {error!r}")
 
