@@ -1,6 +1,5 @@
-"""The REST face of the server: from HTTP to commands and back.
+"""The REST API of the server: from HTTP to commands and back.
 
-A request becomes the same command that the binary doors read, is served by the same handlers, and
-what they answer becomes JSON. Routes, shapes and statuses come from ``iggy_protocol.rest``; sockets
-are the listeners' affair.
+A request becomes the same command that the binary transports carry, the same handlers serve it, and
+their reply becomes JSON. Routes, shapes and statuses come from ``iggy_protocol.rest``.
 """

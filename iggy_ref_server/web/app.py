@@ -1,8 +1,6 @@
-"""The REST face as one ASGI application.
+"""The REST API as one ASGI application.
 
-    threshold → count → CORS → token → route → operation
-
-Owns the order of the layers.
+request body → counter → CORS → access token → route → operation
 """
 
 from __future__ import annotations
@@ -43,17 +41,13 @@ class _Counting:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    """Answer for a path that nobody knows."""
+    """Reply to an unknown path."""
     assert isinstance(error, HTTPException)
     return empty_response(error.status_code)
 
 
 def make_app(room: WebRoom) -> ASGIApp:
-    """Make the application.
-
-    Args:
-        room: what requests are served with.
-    """
+    """Make the application."""
     route = make_route(room)
     layers = [Middleware(_Counting, metrics=room.metrics)]
     if room.config.cors.enabled:

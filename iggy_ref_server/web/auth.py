@@ -1,10 +1,7 @@
-"""Who asks: from the access token of a request to the session of a user.
+"""Authentication: from the access token of a request to the session of a user.
 
-Every path but a few needs a token; without one that counts the answer is 401 and empty, whether or
-not there is such a path. A token counts as long as the user it was made for lives and is active,
-which is asked of the session, as for any connection.
-
-Owns the way from a token to a session. What a token says is read by ``identity.jwt``.
+All but a few paths need a valid token. Without one the reply is an empty 401, whether or not the
+path exists. A token is valid as long as its user exists and is active.
 """
 
 from __future__ import annotations
@@ -34,21 +31,21 @@ LOGGER = logging.getLogger(__name__)
 
 BEARER: Final = b"Bearer "
 CALLER: Final = "iggy.caller"
-# No client of this door has a connection that others could see.
+# HTTP clients are not listed among the connected clients.
 CLIENT_ID: Final = 0
 MICROSECONDS: Final = 1_000_000
-# The document of this interface, and the page to read it; the original has neither.
+# The OpenAPI document and the page that renders it; Apache Iggy has neither.
 DOCUMENT_PATHS: Final = frozenset({"/openapi.json", "/docs"})
 OPEN_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
 
 
 @record
 class Caller:
-    """Who asks.
+    """The caller of a request.
 
     Attributes:
-        session: as long as the request lasts.
-        claims: what the token says; None where none is needed.
+        session: lasts as long as the request.
+        claims: the content of the token; None where none is needed.
     """
 
     session: Session
@@ -56,17 +53,17 @@ class Caller:
 
 
 def caller_of(scope: Scope) -> Caller:
-    """Return who asks."""
+    """Return the caller of a request."""
     caller = scope[CALLER]
     assert isinstance(caller, Caller)
     return caller
 
 
 def session_for(claims: Claims, address: str, metadata: Metadata) -> Session:
-    """Make the session that a token stands for.
+    """Make the session of a token's user.
 
     Raises:
-        ServerFault: its user is gone, deactivated or another one.
+        ServerFault: its user was deleted, deactivated or replaced.
     """
     session = Session(CLIENT_ID, address, Transport.HTTP)
     user = metadata.find_user(claims.user_id)
@@ -76,19 +73,14 @@ def session_for(claims: Claims, address: str, metadata: Metadata) -> Session:
     if claims.incarnation is not None:
         session.user_incarnation = claims.incarnation
     elif user.created_at_us // MICROSECONDS > claims.issued_at_s:
-        # Whoever it was made for is gone, and somebody else has the number.
+        # The user of the token was deleted, and its id was assigned again.
         raise ServerFault(StatusCode.UNAUTHENTICATED, "the token is older than its user")
     session.user(metadata)
     return session
 
 
 class Bearer:
-    """Lets nobody pass without a token that counts.
-
-    Args:
-        app: what is behind.
-        room: knows tokens and users.
-    """
+    """ASGI middleware that requires a valid access token."""
 
     def __init__(self, app: ASGIApp, *, room: WebRoom) -> None:
         self._app = app
@@ -106,7 +98,7 @@ class Bearer:
             try:
                 scope[CALLER] = await self._recognise(scope, address)
             except ServerFault as fault:
-                LOGGER.debug("%s is refused: %s", address, fault)
+                LOGGER.debug("refused a request of %s: %s", address, fault)
                 await empty_response(401)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -1,9 +1,7 @@
-"""From the parts of a request to the command it stands for, one small function per command.
+"""Builds the command of an HTTP request, one small function per command.
 
-Also the rules that hold over HTTP only: what the binary form cannot express, or refuses with
-another status while it is read. All other rules are the validation's and the handlers'.
-
-Owns the translation of requests. Knows no HTTP and no handlers.
+Holds also the rules that apply over HTTP only: what the binary form cannot express, or rejects with
+another status. Validation and handlers have all other rules.
 """
 
 from __future__ import annotations
@@ -98,10 +96,10 @@ class Asked:
     """The parts of a request.
 
     Attributes:
-        values: the parameters of the path; numbers and truths are read already.
+        values: the parameters of the path, with numbers and booleans converted.
         body: the JSON, in the shape of the route.
         query: the parameters of the query, in the shape of the route.
-        now_us: when it was asked.
+        now_us: the time of the request.
     """
 
     values: Mapping[str, Any]
@@ -374,7 +372,7 @@ _BUILDERS: Final[Mapping[CommandCode, Callable[[Asked], Command[Any]]]] = {
 
 
 def build_command(code: CommandCode, asked: Asked) -> Command[Any]:
-    """Make the command that a request stands for.
+    """Build the command of a request.
 
     Raises:
         RuleViolation: a field breaks a rule; ``status`` says which.

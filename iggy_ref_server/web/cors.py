@@ -1,9 +1,7 @@
-"""Which other origins a browser may come from.
+"""CORS headers for browsers.
 
-Every answer says so, and a request of method OPTIONS is answered right here, whatever it is for, as
-with the original.
-
-Owns the headers of CORS. Knows no routes; those are asked for their methods.
+Every response has them. A request with method OPTIONS gets its response here, whatever its path, as
+in Apache Iggy.
 """
 
 from __future__ import annotations
@@ -28,12 +26,12 @@ ANY: Final = "*"
 
 
 class Cors:
-    """Adds the headers of CORS to what an application answers.
+    """ASGI middleware that adds CORS headers.
 
     Args:
         app: the application.
         config: the section ``[http.cors]``.
-        methods_of: returns what a path can be asked, such as ``GET,HEAD``; empty for no path.
+        methods_of: returns the methods of a path, such as ``GET,HEAD``; empty for an unknown path.
     """
 
     def __init__(self, app: ASGIApp, *, config: HttpCors, methods_of: Callable[[str], str]) -> None:

@@ -1,10 +1,7 @@
-"""Where a command of an HTTP request is served: by the same handlers as one of any other door.
+"""Dispatches the commands of HTTP requests to the same handlers as those of other transports.
 
-The order of checks is that of the original's REST face: the rules of the fields come before the
-rights. Two kinds of lists are stricter here than over the binary doors: what they are a part of has
-to exist.
-
-Owns that order. What commands do is the handlers' affair.
+The checks have the order of Apache Iggy's REST API: field rules come before permissions. Some lists
+are stricter than over the binary transports: their stream or topic must exist.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ __all__ = ["WebDesk"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Whether these fields make sense the original does not ask over HTTP; the handlers do.
+# Apache Iggy does not validate the fields of these commands over HTTP; the handlers do.
 UNCHECKED: Final = LOGINS | {CommandCode.GET_CLIENT}
-# What is listed or shown under a topic or stream that does not exist is not found.
+# These commands reply "not found" if their stream or topic does not exist.
 UNDER_A_STREAM: Final = frozenset({CommandCode.GET_TOPICS})
 UNDER_A_TOPIC: Final = frozenset(
     {
@@ -50,11 +47,11 @@ UNDER_A_TOPIC: Final = frozenset(
 
 
 class WebDesk:
-    """Serves commands on the shard that writes the metadata.
+    """Dispatches commands on shard 0.
 
     Args:
         office: what handlers work with.
-        appends: where batches go.
+        appends: takes batches.
     """
 
     def __init__(self, office: Office, appends: Appends) -> None:
@@ -63,14 +60,14 @@ class WebDesk:
         self._appends = appends
 
     async def perform(self, session: Session, command: Command[Any]) -> Any:
-        """Serve a command.
+        """Execute a command.
 
         Raises:
             ServerFault: it is refused.
             RuleViolation: a field breaks a rule.
-            RemoteProtocolError: a batch must not be stored.
-            StorageError: a file failed.
-            Rejection: a message does not fit.
+            RemoteProtocolError: a batch is malformed.
+            StorageError: a file operation failed.
+            Rejection: a message is too large.
         """
         code = command.CODE
         if code not in UNCHECKED:

@@ -1,7 +1,4 @@
-"""The description of this interface: as OpenAPI for programs, as a page for people.
-
-Owns the two answers, which are made once. What they say comes from the table of routes.
-"""
+"""The endpoints of the OpenAPI document and of the page that renders it; both are made once."""
 
 from __future__ import annotations
 
@@ -26,10 +23,10 @@ __all__ = ["Document", "Page"]
 
 
 class Document:
-    """Answers with the OpenAPI document.
+    """Serves the OpenAPI document.
 
     Args:
-        routes: what is served.
+        routes: the served routes.
     """
 
     def __init__(self, routes: Sequence[Route]) -> None:
@@ -50,11 +47,7 @@ class Document:
 
 
 class Page:
-    """Answers with a page to read the document.
-
-    Args:
-        document: what to read.
-    """
+    """Serves a page that renders the document."""
 
     def __init__(self, document: Document) -> None:
         self._document = document

@@ -1,10 +1,7 @@
-"""What a client is told when something is wrong.
+"""Error responses, in the three forms of Apache Iggy.
 
-What a handler refuses becomes a JSON body with the status of the binary protocol; what is wrong
-before a handler is asked (a path, a query, a body that cannot be read) becomes a line of text, as
-with the original. A missing or bad token is answered with nothing at all.
-
-Owns these three forms. Why something is refused is decided elsewhere.
+An error of a handler becomes a JSON body with the status of the binary protocol. A malformed path,
+query or body becomes a line of text. A missing or invalid token gets an empty response.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 UNFORESEEN: Final = 500
 
-# Where the original answers that nothing was found, without saying what.
+# Where Apache Iggy replies with a plain "not found" that does not name the resource.
 NAMELESS: Final = frozenset(
     {
         (CommandCode.GET_TOPICS, StatusCode.STREAM_ID_NOT_FOUND),
@@ -50,11 +47,11 @@ NAMELESS: Final = frozenset(
 
 
 class Rejection(Exception):
-    """A request that cannot be read.
+    """A malformed request.
 
     Attributes:
         status: the HTTP status.
-        text: what is wrong, for people.
+        text: what is wrong.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -63,35 +60,35 @@ class Rejection(Exception):
         self.text = text
 
     def response(self) -> Response:
-        """Write the answer."""
+        """Make the response."""
         return Response(self.text, self.status, media_type=TEXT)
 
 
 def empty_response(status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """Answer with a status and nothing else."""
+    """Make a response with a status and no body."""
     return Response(status_code=status, headers=headers)
 
 
 def json_response(content: bytes, status: int = 200) -> Response:
-    """Answer with JSON that is encoded already."""
+    """Make a response of encoded JSON."""
     return Response(content, status, media_type=JSON)
 
 
 def not_found_response() -> Response:
-    """Answer that there is no such thing."""
+    """Make the response for a resource that does not exist."""
     return json_response(encode_json(NOT_FOUND), 404)
 
 
 def error_response(
     error: Exception, office: Office, session: Session, command: Command[Any] | None
 ) -> Response:
-    """Answer what went wrong.
+    """Make the response for an exception.
 
     Args:
-        error: what was raised.
-        office: knows what exists, for the reason.
-        session: who asked.
-        command: what was asked; None when it never became a command.
+        error: the exception.
+        office: for the names in the reason.
+        session: the caller.
+        command: the command; None if the request never became one.
     """
     if isinstance(error, Rejection):
         return error.response()

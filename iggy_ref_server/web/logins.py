@@ -1,9 +1,7 @@
-"""Logging in, staying logged in and logging out over HTTP, where a token stands for a session.
+"""Login, token refresh and logout over HTTP, where an access token stands for a session.
 
-The handlers decide who may log in. Here a login becomes a token, a token becomes another one once,
-and a logout takes a token back.
-
-Owns these exchanges. What a token says is read by ``identity.jwt``.
+The handlers verify credentials. A login returns a token, a refresh replaces a token once, and a
+logout revokes a token.
 """
 
 from __future__ import annotations
@@ -25,38 +23,38 @@ __all__ = ["log_in", "log_out", "refresh"]
 
 
 async def log_in(room: WebRoom, session: Session, command: Command[Any]) -> IdentityShape:
-    """Log in with whatever the command proves, and return a token for it.
+    """Log in with the credentials of the command, and return an access token.
 
     Raises:
-        ServerFault: it proves nothing.
+        ServerFault: the credentials are wrong.
     """
     await room.desk.perform(session, command)
     return _identity(room, session)
 
 
 async def refresh(room: WebRoom, token: str, address: str) -> IdentityShape:
-    """Exchange a token for a new one; the old one counts no more.
+    """Exchange a token for a new one, and revoke the old one.
 
     Raises:
-        ServerFault: the token does not count, was exchanged already, or is not ours to exchange.
-        StorageError: the exchange could not be written down.
+        ServerFault: the token is invalid, was exchanged already, or has an external issuer.
+        StorageError: the revocation could not be stored.
     """
     claims = await room.tokens.read(token)
     if claims.is_external:
-        raise _invalid("tokens of others are renewed by their issuers")
+        raise _invalid("it has an external issuer, which must renew it")
     session = session_for(claims, address, room.desk.office.metadata())
     if not room.tokens.has_room():
-        raise _invalid("too many tokens were exchanged lately; log in instead")
+        raise _invalid("too many tokens were exchanged recently; log in instead")
     if not await room.tokens.take_back(claims):
         raise _invalid("it was exchanged already")
     return _identity(room, session)
 
 
 async def log_out(room: WebRoom, caller: Caller, command: Command[Any]) -> None:
-    """End what a token stands for.
+    """Log out, and revoke the token.
 
     Raises:
-        StorageError: it is ended, but would not be after a restart.
+        StorageError: the token is revoked, but would be valid again after a restart.
     """
     assert caller.claims is not None
     await room.desk.perform(caller.session, command)

@@ -1,9 +1,7 @@
-"""The page for Prometheus: how much there is of everything, over all shards.
+"""The Prometheus metrics of all shards.
 
-The names are those of the original, and a few more. Where the original counts along and loses
-track, these are counted when somebody asks.
-
-Owns the text. What it says is asked of the census.
+The names are those of Apache Iggy, and a few more. Values are counted when they are requested, so
+they cannot drift as running counters do.
 """
 
 from __future__ import annotations
@@ -19,15 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Metrics"]
 
-# Everybody may ask, so all shards are not bothered more often than this.
+# The page needs no login, so all shards are queried at most once in this time.
 FRESH_S: Final = 1.0
 
 
 class Metrics:
-    """Counts requests, and gathers the rest.
-
-    Args:
-        office: knows what all shards know.
+    """Counts HTTP requests, and gathers the other metrics.
 
     Attributes:
         requests_count: the HTTP requests so far.
@@ -44,7 +39,7 @@ class Metrics:
         """Write the page in the OpenMetrics format.
 
         Raises:
-            ServerFault: another shard does not answer.
+            ServerFault: another shard does not reply.
         """
         async with self._gathering:
             if trio.current_time() >= self._gathered_at + FRESH_S:

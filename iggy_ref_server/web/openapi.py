@@ -1,7 +1,4 @@
-"""The OpenAPI document, made from the table of routes and the shapes it names.
-
-Owns the form of the document. What it describes is declared in ``iggy_protocol.rest``.
-"""
+"""Builds the OpenAPI document from the routes and shapes of ``iggy_protocol.rest``."""
 
 from __future__ import annotations
 
@@ -36,16 +33,16 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
 NUMBER_OR_NAME: Final = "The number or the name; a text of digits is a number."
 
 ERRORS: Final = {
-    400: "A rule is broken, or the request cannot be read.",
-    401: "The access token is missing, or does not count.",
-    403: "The user lacks the right.",
-    404: "There is no such thing.",
+    400: "A field breaks a rule, or the request is malformed.",
+    401: "The access token is missing or invalid.",
+    403: "The user lacks the permission.",
+    404: "The resource does not exist.",
     413: "The body is too large.",
     415: "The content type is not application/json.",
     422: "The JSON has another shape.",
 }
 BODY_ERRORS: Final = frozenset({413, 415, 422})
-# What is answered without a word.
+# Errors with an empty body.
 SILENT: Final = frozenset({401})
 
 

@@ -1,11 +1,9 @@
-"""One operation of the REST face, from the request to the response.
+"""The operations of the REST API, from the request to the response.
 
-    path, query, body → command → desk → shape → JSON
+    path, query, body → command → dispatcher → shape → JSON
 
-A few operations differ from that: logins make tokens, a poll is encoded in pieces, a snapshot is a
-file, and some answer with text.
-
-Owns these ways. Which path leads to which operation is the routes' affair.
+A few operations differ: logins return tokens, a poll is encoded in pieces, a snapshot is a file,
+and some responses are text.
 """
 
 from __future__ import annotations
@@ -65,11 +63,11 @@ ANSWER_COPIES: Final = 2
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way.
+    """The state of one request.
 
     Attributes:
-        route: what it asked for.
-        caller: who asked.
+        route: the route of the request.
+        caller: the caller.
         body: its JSON, in the shape of the route.
         command: what it became; None where there is no such command, or until then.
         buffers: counts what the request and its answer hold.
@@ -83,18 +81,13 @@ class Call:
 
     @property
     def asked(self) -> Command[Any]:
-        """The command, which this way needs."""
+        """The command of a route that has one."""
         assert self.command is not None
         return self.command
 
 
 class Operation:
-    """Serves one row of the table of routes.
-
-    Args:
-        room: what requests are served with.
-        route: the row.
-    """
+    """Serves one route."""
 
     def __init__(self, room: WebRoom, route: Route) -> None:
         self._room = room
@@ -134,11 +127,11 @@ class Operation:
         session = call.caller.session
         if isinstance(error, ServerFault):
             level = logging.WARNING if self._route.operation in LOGINS else logging.DEBUG
-            LOGGER.log(level, "%s is refused: %s", session.address, error)
+            LOGGER.log(level, "refused a request of %s: %s", session.address, error)
         return error_response(error, self._room.desk.office, session, call.command)
 
     async def _read(self, call: Call, scope: Scope, receive: Receive) -> None:
-        """Read the parts in the order of the original, whose first complaint is the one told."""
+        """Read the parts in the order of Apache Iggy, because the first error is reported."""
         route, room = self._route, self._room
         values = read_values(scope["path_params"])
         query = read_query(scope, route.query)
@@ -188,7 +181,7 @@ async def _log_out(room: WebRoom, call: Call) -> Response:
 
 
 async def _create_topic(room: WebRoom, call: Call) -> Response:
-    """Show a new topic with the segments that it has by now, as nobody else does."""
+    """Return a new topic with its current statistics, as Apache Iggy does over HTTP only."""
     created = await room.desk.perform(call.caller.session, call.asked)
     assert isinstance(call.asked, CreateTopic)
     office = room.desk.office

@@ -1,7 +1,4 @@
-"""A page to read the OpenAPI document: one file, no scripts, nothing from elsewhere.
-
-Owns the looks. What it shows is the document and nothing else.
-"""
+"""Renders the OpenAPI document as one HTML page, without scripts or external resources."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The answer to a poll as JSON, made in pieces.
+"""The response to a poll, encoded as JSON in pieces.
 
-A poll may bring thousands of messages. They are encoded a few at a time, with a pause for everybody
-else between the pieces, so that one large answer does not hold up the shard; and each piece leaves
-before the next is made, so that the client can read meanwhile.
-
-Owns the JSON of messages. How a poll is served is the handlers' affair.
+A poll may return thousands of messages. They are encoded a few at a time with a checkpoint between
+the pieces, so that one large response does not block the shard. Each piece is sent before the next
+is encoded.
 """
 
 from __future__ import annotations
@@ -44,14 +42,14 @@ NOTHING: Final = encode_json(PolledMessagesShape(0, 0, 0, ()))
 RESERVED: Final = 0
 ID_BYTES: Final = 16
 
-# What is written only, and was checked when it was stored, need not be checked once more. There is
-# one for each message, so that is most of what it would cost.
+# The values were validated when they were stored. The validating classes would cost most of the
+# time, because there is one object per message.
 _Header: Any = defstruct("_Header", MessageHeaderShape.__struct_fields__, gc=False)
 _Message: Any = defstruct("_Message", MessageShape.__struct_fields__, gc=False)
 
 
 async def respond_polled(reply: RawReply) -> Response:
-    """Answer a poll; a large answer leaves piece by piece, while the next piece is being written.
+    """Make the response to a poll; a large one is sent piece by piece.
 
     Raises:
         StorageError: a segment could not be read.
@@ -64,10 +62,10 @@ async def respond_polled(reply: RawReply) -> Response:
 
 
 class PiecesResponse(Response):
-    """An answer in JSON whose length nobody knows before it is written.
+    """A JSON response whose length is not known in advance.
 
     Args:
-        pieces: its parts, each of them a moment's work.
+        pieces: encodes the parts one by one.
     """
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -75,7 +73,7 @@ class PiecesResponse(Response):
         self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send one piece after another; the others have their turns in between."""
+        """Send the pieces with a checkpoint after each."""
         headers = [header for header in self.raw_headers if header[0] != b"content-length"]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for piece in self._pieces:
@@ -85,14 +83,14 @@ class PiecesResponse(Response):
 
 
 def _write(polled: PolledMessages) -> Iterator[bytes]:
-    """Write the JSON of an answer in pieces."""
+    """Encode a response in pieces."""
     if not polled.messages_count:
         yield NOTHING
         return
     shape = PolledMessagesShape(
         polled.partition_id, polled.current_offset, polled.messages_count, ()
     )
-    # It ends with an empty list of messages, which the pieces fill.
+    # Remove the end of the empty list of messages, which the pieces fill.
     before = encode_json(shape).removesuffix(b"]}")
     messages = _shapes(polled.messages)
     while piece := _piece(messages):
@@ -102,7 +100,7 @@ def _write(polled: PolledMessages) -> Iterator[bytes]:
 
 
 def _piece(messages: Iterator[Any]) -> list[Any]:
-    """Take as many messages as are a moment's work, however their sizes differ."""
+    """Take the messages of one piece, limited by count and size."""
     piece: list[Any] = []
     size_bytes = 0
     for message in islice(messages, MESSAGES_PER_PIECE):
@@ -144,7 +142,7 @@ def _shapes(messages: MessageBatch) -> Iterator[Any]:
 
 
 async def _load(reply: RawReply) -> bytes:
-    """Join the parts of a reply, those included that are still in files."""
+    """Join the parts of a reply, and read those that are pieces of files."""
     parts: list[bytes] = []
     for part in reply.parts:
         if not isinstance(part, FileSlice):

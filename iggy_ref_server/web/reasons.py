@@ -1,9 +1,7 @@
-"""The sentence that goes with a refusal, with the names of the things in it.
+"""The reason texts of error responses, with the names of streams, topics and users in them.
 
-Clients may show it to people, so it reads as with the original, down to the places where that mixes
-up stream and topic. What has no row here is said by the name of its status.
-
-Owns the sentences. Knows no HTTP.
+Clients may show them, so they are those of Apache Iggy, including the places where it confuses
+stream and topic. A status without a row here has the name of the status.
 """
 
 from __future__ import annotations
@@ -23,30 +21,30 @@ if TYPE_CHECKING:
 
 __all__ = ["reason_for"]
 
-# Sizes are told to people here, so they are rounded; elsewhere in JSON they are exact.
+# Sizes are rounded in these texts; elsewhere in JSON they are exact.
 UNITS: Final = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "KB"))
 
 
 @record
 class _Case:
-    """Who asked what, and where."""
+    """The request that failed."""
 
     office: Office
     session: Session
     command: Any
 
     def stream_id(self) -> object:
-        """Number the stream, or name it where it has no number."""
+        """Return the id of the stream, or its name if it does not exist."""
         stream = self.office.metadata().find_stream(self.command.stream)
         return self.command.stream if stream is None else stream.id
 
     def topic_id(self) -> object:
-        """Number the topic, or name it where it has no number."""
+        """Return the id of the topic, or its name if it does not exist."""
         topic = self.office.metadata().find_topic(self.command.stream, self.command.topic)
         return self.command.topic if topic is None else topic.id
 
     def user_id(self) -> object:
-        """Number the user that the command names."""
+        """Return the id of the user, or its name if it does not exist."""
         user = self.office.metadata().find_user(self.command.user)
         return self.command.user if user is None else user.id
 

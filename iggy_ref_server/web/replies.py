@@ -1,7 +1,4 @@
-"""From what a handler answers to the shape of its JSON.
-
-Owns the translation of answers. Knows neither HTTP nor handlers.
-"""
+"""Converts the replies of handlers to their JSON shapes."""
 
 from __future__ import annotations
 

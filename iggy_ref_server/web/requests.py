@@ -1,10 +1,7 @@
-"""Reading a request: its path, its query, its body, each within its bounds.
+"""Reads the path, query and body of a request, each within its limits.
 
-What cannot be read is rejected with the statuses of the original: 400 for a path, a query or a text
-that is no JSON, 413 for too many bytes, 415 for another content type, 422 for JSON of another
-shape.
-
-Owns the reading. What the parts mean is the commands' affair.
+Malformed parts are rejected with the statuses of Apache Iggy: 400 for a path, a query or invalid
+JSON, 413 for a large body, 415 for another content type, 422 for JSON of another shape.
 """
 
 from __future__ import annotations
@@ -30,12 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BodyLimits", "header_of", "read_body", "read_json", "read_query", "read_values"]
 
-# Bodies up to this size never wait for others; nobody needs more to log in, or to refresh a token,
-# which may be long where somebody else has made it.
+# Bodies up to this size never wait for others. It is enough for a login, and for the refresh of a
+# long token of an external issuer.
 SMALL_BODY_BYTES: Final = 1 << 16
-# How many larger ones are in memory at once; with the default size 128 MB.
+# The limit of larger bodies in memory; with the default size 128 MB.
 LARGE_BODIES_MAX: Final = 64
-# Whoever sends more slowly does so on purpose.
+# The slowest accepted sender: below this a client holds memory on purpose.
 BODY_BYTES_PER_SECOND_MIN: Final = 1 << 14
 U32_MAX: Final = 2**32 - 1
 U32_DIGITS: Final = len(str(U32_MAX))
@@ -43,13 +40,13 @@ U32_DIGITS: Final = len(str(U32_MAX))
 
 @dataclass(slots=True)
 class BodyLimits:
-    """The bounds of request bodies.
+    """The limits of request bodies.
 
     Attributes:
-        size_max_bytes: of one.
-        stalled_s: how long a client may take in addition to the slowest speed, and how long a
-            body may take to be complete or to grow by a minimum.
-        large: lets a few large ones in at a time.
+        size_max_bytes: of one body.
+        stalled_s: the time for a body in addition to its time at the slowest speed, and the time
+            in which a body must be complete or grow by a minimum.
+        large: limits the large bodies in memory.
     """
 
     size_max_bytes: int
@@ -58,16 +55,16 @@ class BodyLimits:
 
     @classmethod
     def of(cls, size_max_bytes: int, stalled_s: float) -> BodyLimits:
-        """Make the bounds of a door."""
+        """Make the limits of a listener."""
         return cls(size_max_bytes, stalled_s, trio.Semaphore(LARGE_BODIES_MAX))
 
     def for_strangers(self) -> BodyLimits:
-        """Return the bounds for those without a token, who cannot make others wait."""
+        """Return the limits for requests without a token, which must not delay others."""
         return replace(self, size_max_bytes=min(self.size_max_bytes, SMALL_BODY_BYTES))
 
 
 def header_of(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of a name in small letters."""
+    """Return the first header with a lower-case name."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
     return next((value for found, value in headers if found == name), None)
 
@@ -96,10 +93,10 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str], int | None]]]] = {
 
 
 def read_values(raw: Mapping[str, str]) -> dict[str, Any]:
-    """Read the parameters of a path, which are still as they came.
+    """Decode the raw parameters of a path.
 
     Raises:
-        Rejection: one of them is not what it has to be.
+        Rejection: a parameter is malformed.
     """
     values: dict[str, Any] = {}
     for place, (name, text) in enumerate(raw.items()):
@@ -246,7 +243,7 @@ async def _gather(receive: Receive, limits: BodyLimits, progress: _Progress) -> 
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                raise Rejection(400, "Failed to buffer the request body: the client is gone")
+                raise Rejection(400, "Failed to buffer the request body: the client disconnected")
             piece = message.get("body", b"")
             size_bytes += len(piece)
             if size_bytes > limits.size_max_bytes:
@@ -259,7 +256,7 @@ async def _gather(receive: Receive, limits: BodyLimits, progress: _Progress) -> 
 
 
 def _too_slow() -> Rejection:
-    return Rejection(408, "The request body did not come in time")
+    return Rejection(408, "The request body did not arrive in time")
 
 
 def _too_large() -> Rejection:

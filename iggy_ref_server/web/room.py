@@ -1,7 +1,4 @@
-"""Everything that the REST face works with.
-
-Owns the list of these things.
-"""
+"""The context of the REST API: what its operations work with."""
 
 from __future__ import annotations
 
@@ -32,29 +29,28 @@ if TYPE_CHECKING:
 __all__ = ["WebRoom", "open_room"]
 
 MICROSECONDS: Final = 1_000_000
-# As JSON a message takes at least a third more, and an answer is in memory as a whole.
+# In JSON a message takes at least a third more, and a response is in memory as a whole.
 POLL_BYTES_MAX: Final = 1 << 24
-# Answers above this size wait for each other, so that slow readers cannot fill memory with them.
+# Responses above this size wait for each other, so that slow readers cannot fill memory with them.
 LARGE_ANSWER_BYTES: Final = 1 << 20
 LARGE_ANSWERS_MAX: Final = 16
-# What an answer to a poll costs for each byte of its messages: as they were read, as one piece, and
-# as JSON on its way.
+# The copies of a poll's messages in memory: as read, joined, and as JSON.
 COPIES: Final = 3
 UNBOUNDED_BYTES: Final = 1 << 63
 
 
 @dataclass(slots=True, kw_only=True)
 class WebRoom:
-    """What requests are served with.
+    """What operations of the REST API work with.
 
     Attributes:
         config: the section ``[http]``.
-        desk: serves commands.
-        tokens: makes and reads access tokens.
-        metrics: the page for Prometheus.
-        bodies: the bounds of request bodies.
-        large_answers: lets a few large answers out at a time.
-        budget: what all connections of the shard may hold together.
+        desk: executes commands.
+        tokens: issues and reads access tokens.
+        metrics: the Prometheus metrics.
+        bodies: the limits of request bodies.
+        large_answers: limits the large responses in progress.
+        budget: the memory budget of the shard.
     """
 
     config: Http
@@ -68,7 +64,7 @@ class WebRoom:
 
     @contextmanager
     def to_the_end(self) -> Iterator[None]:
-        """Carry out a command to its end, although its client may leave meanwhile."""
+        """Shield a command from the cancellation when its client disconnects."""
         with trio.CancelScope(shield=True) as scope:
             self._under_way.add(scope)
             try:
@@ -77,7 +73,7 @@ class WebRoom:
                 self._under_way.discard(scope)
 
     def give_up(self) -> None:
-        """Have commands under way end with their connections, because the server stops."""
+        """Remove the shields of running commands, because the server stops."""
         for scope in self._under_way:
             scope.shield = False
 
@@ -90,17 +86,17 @@ async def open_room(
     storage: Storage,
     budget: BufferBudget | None = None,
 ) -> WebRoom:
-    """Furnish the room.
+    """Make the context.
 
     Args:
         config: the section ``[http]``.
-        office: what handlers work with; that of shard 0.
-        appends: where batches go.
+        office: what handlers work with, on shard 0.
+        appends: takes batches.
         storage: the data directory.
-        budget: what all connections of the shard may hold together; None is no bound.
+        budget: the memory budget of the shard; None is no limit.
 
     Raises:
-        ConfigError: the configuration asks for what cannot be.
+        ConfigError: the JWT configuration is unusable.
         StorageError: the list of revoked tokens cannot be read.
     """
     now_s = office.clock.now_us() // MICROSECONDS
@@ -129,7 +125,7 @@ async def open_room(
 
 
 def _with_smaller_polls(office: Office) -> Office:
-    """Bound what one poll brings, which counts as any other bound of the configuration."""
+    """Lower the poll limit for HTTP, where a reply is in memory in several copies."""
     limits = office.config.limits
     smaller = msgspec.structs.replace(
         limits, max_poll_bytes=min(limits.max_poll_bytes, POLL_BYTES_MAX)

@@ -1,8 +1,6 @@
-"""From a path and a method to an operation: the table of routes, as Starlette takes it.
+"""The router: from a path and a method to an operation.
 
-Paths are matched as they came, before their escapes are resolved, so that a name may hold a slash.
-
-Owns the matching. What an operation does is its own affair.
+Paths are matched before percent-decoding, so that a name may contain a slash.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
 
 
 class _Place:
-    """A path and what it can be asked."""
+    """A path and its operations by method."""
 
     def __init__(self, operations: Mapping[str, ASGIApp]) -> None:
         self._operations = dict(operations)
@@ -49,7 +47,7 @@ class _Place:
 
 
 def _served(room: WebRoom) -> Iterator[Route]:
-    """Go through the table; the page for Prometheus may be elsewhere or nowhere."""
+    """Yield the served routes; the metrics may have another path or be disabled."""
     metrics = room.config.metrics
     for route in ROUTES:
         if route.operation != "metrics":
@@ -59,12 +57,12 @@ def _served(room: WebRoom) -> Iterator[Route]:
 
 
 class PlaceRoute(BaseRoute):
-    """All places as one route of Starlette: a tree of the segments of paths.
+    """All paths as one route of Starlette: a tree of path segments.
 
-    Looking up a path in a tree takes as many steps as it has segments, not as there are paths.
+    A lookup takes as many steps as the path has segments, not as there are paths.
 
     Args:
-        places: by their paths, with parameters in braces.
+        places: by path, with parameters in braces.
     """
 
     def __init__(self, places: Mapping[str, _Place]) -> None:
@@ -82,34 +80,34 @@ class PlaceRoute(BaseRoute):
             node.place, node.names = place, tuple(names)
 
     def find(self, path: str) -> tuple[_Place, dict[str, str]] | None:
-        """Return the place of a path and the parameters in it, as they came."""
+        """Return the match of a path and its raw parameters."""
         found = self._root.find(path.split("/"), 1)
         if found is None:
             return None
         node, values = found
         assert node.place is not None
-        # Values are gathered on the way back from the leaf.
+        # Values are collected on the way back from the leaf, so they are in reverse order.
         return node.place, dict(zip(node.names, reversed(values), strict=True))
 
     def methods_of(self, path: str) -> str:
-        """Say what a path can be asked; nothing where there is no such path."""
+        """Return the methods of a path; empty for an unknown path."""
         found = self.find(path)
         return found[0].methods if found else ""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Tell Starlette whether there is a place for a request."""
+        """Tell Starlette whether the path of a request is known."""
         found = self.find(scope["path"]) if scope["type"] == "http" else None
         if found is None:
             return Match.NONE, {}
         return Match.FULL, {"endpoint": found[0], "path_params": found[1]}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request for which there is a place."""
+        """Serve a request with a known path."""
         await scope["endpoint"](scope, receive, send)
 
 
 class _Node:
-    """A place in the tree, and what is below it."""
+    """A node of the tree with its children."""
 
     __slots__ = ("below", "children", "names", "place")
 
@@ -125,10 +123,10 @@ class _Node:
             return None if self.place is None else (self, [])
         segment = segments[at]
         child = self.children.get(segment)
-        # A literal segment is preferred, but a user may be called as the end of a path is.
+        # A literal segment is preferred, but a user may have the name of a literal segment.
         if child is not None and (found := child.find(segments, at + 1)) is not None:
             return found
-        # An empty parameter is refused as an identifier later; at the end of a path it is none.
+        # An empty parameter is rejected later as an identifier; at the end of a path there is none.
         is_missing = not segment and at == len(segments) - 1
         if self.below is None or is_missing:
             return None
@@ -139,7 +137,7 @@ class _Node:
 
 
 def make_route(room: WebRoom) -> PlaceRoute:
-    """Make the places of a room."""
+    """Make the router of all operations."""
     operations: dict[str, dict[str, ASGIApp]] = {}
     served = tuple(_served(room))
     for route in served:

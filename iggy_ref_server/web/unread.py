@@ -1,13 +1,11 @@
-"""What is done with bodies that nobody reads.
+"""The outermost middleware: discards unread request bodies.
 
-A request may be refused before its body is read. If the body were left where it is, the connection
-would have to be cut, and a client that still sends would never see the answer; so a bounded part of
-it is discarded first. While the end of an answer is sent, what comes is discarded as well, because
-the server behind waits for somebody to take it.
+A request may be refused before its body is read. Closing the connection with an unread body would
+lose the response for a client that still sends. So a bounded part of the body is discarded first.
+While the end of the response is sent, further input is discarded too, because hypercorn waits until
+it is taken.
 
-Also turns the path of a request back into what was sent, and refuses what is no HTTP request.
-
-Owns the outermost layer. Knows no routes.
+It also restores the raw path of a request, and refuses WebSocket requests.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Threshold"]
 
-# A proxy may ask with the whole address, RFC 9112 section 3.2.2.
+# A proxy may send the absolute form of the target (RFC 9112, section 3.2.2).
 ORIGIN: Final = re.compile(rb"^https?://[^/]*", re.IGNORECASE)
 DISCARDED_BYTES_MAX: Final = 1 << 23
 DISCARDING_S: Final = 2.0
 
 
 class _Body:
-    """The body of a request, and whether all of it was taken."""
+    """The body of a request, and whether all of it was read."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -37,7 +35,7 @@ class _Body:
         self.taken_bytes = 0
 
     async def receive(self) -> Message:
-        """Take the next piece."""
+        """Read the next piece."""
         message = await self._receive()
         self.taken_bytes += len(message.get("body", b""))
         if not message.get("more_body", False):
@@ -45,18 +43,14 @@ class _Body:
         return message
 
     async def discard(self, bytes_max: float) -> None:
-        """Take what is left, or as much of it as is allowed."""
+        """Discard the remaining body, at most ``bytes_max``."""
         end = self.taken_bytes + bytes_max
         while not self.is_taken and self.taken_bytes < end:
             await self.receive()
 
 
 class Threshold:
-    """The first that a request meets, and the last that an answer does.
-
-    Args:
-        app: what is behind.
-    """
+    """ASGI middleware that discards unread request bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -185,7 +185,7 @@ async def test_password_when_wrong_or_the_user_inactive_then_no_token_is_given(
         with caplog.at_level(logging.WARNING):
             answer = await web.ask("POST", "/users/login", login, token="")
         assert (answer.status_code, answer.json()["id"]) == (400, 42)
-        assert "127.0.0.1:40000 is refused: wrong user name or password" in caplog.text
+        assert "refused a request of 127.0.0.1:40000: wrong user name or password" in caplog.text
         await web.ask("PUT", "/users/alice", {"status": "inactive"}, token=root)
         login = {"username": "alice", "password": "secret"}
         answer = await web.ask("POST", "/users/login", login, token="")
