@@ -22,6 +22,7 @@ from iggy_protocol.batch import (
     MessageColumns,
     MessageRecord,
     MessageView,
+    PolledMessages,
     SendRun,
     allocate,
     checksum,
@@ -205,9 +206,6 @@ from iggy_protocol.model.permissions import (
     Permissions,
     StreamPermissions,
     TopicPermissions,
-)
-from iggy_protocol.model.polled import (
-    PolledMessages,
 )
 from iggy_protocol.model.stats import (
     CacheMetrics,

@@ -11,12 +11,14 @@ environment.
 from __future__ import annotations
 
 import os
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from iggy_protocol import batch_python
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
 from iggy_protocol.message_view import HEADER, flat, header_at
+from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +35,7 @@ __all__ = [
     "MessageColumns",
     "MessageRecord",
     "MessageView",
+    "PolledMessages",
     "SendRun",
     "allocate",
     "checksum",
@@ -422,6 +425,27 @@ class MessageBatch:
                 field=f"messages.{damaged}.checksum",
                 offset=sum(size for size, _ in zip(sizes, range(damaged), strict=False)),
             )
+
+
+@record
+class PolledMessages:
+    """Consecutive messages of one partition: the reply to a poll.
+
+    Attributes:
+        partition_id: the partition of the messages.
+        current_offset: the highest offset of the partition; 0 also when it is empty.
+        messages_count: how many messages the server announced. In rare states a server announces
+            another number than it sends, so iterate over ``messages`` and do not rely on this.
+        messages: the messages, still as bytes of the receive buffer.
+        fault: why there are fewer messages than the server sent, when the reply cannot be read to
+            its end; None otherwise. The next poll from there on returns only the fault.
+    """
+
+    partition_id: int
+    current_offset: int
+    messages_count: int
+    messages: MessageBatch
+    fault: TruncatedField | None = field(default=None, repr=False)
 
 
 def intact_part(buffer: Buffer) -> memoryview:

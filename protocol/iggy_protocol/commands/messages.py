@@ -16,7 +16,7 @@ from typing import NamedTuple
 from construct import Struct
 
 from iggy_protocol import batch
-from iggy_protocol.batch import MessageBatch
+from iggy_protocol.batch import MessageBatch, PolledMessages
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import (
     INVALID_COMMAND,
@@ -42,7 +42,6 @@ from iggy_protocol.model.identifier import (
     PollingStrategy,
 )
 from iggy_protocol.model.message import NewMessage
-from iggy_protocol.model.polled import PolledMessages
 from iggy_protocol.primitives import (
     BOOL,
     CONSUMER,

@@ -12,10 +12,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from iggy_protocol.batch import MessageBatch
+from iggy_protocol.batch import MessageBatch, PolledMessages
 from iggy_protocol.errors import InvalidField
 from iggy_protocol.message_view import HEADER
-from iggy_protocol.model.polled import PolledMessages
 from iggy_protocol.rest.codec import encode_header_entries
 
 if TYPE_CHECKING:
