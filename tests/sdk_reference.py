@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 PAGE = ROOT / "docs" / "sdk-reference.md"
 
 # Doors with all of their members; those of the others are listed in one line each.

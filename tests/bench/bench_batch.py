@@ -18,7 +18,8 @@ from pathlib import Path
 from timeit import Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT / "protocol")]
 
 from xxhash import xxh3_64_intdigest  # noqa: E402  the path above comes first
 

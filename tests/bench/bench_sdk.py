@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from tests.bench import candidates  # noqa: E402  the path above comes first
 from tests.bench.candidates import BenchFailed, Candidate, Plan, Topic  # noqa: E402  the same
 from tests.bench.driving import Load, drive, fill  # noqa: E402  the same
-from tests.bench.machine import LOAD_CORE, ROOT, compile_c  # noqa: E402  the same
+from tests.bench.machine import LOAD_CORE, compile_c  # noqa: E402  the same
 
 HERE = Path(__file__).parent
 WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"

@@ -28,14 +28,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from tests.bench import candidates, table  # noqa: E402  the path above comes first
 from tests.bench.candidates import BenchFailed, Plan  # noqa: E402  the path above comes first
 from tests.bench.contests import Effort, hold  # noqa: E402  the path above comes first
 from tests.bench.machine import (  # noqa: E402  the path above comes first
     LOAD_CORE,
-    ROOT,
     SERVER_CORE,
     compile_c,
 )

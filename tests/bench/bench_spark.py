@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from pyspark.sql import SparkSession  # noqa: E402  the path above comes first

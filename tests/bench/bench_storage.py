@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 import trio  # noqa: E402  the path above comes first
 

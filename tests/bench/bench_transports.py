@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from iggy_sdk.blocking import IggyClient  # noqa: E402  the path above comes first
 from tests.bench.candidates import STREAM, BenchFailed  # noqa: E402  the same

@@ -279,7 +279,7 @@ def original(binary: str, plan: Plan, folder: Path) -> Candidate:
     if plan.ack == "fsync":
         environment["IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC"] = "true"
         environment["IGGY_SYSTEM_PARTITION_MESSAGES_REQUIRED_TO_SAVE"] = "1"
-    return Candidate("original", [binary], folder / "original", environment, tells_port=False)
+    return Candidate("Apache", [binary], folder / "apache", environment, tells_port=False)
 
 
 def store(program: Path, plan: Plan, folder: Path) -> Candidate:

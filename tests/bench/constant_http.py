@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-ROOT = Path(__file__).parents[2]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from iggy_protocol.rest import (  # noqa: E402  the path above comes first

@@ -29,7 +29,7 @@ __all__ = [
     "touch_memory",
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[0], CORES[min(1, len(CORES) - 1)]
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")

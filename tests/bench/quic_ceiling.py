@@ -30,7 +30,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[2] / "protocol")]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 import anyio  # noqa: E402  the path above comes first
 import trustme  # noqa: E402  the same

@@ -59,7 +59,7 @@ def _bar(row: Row, rival: str) -> Bar | None:
 def _rival(outcome: Outcome) -> str:
     """Return whom ours is held against: the original where it runs."""
     _, *rivals = outcome.figures
-    return "original" if "original" in rivals else rivals[0]
+    return "Apache" if "Apache" in rivals else rivals[0]
 
 
 def _ratio(outcome: Outcome, rival: str) -> float:

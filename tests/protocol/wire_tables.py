@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from enum import IntEnum
     from types import ModuleType
 
-README = Path(__file__).parents[2] / "protocol" / "README.md"
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+README = ROOT / "protocol" / "README.md"
 SCALARS = {"B": ("u8", 1), "H": ("u16", 2), "L": ("u32", 4), "Q": ("u64", 8), "f": ("f32", 4)}
 
 
@@ -165,7 +166,8 @@ def records_of(module: ModuleType) -> list[Record]:
 def declared_in(module: ModuleType, record: Record) -> bool:
     """Tell the records of a family from those it imports."""
     source = inspect.getsource(module)
-    return re.search(rf"\bRecord\(\s*{record.type.__name__}\b", source) is not None
+    block = type(record).__name__
+    return re.search(rf"\b{block}\(\s*{record.type.__name__}\b", source) is not None
 
 
 def family(name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 
-ROOT = Path(__file__).parents[3]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from iggy_sdk import IggyClient  # noqa: E402  the path above comes first

@@ -16,9 +16,10 @@ from apache_iggy import (  # type: ignore[import-not-found]
     SendMessage,
 )
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path.insert(0, str(ROOT))
 
-from tests.bench.clients.stopwatch import Stopwatch
+from tests.bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above comes first
 
 STREAM = "bench"
 TASKS = 64

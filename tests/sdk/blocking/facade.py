@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 NOTE = "Made from {source} by ``python -m tests.sdk.blocking.facade``."
 
 
