@@ -8,8 +8,8 @@
     event = connection.next_event()                    # ResponseReceived, ErrorReceived, NEED_DATA
     details = event.decode()                           # StreamDetails, or None
 
-This is the door: whatever a client or a server needs of the wire is imported from here. The shapes
-of the HTTP API have a door of their own, ``iggy_protocol.rest``.
+Clients and servers import all names of the binary protocol from here, and those of the HTTP API
+from ``iggy_protocol.rest``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Message batches: build them, check them, stamp them, read them in place.
 
-The work over bytes is done twice, in C (``_batch``) and in Python (``batch_python``), with the
-same results. This module picks one of the two when it is imported, gives its functions names and
-keywords, and turns its status numbers and plain exceptions into the errors of this package.
+There are two implementations with the same results, in C (``_batch``) and in Python
+(``batch_python``). This module chooses one when it is imported, gives its functions keywords, and
+turns status numbers and plain exceptions into the errors of this package.
 
-It knows no commands and no connections. ``IGGY_NO_EXTENSIONS=1`` is the only thing it asks of the
-environment.
+This module has no commands and no connections. ``IGGY_NO_EXTENSIONS=1`` in the environment selects
+the Python implementation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def _choose(environment: Mapping[str, str]) -> tuple[Any, Literal["c", "python"]]:
-    """Take the extension if it is built and not switched off, else its twin."""
+    """Return the C extension if it is built and not switched off, else the Python module."""
     if environment.get("IGGY_NO_EXTENSIONS") != "1":
         try:
             from iggy_protocol import _batch
@@ -91,7 +91,7 @@ class BatchShape(NamedTuple):
     missing_ids: int
 
 
-# Why a server refuses a body. The number stands for a byte in the first three, else for a message.
+# Why a server refuses a body. The number is a byte offset in the first three, else a message.
 _REASONS: Mapping[int, str] = {
     StatusCode.INVALID_COMMAND: "the metadata cannot be read from byte {} on",
     StatusCode.INVALID_IDENTIFIER: "there is no valid identifier at byte {}",
@@ -101,7 +101,7 @@ _REASONS: Mapping[int, str] = {
     StatusCode.NON_ZERO_OFFSET: "index entry {} has an offset, which only a server assigns",
     StatusCode.NON_ZERO_TIMESTAMP: "index entry {} has a timestamp, which only a server assigns",
     StatusCode.MISSING_INDEX: "message {} does not lie between the ends its index entries give",
-    StatusCode.INVALID_MESSAGES_SIZE: "message {} ends before its index entry says so",
+    StatusCode.INVALID_MESSAGES_SIZE: "message {} is shorter than its index entry says",
     StatusCode.INVALID_OFFSET: "message {} has a smaller offset than the one before it",
     StatusCode.CANNOT_READ_INDEX_POSITION: "index entry {} ends before the one before it",
 }
@@ -139,11 +139,11 @@ class SendRun(NamedTuple):
     """SendMessages frames of one client that were taken as one batch.
 
     Attributes:
-        frames_count: how many requests there were; each is owed an answer.
+        frames_count: how many requests there were; each needs a reply.
         size_bytes: how many bytes they occupied.
-        messages_count: how many messages they brought.
+        messages_count: how many messages they hold.
         missing_ids: how many of those ask for an id.
-        messages_bytes: how many bytes the messages have; they lie where the frames began.
+        messages_bytes: size of the messages, which now begin where the frames began.
     """
 
     frames_count: int
@@ -159,15 +159,15 @@ class SendRun(NamedTuple):
 
 
 def gather_sends(frames: bytearray | memoryview, metadata: Buffer, *, frames_max: int) -> SendRun:
-    """Move the messages of small SendMessages frames together, so that they are one batch.
+    """Move the messages of small SendMessages frames together into one batch, in place.
 
     Args:
         frames: received frames of the classic framing, one after another.
-        metadata: what the frames must say, from the stream up to the count of messages.
+        metadata: the metadata that all frames must have, from the stream to the message count.
         frames_max: how many to take at most.
 
     Returns:
-        What was taken from the front; no frames at all if the first does not fit.
+        What was taken from the front; no frames if the first one does not match.
     """
     return SendRun._make(_twin.gather(frames, metadata, frames_max))
 
@@ -184,7 +184,7 @@ def encode_messages(
     Args:
         metadata: everything before the index table, its length and the message count included.
         messages: payloads, or ``NewMessage``s where one needs an id, headers or its own time.
-        origin_timestamp_us: the producer's clock, for messages that bring no time of their own.
+        origin_timestamp_us: the producer's clock, for messages without a time of their own.
         headroom: zero bytes to leave free in front, at most 4096.
 
     Raises:
@@ -212,7 +212,8 @@ def stamp(
         How many messages were stamped.
 
     Raises:
-        LocalProtocolError: a message is cut, the random bytes are too few, or the offsets end.
+        LocalProtocolError: a message is truncated, there are too few random bytes, or an offset
+            exceeds 64 bits.
     """
     try:
         return _twin.stamp(messages, base_offset, timestamp_us, random)
@@ -245,8 +246,8 @@ def checksum(data: Buffer) -> int:
 def allocate(size: int) -> bytearray:
     """Make a buffer to receive into; its content is undefined until it was written.
 
-    With the extension a large buffer takes no memory before bytes arrive, so that a peer cannot
-    fill ours by announcing a frame.
+    The extension does not touch the pages of a large buffer, so a peer cannot make this process use
+    memory by announcing a large frame.
     """
     return _twin.allocate(size)
 
@@ -283,7 +284,7 @@ class MessageColumns(NamedTuple):
     Attributes:
         offsets: unsigned, 64 bits.
         timestamps_us: when the server stored them; unsigned, 64 bits.
-        origin_timestamps_us: when they came about; unsigned, 64 bits.
+        origin_timestamps_us: the producers' time; unsigned, 64 bits.
         ids: 16 bytes each, as other clients show them in a UUID.
         checksums: unsigned, 64 bits.
         payload_bounds: signed, 32 bits, one more than messages; None if they are not wanted.
@@ -329,7 +330,7 @@ class MessageBatch:
         """Check that the buffer holds whole messages and nothing else.
 
         Args:
-            buffer: messages as a poll brings them or as a log stores them.
+            buffer: messages as a poll returns them or as a log stores them.
 
         Raises:
             TruncatedField: the last message is cut.
@@ -389,10 +390,10 @@ class MessageBatch:
 
         Args:
             kind: a class derived from ``MessageRecord``.
-            source: what all messages have in common, for the methods of that class.
-            opens_plain: whether the payload of a message without user headers needs no reading.
-            kept: a place for the object of each message, None where there is none yet. What is
-                there is handed out again, so that a message is the same object to everybody.
+            source: an object that all records share, for the methods of that class.
+            opens_plain: whether the payload of a message without user headers needs no decoding.
+            kept: one entry for each message, None where no record was made yet. An existing record
+                is returned again, so that a message is always the same object.
         """
         return _twin.reading(self._buffer, kind, source, opens_plain, kept)
 

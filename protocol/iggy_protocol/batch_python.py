@@ -1,10 +1,8 @@
-"""The batch work in pure Python: the twin of ``_batch``, with the same names and results.
+"""Message batches in pure Python: the same functions and results as the C extension ``_batch``.
 
-It runs where the C extension is missing or switched off, and it is the readable statement of what
-the extension does. Problems in a peer's bytes come back as numbers, problems of the caller as
-TypeError, OverflowError, ValueError or BufferError; ``batch`` turns both into typed errors.
-
-This module knows how messages lie in a buffer. It knows no commands and no connections.
+It is used where the C extension is missing or switched off, and it documents what the extension
+does. Errors in a peer's bytes are returned as numbers; errors of the caller raise TypeError,
+OverflowError, ValueError or BufferError. ``batch`` turns both into typed errors.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ _GATHERED_BYTES_MAX = 1 << 14  # moving a larger frame costs more than it saves
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
 
-# Where stamping writes: the checksum stands first, then the id, then offset and timestamp.
+# Where ``stamp`` writes: the checksum comes first, then the id, then offset and timestamp.
 _CHECKSUM, _ID, _OFFSET_AND_TIMESTAMP = slice(0, 8), slice(8, 24), slice(24, 40)
 _U64_PAIR = struct.Struct("<QQ")
 
@@ -181,7 +179,7 @@ def _check_limits(index: int, payload_bytes: int, user_headers_bytes: int) -> No
 
 
 class _Refused(Exception):
-    """A body that must not be stored, and the message or byte to blame."""
+    """A body that must not be stored, with the message or byte at fault."""
 
     def __init__(self, status: StatusCode, where: int) -> None:
         super().__init__(status, where)
@@ -202,7 +200,7 @@ def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]:
     Returns:
         status, where, count, topic_at, partitioning_at, indexes_at, messages_at, missing_ids.
         A status other than 0 refuses the body; ``where`` is then the byte (3, 6, 4009) or the
-        message to blame, and the rest is 0.
+        message at fault, and the rest is 0.
     """
     memory = flat(body)
     try:
@@ -218,10 +216,10 @@ def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]:
 def gather(
     frames: bytearray | memoryview, metadata: Buffer, frames_max: int, /
 ) -> tuple[int, int, int, int, int]:
-    """Move the messages of SendMessages frames together that say the same but for their messages.
+    """Move the messages of SendMessages frames with equal metadata together.
 
-    Frames are taken from the front as long as they are complete, small, sound and begin with these
-    metadata; their messages end up at the front, over the heads between them.
+    Frames are taken from the front as long as they are complete, small, valid and begin with these
+    metadata; their messages are moved to the front, over the heads between them.
 
     Returns:
         How many frames were taken, their bytes, their messages, how many of those have no id, and
@@ -285,7 +283,7 @@ def _inspect_metadata(memory: memoryview) -> _Metadata:
 
 
 def _skip_tagged(memory: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Read a kind, a length and a value; the place after them is beyond the end if they are cut."""
+    """Read a kind, a length and a value; the returned end is above ``end`` if truncated."""
     if end - at < 2:
         return 0, 0, end + 1
     kind, length = memory[at], memory[at + 1]
@@ -317,7 +315,7 @@ def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
             raise _Refused(StatusCode.NON_ZERO_OFFSET, index)
         if timestamp_us:
             raise _Refused(StatusCode.NON_ZERO_TIMESTAMP, index)
-        # The last message reaches to the end of the body, whatever its entry says.
+        # As in Apache Iggy 0.8, the last message ends with the body, whatever its index entry says.
         end = len(messages) if index == last else position
         header, message_end = _inspect_message(index, messages, start, end)
         if header.offset < last_offset:
@@ -328,14 +326,14 @@ def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
             first_loose = index
         missing_ids += header.id == _NO_ID
         start, last_position, last_offset = position, position, header.offset
-    # Spans lie back to back, so the sizes add up exactly when no span has bytes to spare.
+    # The spans are contiguous, so the sizes add up exactly when no span is longer than its message.
     if first_loose is not None:
         raise _Refused(StatusCode.INVALID_MESSAGES_SIZE, first_loose)
     return missing_ids
 
 
 def _inspect_message(index: int, messages: memoryview, start: int, end: int) -> tuple[Header, int]:
-    """Check one message by itself; return its header and where it really ends."""
+    """Check one message by itself; return its header and its actual end."""
     extent = extent_at(messages, start, end) if end <= len(messages) else None
     if extent is None:
         raise _Refused(StatusCode.MISSING_INDEX, index)
@@ -359,7 +357,7 @@ def stamp(
 ) -> int:
     """Write offsets, timestamp, missing ids and checksums in place; return the count.
 
-    On ValueError the messages before the one to blame are already stamped.
+    On ValueError the messages before the one at fault are already stamped.
     """
     first_offset = _unsigned(base_offset, "base offset", 8)
     timestamp = _unsigned(timestamp_us, "timestamp", 8)
@@ -415,7 +413,7 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
 
 
 def measure(messages: Buffer, /) -> tuple[int, int, int]:
-    """Count whole messages and the bytes they occupy, and tell where the last of them begins."""
+    """Return the number of whole messages, their size, and the start of the last one."""
     memory = flat(messages)
     whole, end, count, last_at = 0, len(memory), 0, 0
     while (extent := extent_at(memory, whole, end)) is not None:
@@ -426,7 +424,7 @@ def measure(messages: Buffer, /) -> tuple[int, int, int]:
 
 
 def verify(messages: Buffer, /) -> int:
-    """Find the first message whose checksum does not hold, or that is cut; -1 if none."""
+    """Return the first message with a wrong checksum or a truncated end; -1 if there is none."""
     memory = flat(messages)
     at, end, count = 0, len(memory), 0
     while at < end:

@@ -1,7 +1,6 @@
-"""The numbers of the wire: command codes, and the door to the table of statuses.
+"""Command codes and status codes.
 
-Owns the code of every command and the lookup of a status by its number. The statuses themselves
-are literal data in ``status_table``; import them from here. Knows no layouts.
+The statuses are literal data in ``status_table``; import them from here.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class CommandCode(IntEnum):
 def status(code: int) -> Status:
     """Look up what a status means.
 
-    A code that nobody defined keeps its number and takes its meaning from code 1.
+    An unknown code keeps its number and has the meaning of code 1.
     """
     known = STATUSES.get(code)
     if known is not None:

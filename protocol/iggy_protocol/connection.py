@@ -1,19 +1,15 @@
-"""Both ends of a conversation, without a socket.
+"""Both sides of a connection, without a socket.
 
-    connection.receive_data(bytes)      what came from the peer, cut in any way
-    connection.next_event()             what it means, one thing at a time
+    connection.receive_data(bytes)      bytes from the peer, in pieces of any size
+    connection.next_event()             the next event that they contain
     connection.send(...)                buffers to be written to the peer, in this order
 
-``ServerConnection`` hears requests and answers them, ``ClientConnection`` asks and hears replies.
-The classic wire has no request ids: answers belong to requests by their order alone, so both ends
-keep a queue of what is outstanding, and an answer is always that to the oldest.
+``ServerConnection`` receives requests and sends replies, ``ClientConnection`` the reverse. The
+classic protocol has no request ids: replies match requests by order alone, so both sides keep a
+queue of outstanding requests, and a reply always belongs to the oldest.
 
-An error that leaves no way to find the next frame is final: ``next_event`` raises it, and raises it
-again however often it is called, and what is received afterwards is dropped. A server may
-still answer what it owes before it closes.
-
-This module owns the order and keeps the limits. It does no I/O, and what payloads mean is the
-registry's affair.
+An error after which the next frame cannot be found is final: every later ``next_event`` raises it
+again, and later input is dropped. A server may still send outstanding replies before it closes.
 """
 
 from __future__ import annotations
@@ -65,12 +61,12 @@ STATUS_MAX = 2**32 - 1
 
 
 class ServerConnection(Endpoint[int]):
-    """The server's end: requests come in, answers go out in the same order.
+    """The server side: requests come in, replies go out in the same order.
 
     Attributes:
-        is_authenticated: whether the client has proven who it is. While it has not, no request may
+        is_authenticated: whether the client has logged in. While it has not, no request may
             be longer than ``limits.unauthenticated_bytes_max``. The server sets this at a login
-            and at a logout; it counts for every frame that is not complete yet.
+            and at a logout; it applies to every frame that is not complete yet.
     """
 
     def __init__(
@@ -85,15 +81,15 @@ class ServerConnection(Endpoint[int]):
         self.is_authenticated = is_authenticated
 
     def next_event(self) -> ServerEvent:
-        """Return the next thing that happened, or why there is none.
+        """Return the next event, or the reason why there is none.
 
         Every RequestReceived and RequestRefused must be answered, in their order.
 
         Raises:
             FrameTooLarge: a request other than SendMessages is above its limit, or above the
-                limit for clients that are not authenticated. Its payload is not waited for, so
-                nothing after it can be understood. Answer what is outstanding; the last answer
-                is ``send_error(error.status)`` for this request. Then close.
+                limit for clients that are not authenticated. Its payload is not read, so
+                nothing after it can be decoded. Send the outstanding replies; the last one is
+                ``send_error(error.status)`` for this request. Then close.
         """
         if self._is_stuck():
             return self._starved()
@@ -126,11 +122,11 @@ class ServerConnection(Endpoint[int]):
         self._outstanding.append(code)
 
     def _refuse(self, code: int, size: int) -> ServerEvent:
-        """Skip a frame that cannot be a request, or fail where skipping is no use.
+        """Skip a frame that cannot be a request, or fail where skipping does not help.
 
-        A SendMessages above the limit is skipped: its client is sound and would only reconnect to
-        send the same again. The refusal is told at once and the body dropped as it comes, so
-        that a server may also choose to hang up instead of receiving all of it.
+        A SendMessages above the limit is skipped: after a close its client would reconnect and send
+        the same again. The event is returned at once and the body dropped while it arrives, so
+        that a server may also close the connection instead of receiving all of it.
         """
         if size < 0 and not code and not self._frames_in:
             foreign = self._hear_foreign()
@@ -150,10 +146,11 @@ class ServerConnection(Endpoint[int]):
         return RequestRefused(code, error)
 
     def _hear_foreign(self) -> ServerEvent | None:
-        """Recognise a client of another dialect by its first frame; None if it is none.
+        """Recognise a client of 0.9 or later by its first frame; None if it is not one.
 
-        Eight zero bytes come first there. As long as what follows may be such a frame, the rest of
-        its head is waited for; any other bytes are refused as a classic frame without a length.
+        Such a frame begins with eight zero bytes. As long as the bytes may be such a frame, return
+        NEED_DATA until its head is complete; other bytes are refused as a classic frame of length
+        zero.
         """
         buffer = self._buffer
         if not buffer.ensure(VSR_HEAD_BYTES):
@@ -170,14 +167,14 @@ class ServerConnection(Endpoint[int]):
         return ForeignRequestReceived(refusal)
 
     def more_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
-        """Take the complete SendMessages that follow and go where the last one went.
+        """Take the complete SendMessages frames that follow and have the same destination.
 
-        Each of them is one outstanding request; their messages lie together and can be stored as
-        one batch. A server calls this after a SendMessages, to be spared an event for each
-        message of a client that sends them one by one without waiting.
+        Each of them is one outstanding request; their messages are contiguous and can be stored
+        as one batch. A server calls this after a SendMessages, which saves an event for each
+        message of a client that pipelines single messages.
 
         Args:
-            metadata: those of the last one, from the stream up to the count of messages.
+            metadata: those of the last one, from the stream to the message count.
 
         Returns:
             The run and its messages, or None if there is none.
@@ -204,7 +201,7 @@ class ServerConnection(Endpoint[int]):
         """Answer the oldest outstanding request with success.
 
         Args:
-            reply: the reply of that command; None for those that have none to give.
+            reply: the reply of that command; None where it has no payload.
 
         Returns:
             What to write to the client, in order.
@@ -220,10 +217,10 @@ class ServerConnection(Endpoint[int]):
         return self.send_payload(payload)
 
     def send_payload(self, parts: Sequence[Buffer]) -> list[Buffer]:
-        """Answer the oldest outstanding request with a reply that is encoded already.
+        """Answer the oldest outstanding request with an encoded reply.
 
         Args:
-            parts: the payload in pieces; the large ones are passed on and not copied.
+            parts: the payload in pieces; large ones are not copied.
 
         Raises:
             LocalProtocolError: nothing is outstanding, or no frame can hold the payload.
@@ -232,12 +229,12 @@ class ServerConnection(Endpoint[int]):
         return join_small([head, *parts]) if parts else [head]
 
     def send_head(self, payload_bytes: int) -> bytes:
-        """Answer the oldest outstanding request with a reply that the caller sends by itself.
+        """Write the head of a reply whose payload the caller sends itself.
 
-        For payloads that never pass through this process, such as a file given to ``sendfile``.
+        For payloads that are not in memory, such as a file for ``sendfile``.
 
         Args:
-            payload_bytes: how many bytes the caller is going to write after the returned ones.
+            payload_bytes: how many bytes the caller will write after the head.
 
         Raises:
             LocalProtocolError: nothing is outstanding, or no frame can hold the payload.
@@ -254,7 +251,7 @@ class ServerConnection(Endpoint[int]):
     def send_empty(self, count: int = 1) -> bytes:
         """Answer the oldest ``count`` outstanding requests with success and no payload.
 
-        One call for a whole run of acknowledgements, as a server owes them that groups its writes.
+        One call for all acknowledgements of a group of sends that were written together.
 
         Raises:
             LocalProtocolError: fewer requests are outstanding.
@@ -282,9 +279,9 @@ class ServerConnection(Endpoint[int]):
         return frame
 
     def push_error(self, status: int) -> list[Buffer]:
-        """Tell the client something it did not ask for, as a server does that stops.
+        """Send an error without a request, as a stopping server does.
 
-        A client with outstanding requests takes it for the answer to the oldest of them.
+        A client with outstanding requests takes it as the reply to the oldest.
 
         Raises:
             LocalProtocolError: the status is not one of an error.
@@ -302,20 +299,19 @@ class ServerConnection(Endpoint[int]):
 
     @property
     def has_said_all(self) -> bool:
-        """Whether ``next_event`` would only say NEED_DATA, because nothing came behind the last."""
+        """Whether ``next_event`` would return NEED_DATA, because no unread bytes are left."""
         return not (self._buffer.start != self._buffer.end or self._is_ended or self._error)
 
     def unread(self) -> bytes:
-        """Return a copy of the bytes that no request was made of yet.
+        """Return a copy of the received bytes that are not part of a returned request.
 
-        For a server that hands a client over: whoever goes on with it feeds them to a connection
-        of its own.
+        For a server that moves a client to another process, which feeds them to a new connection.
 
         Raises:
-            LocalProtocolError: the connection is not at rest, so something would be lost.
+            LocalProtocolError: requests are outstanding, so replies would be lost.
         """
         if not self.is_at_rest:
-            raise LocalProtocolError("a connection that owes something cannot be handed over")
+            raise LocalProtocolError("a connection with outstanding requests cannot be moved")
         buffer = self._buffer
         buffer.ensure(len(buffer))
         return bytes(buffer.view[buffer.start : buffer.start + len(buffer)])
@@ -327,7 +323,7 @@ class ServerConnection(Endpoint[int]):
 
 
 class ClientConnection(Endpoint["Command[Any]"]):
-    """The client's end: commands go out, replies come in, in the same order."""
+    """The client side: commands go out, replies come in, in the same order."""
 
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
         super().__init__(dialect=dialect, limits=limits, keeps_spare=True)
@@ -335,14 +331,14 @@ class ClientConnection(Endpoint["Command[Any]"]):
         self._last_reply_bytes = 0
 
     def send(self, command: Command[Any]) -> list[Buffer]:
-        """Ask for something.
+        """Send a command.
 
         Returns:
-            What to write to the server, in order. Nothing large was copied to make it.
+            What to write to the server, in order. Large payloads were not copied.
 
         Raises:
             LocalProtocolError: a field does not fit the wire, the request is above its limit, too
-                many are outstanding, or the connection is at its end.
+                many are outstanding, or the server has closed.
         """
         self._check_not_ended()
         if self._error is not None:
@@ -383,10 +379,10 @@ class ClientConnection(Endpoint["Command[Any]"]):
             raise LocalProtocolError(f"a payload of {size} bytes, where {limit} are allowed")
 
     def next_event(self) -> ClientEvent:
-        """Return the next thing that happened, or why there is none.
+        """Return the next event, or the reason why there is none.
 
         Raises:
-            RemoteProtocolError: the server's bytes make no sense. Close the connection.
+            RemoteProtocolError: the server's bytes are invalid. Close the connection.
         """
         if self._is_stuck():
             return self._starved()
@@ -399,7 +395,7 @@ class ClientConnection(Endpoint["Command[Any]"]):
         if status != SUCCESS:
             return self._hear_error(status, size)
         if not self._outstanding:
-            self._fail(RemoteProtocolError("a reply came that nobody asked for", have=size))
+            self._fail(RemoteProtocolError("a reply came without a request", have=size))
         if not buffer.ensure(head_bytes + size):
             return self._starved()
         payload = buffer.take(head_bytes, head_bytes + size)
@@ -410,8 +406,8 @@ class ClientConnection(Endpoint["Command[Any]"]):
     def get_buffer(self, hint: int = -1) -> memoryview:
         """Return space for the server's next bytes.
 
-        Who asks for one large reply after the other can read each of them at once. That needs no
-        copying as long as nothing can follow a reply, so there must be no other request.
+        A client that polls one large reply after the other can read each with one call. That needs
+        no copy as long as nothing can follow a reply, so only with one request outstanding.
 
         Args:
             hint: a wish for at least so many bytes.
@@ -426,12 +422,12 @@ class ClientConnection(Endpoint["Command[Any]"]):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether everything is answered and nothing is left over, as at the very beginning."""
+        """Whether no request is outstanding and no bytes are unread."""
         is_silent = not (self._outstanding or self._discarding_bytes or len(self._buffer))
         return is_silent and self._error is None and not self._is_ended
 
     def _hear_error(self, status: int, size: int) -> ErrorReceived:
-        # Errors have no payload. If one has, the next frame is behind it all the same.
+        # Errors have no payload. If one has, skip it: the next frame follows it.
         self._discard(self._head_bytes + size)
         self._frames_in += 1
         return ErrorReceived(self._outstanding.popleft() if self._outstanding else None, status)

@@ -1,14 +1,14 @@
-"""AES-256-GCM sealing of payloads and user headers.
+"""AES-256-GCM encryption of payloads and user headers.
 
-A sealed payload is the nonce, the ciphertext and the tag, back to back:
+An encrypted payload is the nonce, the ciphertext and the tag, back to back:
 
     0                12                     n+12          n+28
     +----------------+----------------------+-------------+
     | nonce, 12      | ciphertext, n        | tag, 16     |
     +----------------+----------------------+-------------+
 
-Owns this layout and the key. Has no source of randomness: the caller brings a fresh nonce for
-every seal, because a nonce used twice under one key gives both payloads away.
+This module has no source of randomness: the caller passes a fresh nonce for every payload, because
+a nonce used twice with one key reveals both payloads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TAG_SIZE = 16
 
 
 class PayloadCipher:
-    """Seals and opens payloads with one key."""
+    """Encrypts and decrypts payloads with one key."""
 
     __slots__ = ("_aead", "_invalid_tag")
 
@@ -41,7 +41,7 @@ class PayloadCipher:
         """
         if len(key) != KEY_SIZE:
             raise LocalProtocolError(f"an encryption key has {KEY_SIZE} bytes, not {len(key)}")
-        # Loading it takes longer than all commands together, and most programs seal nothing.
+        # Importing it takes longer than importing all commands, and most programs encrypt nothing.
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -61,7 +61,7 @@ class PayloadCipher:
         try:
             key = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            # The cause would quote the key, so it is not chained.
+            # The cause would contain the key, so it is not chained.
             raise LocalProtocolError("the encryption key is not base64") from None
         return cls(key)
 
@@ -70,7 +70,7 @@ class PayloadCipher:
 
         Args:
             plaintext: the payload.
-            nonce: 12 bytes that this key has never seen.
+            nonce: 12 bytes, never used before with this key.
 
         Returns:
             The nonce, the ciphertext and the tag.
@@ -93,12 +93,14 @@ class PayloadCipher:
         """
         if len(sealed) < NONCE_SIZE + TAG_SIZE:
             raise DecryptionFailed(
-                f"a sealed payload has at least {NONCE_SIZE + TAG_SIZE} bytes, not {len(sealed)}"
+                f"an encrypted payload has {NONCE_SIZE + TAG_SIZE} bytes or more, not {len(sealed)}"
             )
         try:
             return self._aead.decrypt(sealed[:NONCE_SIZE], sealed[NONCE_SIZE:], None)
         except self._invalid_tag:
-            raise DecryptionFailed("another key sealed this payload, or it was changed") from None
+            raise DecryptionFailed(
+                "this payload was encrypted with another key, or changed"
+            ) from None
 
     def __repr__(self) -> str:
         return "PayloadCipher(key=hidden)"

@@ -1,7 +1,7 @@
-"""What both ends of a connection have in common: the way in, the end, the queue and the counters.
+"""The common part of client and server connections.
 
-Owns the receive buffer, the requests that wait for an answer, and the state that nothing leads out
-of. Which end it is, and what frames mean, is decided above.
+It has the receive buffer, the queue of outstanding requests, the end of the stream, the final error
+and the counters. ``connection`` adds what frames mean on each side.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConnectionStatistics:
         bytes_in: bytes received.
         bytes_out: bytes handed out for sending.
         outstanding: requests without an answer.
-        buffered_bytes: bytes received and not yet understood.
+        buffered_bytes: bytes received and not yet decoded.
         reserved_bytes: memory that is kept for receiving at present.
         chunk_allocations: how often memory was allocated for receiving.
         copied_bytes: how many of the received bytes were copied or moved.
@@ -62,12 +62,12 @@ def too_large(size: int, limit: int) -> FrameTooLarge:
 
 
 class Endpoint(Generic[T]):
-    """What both ends have in common: the way in, the end, the queue and the counters.
+    """Input, end of stream, outstanding requests and counters of a connection.
 
     Args:
         dialect: the framing of this connection.
         limits: the bounds of this connection.
-        keeps_spare: whether memory is remembered that the caller still looks at.
+        keeps_spare: whether a chunk with live views is kept for later use.
     """
 
     def __init__(self, *, dialect: Framing, limits: Limits, keeps_spare: bool = False) -> None:
@@ -89,7 +89,7 @@ class Endpoint(Generic[T]):
 
     @property
     def limits(self) -> Limits:
-        """The bounds in force; new ones count for every frame that is not complete yet."""
+        """The current limits; new ones apply to every frame that is not complete yet."""
         return self._limits
 
     @limits.setter
@@ -110,14 +110,14 @@ class Endpoint(Generic[T]):
 
     @property
     def buffered_bytes(self) -> int:
-        """The number of bytes received and not yet understood."""
+        """The number of bytes received and not yet decoded."""
         return len(self._buffer)
 
     @property
     def is_mid_frame(self) -> bool:
-        """Whether a part of a frame has come, and the rest of it is still to come.
+        """Whether an incomplete frame has been received.
 
-        Meaningful after NEED_DATA; before that the bytes at hand may be a whole frame.
+        Meaningful after NEED_DATA; before that the unread bytes may be a whole frame.
         """
         return self._discarding_bytes > 0 or len(self._buffer) > 0
 
@@ -138,7 +138,7 @@ class Endpoint(Generic[T]):
     # Bytes in
 
     def receive_data(self, data: Buffer) -> None:
-        """Take what came from the peer.
+        """Take bytes from the peer.
 
         Args:
             data: any bytes; ``bytes`` are not copied, so do not build them from something else.
@@ -159,7 +159,7 @@ class Endpoint(Generic[T]):
         """Return space for the peer's next bytes, as ``asyncio.BufferedProtocol`` wants it.
 
         Args:
-            hint: a wish for at least so many bytes.
+            hint: the preferred size in bytes.
 
         Raises:
             LocalProtocolError: too much is unread, or the peer has closed.
@@ -169,7 +169,7 @@ class Endpoint(Generic[T]):
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes the next event still needs, as far as is known after NEED_DATA.
+        """How many bytes the next event still needs, if known after NEED_DATA; else 0.
 
         A reader may wait for so many at once instead of being woken for every packet.
         """
@@ -189,7 +189,7 @@ class Endpoint(Generic[T]):
             self.receive_eof()
 
     def receive_eof(self) -> None:
-        """Note that the peer sends nothing more; may be said twice."""
+        """Note that the peer sends nothing more; may be called twice."""
         self._is_ended = True
 
     def _check_not_ended(self) -> None:
@@ -199,17 +199,17 @@ class Endpoint(Generic[T]):
     # Events out
 
     def _starved(self) -> ConnectionClosed | Literal[Signal.NEED_DATA]:
-        """Return what there is to say when the bytes at hand make no event."""
+        """Return NEED_DATA, or ConnectionClosed after the end of the stream."""
         if not self._is_ended:
             return NEED_DATA
         return ConnectionClosed(mid_frame=bool(self._discarding_bytes or len(self._buffer)))
 
     def _discard(self, size: int) -> None:
-        """Drop the next ``size`` bytes, those included that are still to come."""
+        """Drop the next ``size`` bytes, including those not received yet."""
         self._discarding_bytes = size - self._buffer.skip(size)
 
     def _is_stuck(self) -> bool:
-        """Say whether bytes must be dropped that did not come yet; raise the final error if any."""
+        """Return whether bytes must be dropped that are not received yet; raise the final error."""
         if self._error is not None:
             # The same object again, without the traceback of the time before.
             raise self._error.with_traceback(None)
@@ -218,7 +218,7 @@ class Endpoint(Generic[T]):
         return self._discarding_bytes > 0
 
     def _fail(self, error: RemoteProtocolError) -> NoReturn:
-        """Enter the state that nothing leads out of."""
+        """Make an error final, drop the input, and raise the error."""
         self._error = error
         self._buffer.skip(len(self._buffer))
         raise error

@@ -1,20 +1,18 @@
 """The errors of the wire, and the status a server answers for each.
 
-    ProtocolError                   abstract, never raised itself
-    ├─ LocalProtocolError           we asked for something the wire cannot say
-    ├─ RemoteProtocolError          the peer's bytes are wrong (.field .offset .need .have .status)
-    │  ├─ TruncatedField            the bytes end before the field does
-    │  ├─ TrailingBytes             bytes are left over where the layout allows none
-    │  ├─ UnknownCommand            no command has this code
-    │  ├─ UnknownDiscriminant       a kind, role or algorithm byte that nobody defined
-    │  ├─ InvalidField              all bytes are there, but they break a rule of the field
-    │  ├─ InvalidBatch              a SendMessages body that must not be stored (.message_index)
-    │  ├─ MalformedFrame            a frame length that no frame can have
-    │  └─ FrameTooLarge             a frame above the limit of this connection
-    ├─ RuleViolation                well-formed, yet against a rule with a status of its own
-    └─ DecryptionFailed             the payload was not sealed with this key
-
-This module owns the tree and nothing else. It knows neither layouts nor connections.
+ProtocolError                   abstract, never raised itself
+├─ LocalProtocolError           we asked for something the wire cannot say
+├─ RemoteProtocolError          the peer's bytes are wrong (.field .offset .need .have .status)
+│  ├─ TruncatedField            the bytes end before the field does
+│  ├─ TrailingBytes             bytes are left over where the layout allows none
+│  ├─ UnknownCommand            no command has this code
+│  ├─ UnknownDiscriminant       an undefined kind, role or algorithm byte
+│  ├─ InvalidField              all bytes are there, but they break a rule of the field
+│  ├─ InvalidBatch              a SendMessages body that must not be stored (.message_index)
+│  ├─ MalformedFrame            a frame length that no frame can have
+│  └─ FrameTooLarge             a frame above the limit of this connection
+├─ RuleViolation                well-formed, yet against a rule with a status of its own
+└─ DecryptionFailed             the payload was not encrypted with this key
 """
 
 from __future__ import annotations

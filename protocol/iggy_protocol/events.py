@@ -1,10 +1,8 @@
-"""What a connection has to say: one frozen record for each thing that can have happened.
+"""The events of a connection, one frozen record each.
 
-Payloads are views on the received bytes and are not decoded until somebody asks, so that whoever
-only passes them on never pays for it. A view stays valid as long as it lives; release or drop it,
-and the memory behind it can receive the next frames.
-
-This module knows the registry, to decode. It knows neither frames nor connections.
+Payloads are views on the received bytes, and only ``decode`` decodes them, so forwarding them is
+cheap. A view stays valid as long as it exists; after it is released or dropped,
+its memory can receive the next frames.
 """
 
 from __future__ import annotations
@@ -42,19 +40,19 @@ class Signal(Enum):
 
 
 NEED_DATA: Final = Signal.NEED_DATA
-"""Everything received is understood: read more from the peer."""
+"""All received bytes are decoded: read more from the peer."""
 
 PAUSED: Final = Signal.PAUSED
-"""As many requests wait for an answer as may: answer the oldest before reading on."""
+"""The limit of outstanding requests is reached: reply to the oldest before reading on."""
 
 
 @record
 class RequestReceived:
-    """A client asks for something; the next answer that is owed to nobody older is its answer.
+    """A request; it is answered after all older ones.
 
     Attributes:
-        code: the command's number, which may be one that no command has.
-        payload: the request without its frame. It may be written to where ``readonly`` is False.
+        code: the command code, which may be unknown.
+        payload: the request without its frame. It is writable where ``readonly`` is False.
     """
 
     code: int
@@ -71,12 +69,12 @@ class RequestReceived:
 
 @record
 class RequestRefused:
-    """A client sent a frame that cannot be a request; answer with ``error.status`` and go on.
+    """A frame that is no valid request; reply with ``error.status`` and continue.
 
-    The frame is skipped, so what follows it is read in its own right.
+    The frame is skipped; the frames after it are decoded as usual.
 
     Attributes:
-        code: the number in its head.
+        code: the command code in its head.
         error: what is wrong with it.
     """
 
@@ -86,12 +84,12 @@ class RequestRefused:
 
 @record
 class ForeignRequestReceived:
-    """A client speaks the dialect of servers from 0.9 on; write the refusal, and expect no sense.
+    """A client uses the protocol of 0.9 or later; write the refusal.
 
-    It is skipped as a whole and not outstanding. Whatever the client asks next is told likewise.
+    The frame is skipped and not outstanding. Each further request of the client is such an event.
 
     Attributes:
-        refusal: what to write to the client, which understands it.
+        refusal: what to write to the client, in its protocol.
     """
 
     refusal: bytes
@@ -99,10 +97,10 @@ class ForeignRequestReceived:
 
 @record
 class ResponseReceived(Generic[R]):
-    """The server has done what the command asked for.
+    """The server has executed the command.
 
     Attributes:
-        command: the oldest request that was not answered before.
+        command: the oldest outstanding request.
         payload: the reply without its frame.
     """
 
@@ -120,11 +118,11 @@ class ResponseReceived(Generic[R]):
 
 @record
 class ErrorReceived:
-    """The server refuses a request, or says something without being asked.
+    """The server refuses a request, or sends an error without a request.
 
     Attributes:
-        command: the oldest request that was not answered before, or None when all were, as when
-            a stopping server takes its leave with status 8.
+        command: the oldest outstanding request, or None when there is none, as when a stopping
+            server sends status 8.
         status: the number of the error; never 0.
     """
 
@@ -134,10 +132,10 @@ class ErrorReceived:
 
 @record
 class ConnectionClosed:
-    """The peer sends nothing more; what it sent before has been told.
+    """The peer sends nothing more; all events before the end were returned.
 
     Attributes:
-        mid_frame: whether it stopped inside a frame, the beginning of which is lost.
+        mid_frame: whether it stopped inside a frame, which is lost.
     """
 
     mid_frame: bool

@@ -1,15 +1,13 @@
 """The building blocks of the layouts, as constructs that compile.
 
-construct has a block for most of what this wire needs, with two holes: its adapters are not
+construct has a block for most of what this protocol needs, with two gaps: its adapters are not
 compiled (everything below them runs interpreted, ten times slower), and its open-ended lists drop
-a broken last element in silence. The blocks here fill those holes and turn bytes straight into
-frozen dataclasses, without a Container in between.
+a truncated last element without an error. The blocks here fill those gaps and turn bytes directly
+into frozen dataclasses, without a Container in between.
 
-Every block has two faces that must agree: ``_parse``/``_build`` walk interpreted and carry the
-path of the field, for explaining what is wrong; ``_emitparse``/``_emitbuild`` return the Python
-expression that the compiled form runs.
-
-This module knows construct. It knows no command, no primitive of the wire and no error status.
+Every block has two forms that must agree: ``_parse``/``_build`` run interpreted and carry the path
+of the field, for error messages; ``_emitparse``/``_emitbuild`` return the Python expression of the
+compiled form.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ else:
     CompilingConstruct, CompilingSubconstruct = Construct, Subconstruct
 
 Field = Any
-"""A declaration made of constructs. They say nothing about types; ``Layout`` puts those back."""
+"""A declaration made of constructs. They have no types; ``Layout`` adds them."""
 
 __all__ = [
     "Adapted",
@@ -65,7 +63,7 @@ def field_name(path: str) -> str:
 
 @contextmanager
 def placing(path: str) -> Iterator[None]:
-    """Name the field in an error that does not know it yet."""
+    """Add the name of the field to an error that has none."""
     try:
         yield
     except RemoteProtocolError as error:
@@ -112,9 +110,9 @@ class Record(CompilingConstruct):
 
 
 class Adapted(CompilingSubconstruct):
-    """Another face for a value: ``decode`` after parsing, ``encode`` before building.
+    """Converts a value: ``decode`` after parsing, ``encode`` before building.
 
-    Both may raise a protocol error without saying where; the place is filled in here.
+    Both may raise a protocol error without a location; field and offset are added here.
     """
 
     def __init__(
@@ -185,8 +183,8 @@ class SizedBytes(CompilingSubconstruct):
 class Driven(CompilingSubconstruct, ABC):
     """A block whose own Python decides how often its subconstruct runs.
 
-    Children write ``gather`` and ``scatter``; both faces of the block call them, so that the
-    interpreted and the compiled form cannot drift apart.
+    Subclasses implement ``gather`` and ``scatter``. Both forms of the block
+    call them, so the interpreted and the compiled form cannot differ.
     """
 
     @abstractmethod
@@ -291,7 +289,7 @@ class Flagged(Driven):
 
 
 class TailOrNothing(Driven):
-    """A value that older peers leave out: ``None`` when the payload ends before it."""
+    """A last value that older peers omit: ``None`` when the payload ends before it."""
 
     def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
         return parse(0) if stream.remaining else None
@@ -307,8 +305,8 @@ class TailOrNothing(Driven):
 class Measured(Driven):
     """A value behind its size in four bytes, which must be the size it really has.
 
-    The value is read for what it is and measured afterwards, as the real server does: a wrong size
-    is a broken rule, while a value that the payload cuts short stays a truncation.
+    As in Apache Iggy 0.8, the value is read first and its size compared afterwards: a wrong size is
+    an ``InvalidField``, a truncated value a ``TruncatedField``.
     """
 
     def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:

@@ -1,10 +1,8 @@
-"""From a construct declaration of fixed size to the ``struct.Struct`` that reads it fast.
+"""Derive a fast ``struct.Struct`` from a construct declaration of fixed size.
 
-A construct says what the bytes mean; parsing with it costs microseconds, which is too much for
-something that stands in front of every message. A layout without variable parts says the same
-thing as a format string, so the string is derived and the declaration stays the only truth.
-
-This module knows construct and struct. It knows no particular layout.
+Parsing with construct costs microseconds, too much for the header of every message. A layout
+without variable parts is equivalent to a format string, so the string is derived, and the
+declaration is written once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The hashes that place things: keys, consumers, clients and the shards of partitions.
+"""Hashes of keys, consumers, clients and partitions.
 
-Owns the four numbers that both sides must compute alike. A wrong hash misroutes in silence, so
-nothing here may change without a recorded value that says so. Of topics and shards it knows only
-their counts.
+Clients and servers must compute the same numbers. A wrong hash routes to a wrong partition or shard
+without an error, so recorded values of Apache Iggy check every function.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def partition_for_key(key: bytes | bytearray | memoryview, partitions_count: int
     """Choose the partition of a messages key.
 
     Args:
-        key: the raw key, as it stands in the partitioning field.
+        key: the raw key, as in the partitioning field.
         partitions_count: how many partitions the topic has.
 
     Returns:
@@ -80,5 +79,5 @@ def shard_for_namespace(namespace: int, *, shards_count: int) -> int:
     if shards_count < 1:
         raise LocalProtocolError(f"no shard of {shards_count} can own a partition")
     digest: int = mmh3.hash(namespace.to_bytes(8, "little"), SEED, signed=False)
-    # Shifting a signed hash would drag its sign along and move half of all partitions.
+    # Unsigned: shifting a negative hash keeps its sign and would move half of all partitions.
     return (digest >> 16) % shards_count

@@ -1,19 +1,17 @@
 """Layouts: a construct, compiled, with a strict reader in front of it.
 
-``Layout`` is the only door between bytes and the constructs, and the only place where construct's
-untyped values become typed ones. It gives three promises that construct alone does not:
+All encoding and decoding with construct goes through ``Layout``, and only here construct's untyped
+values become typed ones. It guarantees three things that construct alone does not:
 
-* Nothing is read short. construct's compiled parsers take whatever the stream returns, so a
-  payload cut inside a string yields a shorter string. ``StrictReader`` refuses instead.
-* Nothing is left over, unless the caller says that surplus bytes are tolerated.
-* Whatever is wrong comes out as one typed error that names the field, the offset, the bytes
-  needed and the bytes at hand.
+* No short reads. construct's compiled parsers accept what the stream returns, so a payload that is
+  truncated inside a string yields a shorter string. ``StrictReader`` raises instead.
+* No trailing bytes, unless the caller allows them.
+* Every error is a typed one that names the field, the offset, the bytes needed and the bytes
+  available.
 
-The compiled form is fast and cannot name a field; the interpreted form is slow and can. So good
-payloads run compiled, and a payload that failed is read once more, interpreted, to explain why.
-Compiling costs milliseconds, hence it happens when a layout is first used, not at import.
-
-This module knows construct and the error tree. It knows no command.
+The compiled form is fast and cannot name a field; the interpreted form is slow and can. So valid
+payloads run compiled, and a payload that failed is parsed again, interpreted, to name the field.
+Compiling takes milliseconds, so it happens at the first use of a layout, not at import.
 """
 
 from __future__ import annotations
@@ -70,7 +68,7 @@ class StrictReader:
 
     @property
     def remaining(self) -> int:
-        """Say how many bytes are unread."""
+        """The number of unread bytes."""
         return len(self._data) - self._position
 
 
@@ -81,7 +79,7 @@ def _context() -> Any:
 
 
 class Layout(Generic[T]):
-    """The bytes of one record, both ways.
+    """Encodes and decodes one record.
 
     Args:
         name: what to call the record in errors.
@@ -109,7 +107,7 @@ class Layout(Generic[T]):
         try:
             value = self._compiled.parsefunc(reader, _context())
         except Exception:
-            # Whatever the compiled form stumbled over, the interpreted form names it.
+            # The compiled form cannot name the field; the interpreted form raises the right error.
             return self._decode_explaining(data)
         self._check_surplus(reader)
         return cast("T", value)
@@ -149,7 +147,9 @@ class Layout(Generic[T]):
         return cast("T", value)
 
     def _named(self, error: BaseException | None, field: str) -> RemoteProtocolError:
-        assert isinstance(error, RemoteProtocolError), f"{self.name} raised a stranger: {error!r}"
+        assert isinstance(error, RemoteProtocolError), (
+            f"{self.name} raised an unexpected error: {error!r}"
+        )
         message = f"{self.name}.{field} at byte {error.offset}: {error.message}"
         return type(error)(
             message,

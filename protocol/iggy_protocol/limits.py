@@ -1,7 +1,4 @@
-"""How much one connection takes in, and how much of it at once.
-
-Owns the bounds and the reasons for their numbers. Knows nothing of how they are kept.
-"""
+"""The limits of one connection, with the reasons for their numbers."""
 
 from __future__ import annotations
 
@@ -20,23 +17,24 @@ SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
 
 @record(kw_only=True)
 class Limits:
-    """The bounds of one connection; replace ``connection.limits`` to change them on the way.
+    """The bounds of one connection; assign ``connection.limits`` to change them later.
 
     Attributes:
-        control_bytes_max: payload of any request but SendMessages; the real server's number.
-        send_bytes_max: payload of SendMessages, for which the real server has no limit. One
-            message may have 64,000,000 bytes and 100,000 of user headers; both fit with ease.
+        control_bytes_max: payload of any request but SendMessages; the number of Apache Iggy 0.8.
+        send_bytes_max: payload of SendMessages, for which Apache Iggy 0.8 has no limit. One
+            message may have 64,000,000 bytes and 100,000 of user headers; both fit.
         unauthenticated_bytes_max: payload of any request of a client that a server has not
             authenticated. A login is two names, a password and two short texts, a few hundred
-            bytes; this leaves room for texts that nobody has thought of.
-        pipelined_max: requests that a server accepts before it answers the first; deep enough for
-            clients that stream single messages, and a bound for what a silent server hoards.
+            bytes; this leaves a margin for longer texts.
+        pipelined_max: requests that a server accepts before it answers the first; enough for
+            clients that pipeline single messages, and a limit for what a slow server buffers.
         outstanding_max: requests that a client sends before the first is answered.
-        response_bytes_max: payload of a reply. A poll has no limit in bytes, so this one is wide;
-            it is there for the peer that is not an Iggy server at all.
-        unread_bytes_max: received bytes that may pile up while nobody calls ``next_event``, or
-            while it says PAUSED. It counts neither the frame that ``next_event`` waits for nor
-            one input of the caller's, so it need not be larger than a few socket reads.
+        response_bytes_max: payload of a reply. A poll has no limit in bytes, so this limit is
+            large; it protects against a peer that is no Iggy server.
+        unread_bytes_max: received bytes that may be buffered while the caller does not call
+            ``next_event``, or while that returns PAUSED. It counts neither the frame that
+            ``next_event`` waits for nor one input of the caller, so it need not be larger than a
+            few socket reads.
         retained_bytes_max: the largest receive buffer that is kept when it is empty.
     """
 

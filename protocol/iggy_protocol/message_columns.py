@@ -1,8 +1,7 @@
 """Messages as columns, in pure Python: one array per field, as column stores want them.
 
-This is a part of the twin of ``_batch``; ``batch_python`` is its door. Value i of a variable column
-lies between its bounds i and i + 1. It knows how messages and blocks of user headers lie in memory.
-It knows no commands and no connections, and no column store.
+A part of ``batch_python``; import from there. Value i of a variable column lies between its
+bounds i and i + 1.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def columns(
     """Copy the messages into one array per field; ValueError at a cut tail.
 
     Offsets, timestamps, origins, ids and checksums come first; then bounds and bytes of the
-    payloads and of the user headers, or None for those that are not wanted. Numbers are in the
+    payloads and of the user headers, or None where not requested. Numbers are in the
     order of this machine.
     """
     memory = flat(messages)
@@ -115,7 +114,7 @@ def _bounded(bounds: Buffer, memory: memoryview) -> Iterator[memoryview]:
 
 
 def _pairs(block: memoryview) -> list[_Pair] | None:
-    """Read the pairs of one block; None if it is not what a reader accepts."""
+    """Read the pairs of one block; None if the block is invalid."""
     pairs: list[_Pair] = []
     at = 0
     while at < len(block):
@@ -128,7 +127,7 @@ def _pairs(block: memoryview) -> list[_Pair] | None:
 
 
 def _half(block: memoryview, at: int) -> tuple[tuple[int, memoryview] | None, int]:
-    """Read a kind, a length and as many bytes, and tell where they end."""
+    """Read a kind, a length and as many bytes; return them and their end."""
     start = at + _HALF.size
     if start > len(block):
         return None, start

@@ -6,8 +6,8 @@
     | u64    | u128           | u64    | u64 us   | u64 us |length  |length  | u64     | headers
     +--------+----------------+--------+----------+--------+--------+--------+---------+---
 
-The lengths stand headers first, the bytes payload first. Owns these two layouts, which have a fixed
-size. Knows nothing of batches, and not what its fields are worth.
+The length of the user headers comes before that of the payload, but the payload bytes come before
+the user headers. Both layouts have a fixed size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Messages with room for what a reader remembers of them, in pure Python.
+"""Message views with slots for decoded values, in pure Python.
 
-This is a part of the twin of ``_batch``; ``batch_python`` is its door. A record is a view that a
-reader derives its own class of messages from. It knows how one message lies in a buffer. It knows
-no commands and no connections, and not what a reader makes of a message.
+A part of ``batch_python``; import from there. A consumer derives its own class of messages from
+``MessageRecord``.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ R = TypeVar("R", bound="MessageRecord")
 
 
 class MessageRecord:
-    """One message of a batch, to derive a reader's own class from.
+    """One message of a batch; a base for a consumer's own class of messages.
 
     A class that adds no slots costs one allocation for each message. Its ``__init__`` is called
-    when somebody makes one of a view, and not by ``reading``.
+    when a record is made from a view, and not by ``reading``.
     """
 
     __slots__ = ("_opened", "_opens_plain", "_source", "_value", "_view")
@@ -100,7 +99,7 @@ class MessageRecord:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the source opens plain messages, and this one has no user headers."""
+        """Whether the payload needs no decoding, because this message has no user headers."""
         return self._opens_plain and not len(self._view.user_headers)
 
     def _read_payload(self) -> bytes:
@@ -118,9 +117,9 @@ def reading(
 ) -> Iterator[R]:
     """Iterate over records of the messages; ValueError at a cut tail.
 
-    A message always has the same record, as long as anybody has it or something is remembered in
-    it. Where ``kept`` has none, one is made and put there; the extension takes those out again
-    that nobody wants.
+    A message has the same record as long as the record is referenced or holds a decoded value.
+    Where ``kept`` has none, a new one is stored there; the extension removes records that are no
+    longer referenced.
     """
     if not isinstance(kind, type) or not issubclass(kind, MessageRecord):
         raise TypeError("records are made of a class of MessageRecord")

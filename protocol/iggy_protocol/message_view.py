@@ -1,7 +1,6 @@
 """Messages back to back in memory, read in place: headers, the walk over them, and views.
 
-This is the reading half of the pure-Python twin; ``batch_python`` is its door. It knows how one
-message lies in a buffer. It knows no index entries, no request bodies and no connections.
+A part of ``batch_python``; import from there.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ HEADER, HEADER_FIELDS = derive_struct(MESSAGE_HEADER)
 HEADER_BYTES = HEADER.size
 CHECKSUM_BYTES = 8
 
-# The walk needs nothing but the two lengths, which only the reserved word follows.
+# Iterating needs only the two lengths, which are followed by the reserved word alone.
 LENGTHS = struct.Struct("<II")
 AT_LENGTHS = HEADER_BYTES - LENGTHS.size - 8
 
@@ -57,7 +56,7 @@ assert Header._fields == HEADER_FIELDS
 
 
 def flat(buffer: Buffer) -> memoryview:
-    """Look at the bytes of any C-contiguous buffer, whatever its elements are."""
+    """Return a view of the bytes of any C-contiguous buffer, whatever its element type."""
     view = memoryview(buffer)
     if not view.c_contiguous:
         raise BufferError("the buffer is not C-contiguous")
@@ -65,12 +64,12 @@ def flat(buffer: Buffer) -> memoryview:
 
 
 def header_at(memory: memoryview, at: int) -> Header:
-    """Read the header of a message that is known to be there."""
+    """Read the header of a message that is known to be complete."""
     return Header._make(HEADER.unpack_from(memory, at))
 
 
 def extent_at(memory: memoryview, at: int, end: int) -> tuple[int, int] | None:
-    """Measure the message at a place.
+    """Return the extent of the message at an offset.
 
     Returns:
         Size of header and payload, size of the whole message; ``None`` when the message does not
@@ -86,7 +85,7 @@ def extent_at(memory: memoryview, at: int, end: int) -> tuple[int, int] | None:
 
 
 def extents_of(memory: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Walk whole messages: place and extent of each; ValueError at a cut tail."""
+    """Iterate over whole messages: start and extent of each; ValueError at a truncated end."""
     at, end = 0, len(memory)
     while (extent := extent_at(memory, at, end)) is not None:
         payload_end, size = extent

@@ -1,10 +1,8 @@
 """The primitive encodings of the wire, each declared once.
 
-All integers are little-endian. A discriminant nobody defined, a text that is not UTF-8 and a field
-that ends early are answered with status 3; a field that is complete but breaks its own rule (an
-empty name, a number that is not four bytes) with status 4.
-
-This module owns scalars, texts and the small tagged values. It knows no record and no command.
+All integers are little-endian. An undefined discriminant, a text that is not UTF-8 and a
+truncated field have status 3; a complete field that breaks its own rule (an empty name, a number
+that is not four bytes) has status 4.
 """
 
 from __future__ import annotations
@@ -143,7 +141,7 @@ def optional_number(number: Field, absent: int, label: str) -> Adapted:
 
 
 def counted(record: Record, *, count: str, elements: str) -> Adapted:
-    """Hold a record to its own count: ``elements`` must be as many as ``count`` says."""
+    """Check that a record has as many ``elements`` as its field ``count`` says."""
 
     def check(value: R) -> R:
         announced, present = getattr(value, count), len(getattr(value, elements))
@@ -201,8 +199,8 @@ def _identifier_variant(errors: str) -> Callable[[Identifier], Variant]:
 
 IDENTIFIER = Adapted(VARIANT, _identifier("strict"), _identifier_variant("strict"), label="ident")
 
-# SendMessages does not check its identifiers for UTF-8: a name of arbitrary bytes is looked up and
-# not found. Surrogate escapes carry such bytes through a str and back.
+# Apache Iggy 0.8 does not check the identifiers of SendMessages for UTF-8: a name of arbitrary
+# bytes is looked up and not found. Surrogate escapes carry such bytes through a str and back.
 IDENTIFIER_ESCAPED = Adapted(
     VARIANT, _identifier("surrogateescape"), _identifier_variant("surrogateescape"), label="ident"
 )

@@ -1,31 +1,29 @@
-"""The bytes that came in and were not yet understood.
+"""Received bytes that are not decoded yet.
 
 Bytes enter through ``receive_data`` (the caller has them) or through ``get_buffer`` and
 ``buffer_updated`` (the caller is about to read them from a socket). Frames leave through ``ensure``
-and ``take`` as memoryviews. Both ways in may be mixed, and how the bytes were cut makes no
-difference to what comes out.
+and ``take`` as memoryviews. Both kinds of input may be mixed, and the sizes of the pieces do not
+matter.
 
 Copies are made in three places only. What is missing of a frame that began in an earlier input is
 copied behind its beginning. The beginning itself is moved when the frame does not fit where it
-lies; at that point the size of the frame is known, so this happens once, and the rest goes
-straight to its final place. And inputs that the caller may change later are copied.
+is; at that point the size of the frame is known, so this happens once, and the rest is received at
+its final position. And inputs that the caller may change later are copied.
 
-Where the bytes are. Unread bytes lie in ``view[start:end]``, the front, and behind it in ``_rest``.
+Where the bytes are. Unread bytes are in ``view[start:end]``, the front, and behind it in ``_rest``.
 The front is either a window on the caller's immutable input, or lies in the chunk, a bytearray
 of our own. The chunk is filled from its beginning to its end; ``_used`` marks how far. ``_rest``
 is empty unless the front was completed from an input that holds more than that.
 
-When a chunk may be used again. Payloads are given away as views, and nobody tells us when they
-are done with. But the chunk knows: a bytearray refuses to change its size while any view of it is
-alive, slices of slices and views held by C code included. So we let go of our own view and try to
-take off the last byte. If that works, nobody else is looking: the byte is put back (neither step
-reallocates anything) and the chunk is filled again from its beginning. If it raises BufferError,
-the chunk is left to its views, lives as long as the last of them, and we take another. Releasing a
-view, or dropping it, is thereby all that a caller has to do; who forgets it pays with memory and
-never with wrong bytes. The test is made when space is needed and not when a frame is taken,
-because an event loop still holds the view it read into while it reports the bytes.
-
-This module knows neither heads nor commands; the connection tells it what size to wait for.
+When a chunk may be used again. Payloads are returned as views, and there is no call that returns
+them. But CPython knows: a bytearray refuses to change its size while any view of it is alive,
+slices of slices and views held by C code included. So the buffer releases its own view and pops
+the last byte. If that works, no view is alive: the byte is appended again (neither step
+reallocates) and the chunk is filled again from its beginning. If it raises BufferError, the chunk
+lives as long as its last view, and the buffer takes another chunk. So a caller only has to release
+or drop a view; a forgotten view costs memory and never corrupts bytes. The test is made when space
+is needed and not when a frame is taken, because an event loop still holds the view it read into
+while it reports the bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ EMPTY = memoryview(b"")
 
 
 def is_unshared(chunk: bytearray) -> bool:
-    """Say whether no view of the chunk is alive, ours included."""
+    """Return whether no view of the chunk is alive."""
     try:
         last = chunk.pop()
     except BufferError:
@@ -67,16 +65,16 @@ def is_unshared(chunk: bytearray) -> bool:
 
 
 class ReceiveBuffer:
-    """Unread bytes, handed out frame by frame without copying them.
+    """Unread bytes, returned frame by frame without copying them.
 
     Args:
-        unread_bytes_max: how much may pile up when nobody takes what is there. Whoever waits
-            for bytes (``ensure`` has returned False) gets them whatever their number.
+        unread_bytes_max: how many bytes may be buffered when the caller takes none. A caller that
+            waits for bytes (``ensure`` has returned False) gets them whatever their number.
         retained_bytes_max: the largest chunk that is kept when it is empty.
         chunk_bytes: the size of a chunk that no large frame asked for.
-        keeps_spare: whether a chunk that views are alive on is remembered and taken again when
-            they are gone. A reader who looks at one reply while the next one comes spares the
-            kernel fresh pages for every reply in that way.
+        keeps_spare: whether a chunk with live views is kept and used again when they are gone.
+            This saves fresh pages from the kernel for a client that reads one reply while the next
+            one arrives.
 
     Attributes:
         view: where the unread bytes are; with ``start`` it is what a head is parsed from.
@@ -155,7 +153,7 @@ class ReceiveBuffer:
         Raises:
             LocalProtocolError: too many bytes are unread already; take them first.
         """
-        assert len(data), "the end of the stream is the connection's affair"
+        assert len(data), "the connection handles the end of the stream"
         source = memoryview(data).cast("B")
         size = len(source)
         self._offered = 0
@@ -177,7 +175,7 @@ class ReceiveBuffer:
         so that the next one begins in place.
 
         Args:
-            hint: a wish for at least so many bytes, granted up to the largest retained chunk.
+            hint: the preferred size in bytes, granted up to the largest retained chunk.
 
         Raises:
             LocalProtocolError: too many bytes are unread already; take them first.
@@ -211,7 +209,7 @@ class ReceiveBuffer:
     # Frames out
 
     def ensure(self, size: int) -> bool:
-        """Say whether the next ``size`` bytes have come, and if so, lie in ``view`` at ``start``.
+        """Return whether the next ``size`` bytes are received, and then in ``view`` at ``start``.
 
         If not, the buffer prepares for so many.
         """
@@ -261,10 +259,10 @@ class ReceiveBuffer:
     # Inside
 
     def _has_room_for_small(self, hint: int) -> bool:
-        """Say whether nothing is unread and the chunk will do, as between two small frames.
+        """Return whether nothing is unread and the chunk has space, as between two small frames.
 
-        What ``_prepare_space`` finds then is known before; asking it takes longer than all the rest
-        of a small frame.
+        A shortcut: the result of ``_prepare_space`` is known then, and calling it takes longer than
+        the rest of the work for a small frame.
         """
         least = self._least_room
         return (
@@ -286,7 +284,7 @@ class ReceiveBuffer:
         return self.end + min(max(self._chunk_bytes, hint), room_max)
 
     def _check_room(self, size: int) -> int:
-        """Return how many more bytes may come, or raise unless ``size`` may."""
+        """Return how many more bytes may be received, or raise if fewer than ``size``."""
         if self._wanted or self.start == self.end:
             return self.retained_bytes_max
         room = self.unread_bytes_max - len(self)
@@ -298,7 +296,7 @@ class ReceiveBuffer:
         return room
 
     def _adopt(self, data: Buffer, source: memoryview) -> None:
-        """Make an input the front, without a copy if nobody can change it."""
+        """Make an input the front, without a copy if it is immutable."""
         self.view = self._immutable(data, source)
         self.start, self.end = 0, len(source)
         if self.end >= self._wanted:
@@ -319,7 +317,7 @@ class ReceiveBuffer:
         self._grow_front(len(piece))
 
     def _append_unread(self, piece: memoryview) -> None:
-        """Put everything into one piece although nobody asked for it.
+        """Append input while complete bytes are unread.
 
         Happens when input follows input and nothing is taken in between. The space doubles, so
         that bytes coming one by one are not moved one by one.
@@ -353,7 +351,7 @@ class ReceiveBuffer:
         return have + 1 if is_room_left else 2 * have
 
     def _place(self, size: int) -> None:
-        """See that the front lies in the chunk, with space for ``size`` bytes from its start."""
+        """Move the front to the chunk if needed, with space for ``size`` bytes from its start."""
         if self.view is self._chunk_view:
             if self.start + size > len(self._chunk):
                 self._renew_chunk(size)
@@ -373,7 +371,7 @@ class ReceiveBuffer:
         self._move_front(memoryview(old) if source is None else source, 0)
 
     def _other_chunk(self, old: bytearray, size: int) -> bytearray:
-        """Take the spare chunk if it will do, or a new one; the old one is the next spare."""
+        """Return the spare chunk if it is large enough and unshared, else a new one."""
         spare = self._spare
         fits = len(spare) >= size and is_unshared(spare)
         if self._keeps_spare and self._chunk_bytes < len(old) <= self.retained_bytes_max:
@@ -395,7 +393,7 @@ class ReceiveBuffer:
         self.end = self._used = target + have
 
     def _next_front(self) -> None:
-        """Go on with the rest, or with nothing."""
+        """Continue with the rest, or with an empty front."""
         if self._rest:
             self.view, self._rest = self._rest, EMPTY
             self.start, self.end = 0, len(self.view)

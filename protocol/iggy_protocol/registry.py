@@ -1,11 +1,11 @@
-"""The one table from code to command, and the way in and out of bytes for all of them.
+"""The table of commands by code, and encoding and decoding of all of them.
 
-A command is a frozen dataclass under ``@command``, which ties together its code, the layout of its
+A command is a frozen dataclass with ``@command``, which registers its code, the layout of its
 request and the layout of its reply. Importing ``iggy_protocol.commands`` fills the table; a code
-that is declared twice fails there and then.
+that is declared twice raises an error.
 
-Requests of clients may carry surplus bytes, as the real server allows; replies may not.
-SendMessages and PolledMessages, whose bodies are whole batches, bring codecs of their own.
+Requests may have trailing bytes, as in Apache Iggy 0.8; replies may not. SendMessages and
+PolledMessages, whose bodies are whole batches, have codecs of their own.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Command(Generic[R_co]):
-    """What a client can ask for; the parameter is what a server answers."""
+    """A request of a client; the type parameter is the type of its reply."""
 
     __slots__ = ()
     CODE: ClassVar[CommandCode]
 
 
 class Codec(Protocol):
-    """Bytes to value and back, for one payload."""
+    """Encodes and decodes one payload."""
 
     def decode(self, payload: Buffer) -> Any:
         """Read the payload or raise RemoteProtocolError."""
@@ -81,7 +81,7 @@ class RecordCodec:
 
 
 class OptionalRecordCodec(RecordCodec):
-    """One record, or nothing at all when the thing asked for does not exist."""
+    """One record, or no bytes when the resource does not exist."""
 
     def decode(self, payload: Buffer) -> Any:
         """Read the record, or ``None`` from no bytes."""
@@ -93,10 +93,10 @@ class OptionalRecordCodec(RecordCodec):
 
 
 class EmptyCodec:
-    """No bytes: the status says it all."""
+    """No bytes."""
 
     def decode(self, payload: Buffer) -> None:
-        """Make sure that there is nothing to read."""
+        """Check that there are no bytes."""
         if len(payload):
             raise TrailingBytes(
                 f"the reply has no payload, but {len(payload)} bytes came", have=len(payload)
@@ -118,7 +118,7 @@ def one(record: Field, name: str) -> Codec:
 
 
 def maybe(record: Field, name: str) -> Codec:
-    """Declare a reply of one record, or of no bytes when there is no such thing."""
+    """Declare a reply of one record, or of no bytes when the resource does not exist."""
     return OptionalRecordCodec(Layout(name, record))
 
 
@@ -129,7 +129,7 @@ def many(record: Field, name: str) -> Codec:
 
 @record
 class CommandSpec:
-    """Everything the wire knows of one command."""
+    """One row of the table of commands."""
 
     code: CommandCode
     command: type[Command[Any]]
@@ -148,7 +148,7 @@ def command(
     request: Codec | None = None,
     codec: Callable[[Layout[Any]], Codec] = RecordCodec,
 ) -> Callable[[type[R]], type[R]]:
-    """Enter a command into the table.
+    """Register a command in the table.
 
     Args:
         code: its number on the wire.

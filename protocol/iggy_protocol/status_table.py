@@ -1,7 +1,6 @@
 """The 223 statuses a server answers or a client reports, as literal tables.
 
-Owns every status number, its name, its meaning, the group it belongs to and whether a retry
-can help. ``codes`` is the door: import from there. Knows no exceptions and no transports.
+Each has a number, a name, a meaning, a group and whether a retry can help. Import from ``codes``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""User headers: the typed keys and values that travel behind a message's payload.
+"""User headers: the typed keys and values after a message's payload.
 
 A block is pairs back to back, without a count; no bytes at all mean no headers. Each pair:
 
@@ -7,8 +7,6 @@ A block is pairs back to back, without a count; no bytes at all mean no headers.
     | key     | key length  | key     | value     | value length  | value    |
     | kind    | 1 to 255    |         | kind      | 1 to 255      |          |
     +---------+-------------+---------+-----------+---------------+----------+
-
-Owns the kinds, their sizes and the block. Knows nothing of messages and batches.
 """
 
 from __future__ import annotations
@@ -322,7 +320,7 @@ _AnyKey: TypeAlias = HeaderKey | HeaderScalar
 _AnyValue: TypeAlias = HeaderValue | HeaderScalar
 
 
-# A mapping is invariant in its keys, so the two usual kinds of keys stand beside the mixture.
+# A mapping is invariant in its keys, so the usual kinds of keys have overloads beside the union.
 @overload
 def encode_user_headers(headers: Mapping[str, _AnyValue]) -> bytes: ...
 @overload
@@ -371,7 +369,7 @@ def decode_user_headers(block: bytes | bytearray | memoryview) -> dict[HeaderKey
         block: all the bytes behind a message's payload.
 
     Raises:
-        UnknownDiscriminant: a kind that nobody defined (status 4040).
+        UnknownDiscriminant: an undefined kind (status 4040).
         InvalidField: a length outside 1 to 255 (status 3), or one that does not fit the kind
             (status 4018 in a key, 4019 in a value).
         TruncatedField: the block ends inside a pair (status 3).

@@ -1,8 +1,8 @@
 """The rules that have a status of their own, as a pass after decoding.
 
-Decoding says whether the bytes are the command; ``validate`` says whether a server would take it.
-A server runs it after decoding and before looking anything up; a client may run it to fail early.
-Lengths count bytes, not characters.
+Decoding checks the bytes of a command; ``validate`` checks the rules of its fields. A server runs
+it after decoding and before any lookup; a client may run it to fail early. Lengths count bytes, not
+characters.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _text(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]
         text: str | None = getattr(command, field)
         if text is None:
             return
-        # What UTF-8 cannot write is for the encoder to refuse; here it only counts.
+        # The encoder refuses text that UTF-8 cannot encode; here only its length is checked.
         size = len(text.encode(errors="surrogatepass"))
         if size not in sizes:
             raise RuleViolation(
@@ -103,7 +103,7 @@ _RULES: Mapping[type[Command[Any]], tuple[Callable[[Any], None], ...]] = {
 
 
 def validate(command: Command[Any]) -> None:
-    """Hold a command to the rules of its fields.
+    """Check a command against the rules of its fields.
 
     Raises:
         RuleViolation: a field breaks a rule; ``status`` says what a server answers.

@@ -105,7 +105,7 @@ class TestInspectSend:
                 1,
                 "message 1 does not lie between the ends its index entries give",
             ),
-            (make_body([SECOND]) + b"x", 4036, 0, 0, "message 0 ends before its index entry"),
+            (make_body([SECOND]) + b"x", 4036, 0, 0, "message 0 is shorter than its index entry"),
         ],
     )
     def test_inspect_when_body_is_bad_then_says_why_and_where(

@@ -169,7 +169,7 @@ def test_client_when_reply_comes_unasked_then_fails_for_good():
     client = ClientConnection()
     client.receive_data(PONG)
 
-    with pytest.raises(RemoteProtocolError, match="nobody asked") as caught:
+    with pytest.raises(RemoteProtocolError, match="without a request") as caught:
         client.next_event()
     with pytest.raises(RemoteProtocolError) as again:
         client.next_event()

@@ -360,7 +360,7 @@ def test_server_when_it_owes_something_then_it_cannot_be_handed_over():
     server = ping_outstanding()
 
     assert not server.is_at_rest
-    with pytest.raises(LocalProtocolError, match="owes"):
+    with pytest.raises(LocalProtocolError, match="outstanding"):
         server.unread()
 
 

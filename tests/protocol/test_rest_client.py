@@ -386,13 +386,13 @@ def test_polled_when_a_real_server_gave_it_then_the_checksums_hold():
 
 def test_ping_when_the_answer_is_no_pong_then_is_refused():
     assert decode_rest_reply(CommandCode.PING, b"pong") is None
-    with pytest.raises(RemoteProtocolError, match="no answer to a ping"):
+    with pytest.raises(RemoteProtocolError, match="no reply to a ping"):
         decode_rest_reply(CommandCode.PING, b"<html>")
 
 
 def test_empty_reply_when_there_is_a_body_then_is_refused():
     assert decode_rest_reply(CommandCode.DELETE_STREAM, b"") is None
-    with pytest.raises(RemoteProtocolError, match="none is due"):
+    with pytest.raises(RemoteProtocolError, match="none is expected"):
         decode_rest_reply(CommandCode.DELETE_STREAM, b"<html>")
 
 

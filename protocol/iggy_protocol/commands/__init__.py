@@ -1,4 +1,4 @@
-"""All commands, family by family; importing this package fills the table of the registry."""
+"""All commands; importing this package fills the table of the registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster: who leads, and where the doors are."""
+"""The cluster: its nodes, the leader and the ports."""
 
 from __future__ import annotations
 

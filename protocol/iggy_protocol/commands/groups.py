@@ -1,4 +1,4 @@
-"""Consumer groups: sharing the partitions of a topic."""
+"""Consumer groups and stored consumer offsets."""
 
 from __future__ import annotations
 

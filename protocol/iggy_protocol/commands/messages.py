@@ -1,7 +1,7 @@
 """Messages: sending a batch, polling, flushing.
 
-The bodies of SendMessages and PolledMessages are whole batches. Only their few head fields go
-through a layout; the messages themselves stay bytes, walked and checked by ``batch``.
+The bodies of SendMessages and PolledMessages are whole batches. Only their head fields use a
+layout; the messages stay bytes, which ``batch`` checks and iterates.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ SEND_METADATA: Layout[SendMetadata] = Layout(
     surplus_allowed=True,
 )
 METADATA_AT = 4
-"""The size of the metadata's length, and so where the metadata begins."""
+"""The size of the length field, and so the offset of the metadata."""
 PREFIXES_MAX = 1_024
-"""Heads of requests that are remembered. Writing one costs a single send more than its message."""
+"""Cached heads of requests. Encoding a head takes longer than encoding a single message."""
 
 
 class PollTarget(NamedTuple):
-    """What is asked, and for whom; a consumer says the same with every poll."""
+    """The destination and consumer of a poll; equal for every poll of a consumer."""
 
     consumer: Consumer
     stream: Identifier
@@ -114,7 +114,7 @@ POLL_RANGE_FIELDS = (
     "auto_commit" / BOOL,
 )
 _POLL_TARGET: Layout[PollTarget] = Layout("PollMessages", Record(PollTarget, *POLL_TARGET_FIELDS))
-# The fields of the range without what they mean: all are of fixed size.
+# The raw fields of the range, all of fixed size.
 _POLL_RANGE, _ = derive_struct(
     Struct("kind" / U8, "value" / U64, "count" / U32, "auto_commit" / U8)
 )
@@ -145,7 +145,7 @@ def _client_index(messages: MessageBatch) -> bytes:
 
 
 def _to_blame(body: memoryview) -> tuple[str, int, int, int]:
-    """Find what is wrong with an unreadable body: the field, its offset, its need, what it has."""
+    """Find the invalid field of a body: its name, its offset, bytes needed, bytes present."""
     size = len(body)
     if size < METADATA_AT:
         return "metadata_length", 0, METADATA_AT, size
@@ -161,7 +161,7 @@ def _to_blame(body: memoryview) -> tuple[str, int, int, int]:
 
 
 def decode_send_metadata(body: Buffer) -> SendMetadata:
-    """Read where the messages of a SendMessages body shall go, and leave the messages alone.
+    """Decode the destination of a SendMessages body, without its messages.
 
     Args:
         body: a body that ``inspect_send`` has accepted.
@@ -179,8 +179,8 @@ def _prefix(
     partitioning_value: bytes,
     messages_count: int,
 ) -> bytes:
-    """Write everything before the index table; a producer says the same again and again."""
-    # Its parts, because the cache would spend as much on the hash of a record as on all the rest.
+    """Encode everything before the index table; cached, because producers repeat it."""
+    # Takes the parts of a Partitioning: hashing a record would cost as much as all the rest.
     partitioning = Partitioning(partitioning_kind, partitioning_value)
     metadata = SEND_METADATA.encode(SendMetadata(stream, topic, partitioning, messages_count))
     return len(metadata).to_bytes(METADATA_AT, "little") + metadata
@@ -190,9 +190,9 @@ class SendMessagesCodec:
     """u32 metadata length, metadata, one index entry per message, messages."""
 
     def decode(self, payload: Buffer) -> SendMessages:
-        """Read the head; the messages stay where they are.
+        """Decode the head; the messages stay in the buffer.
 
-        A body that can be read but must not be stored decodes, and carries its ``fault``.
+        A readable body that must not be stored decodes with its ``fault`` set.
         """
         body = memoryview(payload)
         fault, messages = None, MessageBatch(b"")
@@ -202,13 +202,13 @@ class SendMessagesCodec:
             if error.status in (INVALID_COMMAND, INVALID_IDENTIFIER):
                 error.field, error.offset, error.need, error.have = _to_blame(body)
                 raise
-            # The frames of its traceback would hold the body, and the fault itself in a cycle.
+            # The frames of its traceback would keep the body and, in a cycle, the fault alive.
             fault = error.with_traceback(None)
         head = decode_send_metadata(body)
         return SendMessages(head.stream, head.topic, head.partitioning, messages, fault=fault)
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
-        """Write head, index and messages in one buffer with room for the frame head."""
+        """Encode head, index and messages in one buffer with headroom for the frame head."""
         where, count = value.partitioning, len(value.messages)
         prefix = _prefix(value.stream, value.topic, where.kind, where.value, count)
         if isinstance(value.messages, MessageBatch):
@@ -240,9 +240,9 @@ def _write_poll_target(
 
 
 class PollMessagesCodec(RecordCodec):
-    """The target, which is remembered, and the range behind it.
+    """The target, which is cached, and the range after it.
 
-    Whatever is out of the ordinary takes the way through the layout of the whole, which names it.
+    A value that this fast path cannot handle goes through the layout, which raises the right error.
     """
 
     def decode(self, payload: Buffer) -> PollMessages:
@@ -280,22 +280,22 @@ class PollMessagesCodec(RecordCodec):
 
 
 class PolledMessagesCodec:
-    """16 bytes of head, then messages to the end; there is no index table."""
+    """A head of 16 bytes, then messages to the end; there is no index table."""
 
     def decode(self, payload: Buffer) -> PolledMessages:
-        """Read the head; the messages stay where they are.
+        """Decode the head; the messages stay in the buffer.
 
-        Where a damaged log has a message announce a wrong length, the messages before it are
-        good, and the fault comes along with them.
+        Where a damaged log has a message with a wrong length, return the messages before it, with
+        the fault.
 
         Raises:
-            TruncatedField: there is not one good message before it, or no head.
+            TruncatedField: no intact message precedes the damage, or there is no head.
         """
         body = memoryview(payload)
         try:
             head = PolledHead(*_POLLED_HEAD.unpack_from(body))
         except struct.error:
-            head = POLLED_HEAD.decode(body)  # says what is missing
+            head = POLLED_HEAD.decode(body)  # raises the error that names the field
         try:
             messages = MessageBatch(body[POLLED_HEAD_SIZE:])
         except TruncatedField as error:
@@ -307,7 +307,7 @@ class PolledMessagesCodec:
         return PolledMessages(*head, messages)
 
     def encode(self, value: object) -> list[Buffer]:
-        """Write the head and pass the messages on as they are."""
+        """Encode the head; the messages are not copied."""
         if not isinstance(value, PolledMessages):
             raise LocalProtocolError(f"the reply to a poll is PolledMessages, not {value!r}")
         head = PolledHead(value.partition_id, value.current_offset, value.messages_count)
@@ -328,7 +328,7 @@ def _write_polled_head(head: PolledHead) -> bytes:
     try:
         return _POLLED_HEAD.pack(*head)
     except struct.error:
-        return POLLED_HEAD.encode(head)  # says what is wrong
+        return POLLED_HEAD.encode(head)  # raises the error that names the field
 
 
 @command(
@@ -340,7 +340,7 @@ def _write_polled_head(head: PolledHead) -> bytes:
 )
 @record
 class PollMessages(Command[PolledMessages]):
-    """Ask for up to ``count`` messages; the answer comes at once, with as many as there are."""
+    """Ask for up to ``count`` messages; the server replies at once with those it has."""
 
     consumer: Consumer
     stream: Identifier
@@ -357,9 +357,9 @@ class SendMessages(Command[None]):
     """Append a batch to one partition.
 
     Attributes:
-        messages: what to send, as payloads or ``NewMessage``s; a received command has a
+        messages: what to send, as payloads or ``NewMessage``s; in a received command a
             ``MessageBatch`` over the receive buffer.
-        origin_timestamp_us: the client's clock, for messages that bring no time of their own.
+        origin_timestamp_us: the client's clock, for messages without a time of their own.
         fault: why a received batch must not be stored, if so; ``validate`` raises it.
     """
 

@@ -1,4 +1,4 @@
-"""Consumer offsets: how far a consumer or a group has come."""
+"""Stored offsets of consumers and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments: giving back the space of old messages."""
+"""Segments: deleting the oldest messages."""
 
 from __future__ import annotations
 

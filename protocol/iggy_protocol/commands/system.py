@@ -1,4 +1,4 @@
-"""The server itself: ping, statistics, snapshot, clients."""
+"""The server itself: ping, statistics, snapshot, clients, cluster."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Ping(Command[None]):
 @command(CommandCode.GET_STATS, reply=one(STATS, "Stats"))
 @record
 class GetStats(Command[Stats]):
-    """Ask what the server says about itself."""
+    """Ask for the statistics of the server."""
 
 
 @command(

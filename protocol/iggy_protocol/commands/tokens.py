@@ -1,4 +1,4 @@
-"""Personal access tokens: logging in without a password."""
+"""Personal access tokens: a login without a password."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Topics: settings, totals, partitions.
+"""Topics, their partitions and segments.
 
-Mind the order: requests put the compression before the expiry, replies the expiry before the
+The order differs: requests have the compression before the expiry, replies the expiry before the
 compression.
 """
 

@@ -1,4 +1,4 @@
-"""Users: accounts, permissions, passwords and the login itself.
+"""Users: accounts, permissions, passwords, tokens and logins.
 
 "No permissions" is one zero byte in a request and four zero bytes in a reply.
 """

@@ -1,9 +1,8 @@
-"""Frames: where one message ends and the next one begins, one module per dialect of the wire.
+"""Frames of requests and replies, one module for each dialect of the protocol.
 
-``Framing`` is all that a connection knows of a dialect: the size of a head, how to read one and how
-to write one. ``CLASSIC`` is the dialect of the servers up to 0.8. Beside it are the shapes in which
-a frame is written without copying its payload. Nothing here knows what a payload means, what size
-is too large, or who is at the other end.
+``Framing`` is the interface of a dialect: the size of a head, how to read one and how to write one.
+``CLASSIC`` is the dialect of servers up to 0.8. The other names help to write a frame without
+copying its payload.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ __all__ = ["CLASSIC", "JOINED_BYTES_MAX", "Framing", "HeadroomBuffer", "join_sma
 
 JOINED_BYTES_MAX = 4_096
 """Parts up to this size are copied together: that is cheaper than one more entry in a vectored
-write. Larger parts are passed on untouched."""
+write. Larger parts are not copied."""
 
 
 class Framing(Protocol):
-    """What a dialect must offer; every frame is a head of fixed size and then its payload.
+    """The interface of a dialect; every frame is a head of fixed size and a payload.
 
-    Readers never fail: a head is any bytes of its size. A request whose announced length leaves
-    no room for the head itself is reported as a negative payload size, because its code is still
-    wanted for the refusal and an exception would hide it.
+    Readers never fail: a head is any bytes of its size. A request whose length is too
+    small for the head has a negative payload size, because the refusal needs its code, which an
+    exception would hide.
     """
 
     @property
@@ -70,10 +69,10 @@ class Framing(Protocol):
 
 @record
 class HeadroomBuffer:
-    """A request's payload that was written behind free space for the head of its frame.
+    """A request's payload in a buffer with free space in front for the head of its frame.
 
     With the head written into that space, a whole batch goes to the socket as one buffer and is
-    never copied. The head says the same however often it is written, so a buffer may be sent
+    never copied. Writing the head again gives the same bytes, so a buffer may be sent
     again after a failure, or by another connection.
 
     Attributes:
@@ -94,7 +93,7 @@ def size_of(parts: Iterable[Buffer]) -> int:
 
 
 def join_small(parts: Iterable[Buffer]) -> list[Buffer]:
-    """Copy neighbouring small parts together and leave large ones as they are."""
+    """Join neighbouring small parts and leave large ones uncopied."""
     joined: list[Buffer] = []
     small: list[Buffer] = []
     for part in parts:

@@ -9,7 +9,7 @@
                 8       payload  never on errors, and never of exactly one byte
 
 The two lengths follow different rules, and responses name no request: they come in the order of
-the requests. This module owns these two heads and nothing else.
+the requests.
 """
 
 from __future__ import annotations

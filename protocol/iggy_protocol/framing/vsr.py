@@ -1,4 +1,4 @@
-"""The dialect of the servers from 0.9 on, as far as it takes to recognise and to refuse it.
+"""The dialect of servers from 0.9 on: enough of it to recognise and to refuse it.
 
     0    48  zero      checksums and cluster, which clients leave alone
     48    4  size      of the whole frame, head included
@@ -12,10 +12,9 @@
     196   4  code      1 is ping
     255   1  reason    of an eviction: 14 is an incompatible protocol
 
-A classic frame cannot begin like this: its length would be 0, and it counts at least the code. To
-be sure, and because a malformed classic frame has its own refusal, all of the first 128 bytes are
-looked at. Nothing of this dialect is spoken beyond the refusal and the question whether a server
-speaks it. This module owns these bytes and nothing else.
+A classic frame cannot begin like this: its length would be 0, and it counts at least the code.
+All of the first 128 bytes are checked, because a malformed classic frame has another refusal. Only
+the refusal and the probe whether a server uses this dialect are implemented.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 VSR_HEAD_BYTES: Final = 256
 CLASSIC_VERSION: Final = (0, 10, 0)
-"""What official clients of the classic dialect call themselves; a refusal has to name a version."""
+"""The version of official clients of the classic dialect; a refusal has to name one."""
 
 REQUEST, REPLY, EVICTION = 5, 8, 13
 INCOMPATIBLE_PROTOCOL = 14
@@ -62,7 +61,7 @@ _NUMBER = struct.Struct("<Q")
 
 
 def begins_vsr_request(data: Buffer) -> bool:
-    """Tell whether bytes are the beginning of a request; none at all are."""
+    """Return whether bytes are the beginning of a request; True for no bytes."""
     for start, expected in FIXED:
         part = bytes(data[start : start + len(expected)])
         if part != expected[: len(part)]:
@@ -71,7 +70,7 @@ def begins_vsr_request(data: Buffer) -> bool:
 
 
 def read_vsr_request(head: Buffer) -> int | None:
-    """Return how long a request is in all, or None where the head is that of none."""
+    """Return the size of the whole request, or None if the head is no valid one."""
     (size,) = _SIZE.unpack_from(head, SIZE_AT)
     has_client = any(head[CLIENT_AT:CLIENT_END])
     if not begins_vsr_request(head) or size < VSR_HEAD_BYTES or not has_client:
@@ -80,7 +79,7 @@ def read_vsr_request(head: Buffer) -> int | None:
 
 
 def vsr_refusal(head: Buffer) -> bytes:
-    """Return the eviction that tells the client of a request that its protocol is not spoken.
+    """Return the eviction that refuses the protocol of a client.
 
     Its version window holds the version of the classic dialect alone: official clients then raise
     an error that names both versions, instead of trying again.
@@ -95,12 +94,12 @@ def vsr_refusal(head: Buffer) -> bytes:
 
 
 def is_vsr_refusal(data: Buffer) -> bool:
-    """Tell whether bytes are a refusal of ours; an answer of the classic dialect never is."""
+    """Return whether bytes are a ``vsr_refusal``; a reply of the classic dialect never is."""
     return len(data) == VSR_HEAD_BYTES and bytes(data) == vsr_refusal(data)
 
 
 def vsr_probe(client: bytes) -> bytes:
-    """Return a ping, which servers of this dialect answer without a login.
+    """Return a ping in this dialect, which needs no login.
 
     Args:
         client: sixteen bytes that are not all zero.
@@ -114,9 +113,9 @@ def vsr_probe(client: bytes) -> bytes:
 
 
 def is_vsr_answer(data: Buffer) -> bool:
-    """Tell whether a server of this dialect has answered, be it with an eviction.
+    """Return whether bytes are a reply or an eviction of this dialect.
 
-    A refusal of ours is none: it comes from a server that speaks the classic dialect.
+    A ``vsr_refusal`` is not: it comes from a server of the classic dialect.
     """
     return (
         len(data) >= VSR_HEAD_BYTES

@@ -1,5 +1,4 @@
-"""Frozen values that both sides speak: what commands carry and what replies say.
+"""The frozen values of commands and replies.
 
-Each module holds one noun of the domain. The model knows neither bytes nor rules: layouts stand
-beside the commands, rules in ``validation``.
+Their layouts are in ``commands``, their rules in ``validation``.
 """

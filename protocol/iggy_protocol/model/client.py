@@ -1,4 +1,4 @@
-"""Clients: the connections a server knows."""
+"""A server as it describes itself: its clients, its cluster, its statistics and snapshots."""
 
 from __future__ import annotations
 

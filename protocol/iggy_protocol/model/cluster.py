@@ -29,7 +29,7 @@ class NodeStatus(IntEnum):
 
 @record
 class ClusterNode:
-    """A node and the ports of its doors."""
+    """A node and the ports of its transports."""
 
     name: str
     ip: str

@@ -1,4 +1,4 @@
-"""Who and where: identifiers, consumers, polling strategies and partitioning.
+"""Identifiers, consumers, polling strategies and partitioning.
 
 An identifier is a plain ``int`` (the numeric id, 0 included) or a plain ``str`` (the name); the
 Python type is the discriminant, so ``GetStream("orders")`` and ``GetStream(7)`` need no wrapper.
@@ -70,7 +70,7 @@ class Consumer:
 
 @record
 class PollingStrategy:
-    """Where a poll starts, and the offset or time that says so."""
+    """Where a poll starts, with its offset or time."""
 
     kind: PollingKind
     value: int = 0

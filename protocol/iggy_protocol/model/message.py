@@ -1,7 +1,4 @@
-"""One message: what a producer hands over, and how large its parts may be.
-
-Knows nothing of bytes on the wire, and nothing of batches.
-"""
+"""A message of a producer, and the size limits of its parts."""
 
 from __future__ import annotations
 

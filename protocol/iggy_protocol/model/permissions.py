@@ -1,4 +1,4 @@
-"""What a user may do: everywhere, in a stream, in a topic."""
+"""Permissions of a user: global, in a stream, in a topic."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class HostResources:
 
 @record
 class Stats:
-    """What a server says about itself; ``host`` is ``None`` from servers before 0.8."""
+    """Statistics of a server; ``host`` is ``None`` from servers before 0.8."""
 
     process_id: int
     cpu_usage: float
@@ -81,7 +81,7 @@ class SnapshotCompression(IntEnum):
 
 
 class SnapshotType(IntEnum):
-    """What a snapshot may hold; ``ALL`` stands alone."""
+    """A part of a snapshot; ``ALL`` must be the only one."""
 
     FILESYSTEM_OVERVIEW = 1
     PROCESS_LIST = 2

@@ -1,4 +1,4 @@
-"""Streams: the outermost containers."""
+"""Streams, topics, partitions and consumer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users, identities and personal access tokens."""
+"""Users, permissions and personal access tokens."""
 
 from __future__ import annotations
 

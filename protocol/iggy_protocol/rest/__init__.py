@@ -1,4 +1,4 @@
-"""The HTTP face of a server, as data: routes, JSON shapes, request bodies and sizes as text.
+"""The HTTP API of a server, as data: routes, JSON shapes, request bodies and sizes as text.
 
 Both sides import from here and nowhere below. No HTTP is spoken in this package.
 """

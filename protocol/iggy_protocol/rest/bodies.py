@@ -1,9 +1,7 @@
-"""The JSON and the queries that a client sends, field by field.
+"""The JSON bodies and the queries of requests.
 
-Unknown keys are ignored, except at the top of a send, where the real server refuses them too.
-What a value means is for the handlers; here only its kind is checked.
-
-Owns the requests. Knows neither routes nor commands.
+Unknown keys are ignored, except at the top of a send, where Apache Iggy 0.8 refuses them too.
+Only types are checked here; handlers check the values.
 """
 
 from __future__ import annotations
@@ -56,10 +54,10 @@ __all__ = [
 
 U64_MAX: Final = 2**64 - 1
 
-# A sign and zeros in front are read over, as the real server does; 39 digits hold 128 bits.
+# A sign and leading zeros are accepted, as in Apache Iggy 0.8; 39 digits hold 128 bits.
 _DECIMAL: Final = re.compile(r"\+?0*([0-9]{1,39})")
 
-# The real server reads this one name in any case.
+# Apache Iggy 0.8 ignores the case of this name only.
 CompressionText: TypeAlias = Annotated[str, Meta(pattern=r"\A(?i:none|gzip)\Z")]
 PartitioningName: TypeAlias = Literal["balanced", "partition_id", "messages_key"]
 SnapshotCompressionName: TypeAlias = Literal["Stored", "Deflated", "Bzip2", "Zstd", "Lzma", "Xz"]

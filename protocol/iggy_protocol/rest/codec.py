@@ -1,7 +1,6 @@
-"""JSON in and out: the one place where msgspec's errors become the protocol's.
+"""Encode and decode JSON shapes, bodies, queries and user headers.
 
-Owns reading and writing of shapes, bodies and queries, and the two forms of user headers. Knows
-neither routes nor commands.
+Errors of msgspec become errors of this package here.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PLACE: Final = re.compile(r"^(?P<message>.*) - at (`key` in )?`\$\.?(?P<path>.*
 
 _PREFIX: Final = struct.Struct("<BI")
 
-# What the real server reads as a number; msgspec's own lenience would take 1.0 and refuse 05.
+# What Apache Iggy 0.8 reads as a number; msgspec's own lenience would take 1.0 and refuse 05.
 _DIGITS: Final = re.compile(r"\+?0*([0-9]{1,20})")
 _TRUTHS: Final = {"true": True, "false": False}
 

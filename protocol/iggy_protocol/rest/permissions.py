@@ -1,7 +1,4 @@
-"""Permissions between their JSON and what both sides know.
-
-Owns both directions. In JSON streams and topics are objects keyed by ids, here they are tuples.
-"""
+"""Convert permissions from and to JSON, where streams and topics are objects keyed by ids."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""From the JSON of a poll to the bytes that the binary protocol would have brought.
+"""Convert the JSON of a poll to the bytes of the binary protocol.
 
-Whoever reads messages reads them in place, from bytes as they are stored. So the answer is turned
-back into these: every number stands in the JSON, and payloads and user headers behind it. Only the
-order of user headers may be another one than the producer wrote, because entries come sorted.
-
-Owns this one translation. Knows nothing of what messages mean.
+Consumers read messages in place, from the stored byte format. So the JSON is converted back to
+it; it has every number, the payloads and the user headers. Only the order of user headers may
+differ from the producer's, because the server sorts them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""From the JSON of an answer to the value that the binary protocol would have brought.
+"""Decode the JSON of a reply to the same value as the binary protocol returns.
 
-Also what a refusal means there: some of them stand for an absent thing, which is no error for one
-who asked whether it exists.
-
-Owns the translation of answers. Knows no sockets and no HTTP beyond the body.
+Also errors: some of them mean that a resource does not exist, which is a reply of None to a command
+that asks for it.
 """
 
 from __future__ import annotations
@@ -51,8 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["ABSENT", "decode_rest_error", "decode_rest_reply"]
 
 ABSENT: Final = object()
-"""Stands in the place of a status where a refusal only says that there is nothing: no such thing,
-or no things of this kind."""
+"""Returned instead of a status where an error only means that the resource does not exist."""
 
 PONG: Final = b"pong"
 
@@ -73,11 +70,11 @@ def decode_rest_reply(code: CommandCode, body: bytes) -> Any:
     reply = ROUTES_BY_COMMAND[code].reply
     if reply is None:
         if body:
-            raise RemoteProtocolError("the answer has a body where none is due", have=len(body))
+            raise RemoteProtocolError("the reply has a body where none is expected", have=len(body))
         return None
     if reply is str:
         if body.strip() != PONG:
-            raise RemoteProtocolError("this is no answer to a ping", have=len(body))
+            raise RemoteProtocolError("this is no reply to a ping", have=len(body))
         return None
     if reply is bytes:
         return Snapshot(body)

@@ -1,9 +1,9 @@
-"""From a command to the request that stands for it: method, path, query and body.
+"""HTTP requests for commands: method, path, query and body.
 
 The rules for fields are those of the binary form, because the command is written in that form
-first. What only HTTP cannot say is refused here, before anybody opens a connection.
+first. What HTTP cannot express is refused here, before a connection is opened.
 
-Owns the translation of commands. Knows no sockets; what an answer means is in ``replies``.
+Replies are decoded in ``replies``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RestRequest", "encode_refresh", "encode_rest_request"]
 
-# What the real server takes for a number wherever a name may stand.
+# What Apache Iggy 0.8 reads as a numeric id where a name is allowed.
 _NUMBER: Final = re.compile(r"\+?[0-9]+")
 _NUMBER_MAX: Final = 2**32 - 1
 
@@ -68,11 +68,11 @@ class RestRequest:
 
 
 def encode_rest_request(command: Command[Any]) -> RestRequest:
-    """Write a command as the request that stands for it.
+    """Encode a command as an HTTP request.
 
     Raises:
-        RuleViolation: HTTP cannot say this; ``status`` is ``FEATURE_UNAVAILABLE``, or says what is
-            wrong with a message.
+        RuleViolation: HTTP cannot express this; ``status`` is ``FEATURE_UNAVAILABLE``, or the
+            status of an invalid message.
         LocalProtocolError: a field does not fit the wire, over HTTP or not.
     """
     route = ROUTES_BY_COMMAND.get(command.CODE)
@@ -107,8 +107,8 @@ def _unavailable(reason: str) -> RuleViolation:
 
 def _reason_of(code: CommandCode) -> str:
     if code in _GROUP_COMMANDS:
-        return "HTTP knows no connections, and so no members of consumer groups"
-    return "HTTP knows no connections, and so no client to tell of"
+        return "HTTP has no client connections, and so no members of consumer groups"
+    return "HTTP has no client connections"
 
 
 def _check_consumer(command: Any) -> None:
@@ -278,7 +278,7 @@ def _store_offset(command: Any) -> _Parts:
 
 
 def _named(shape: type[Any]) -> Callable[[Any], _Parts]:
-    """Make the body of a command that says nothing but a name."""
+    """Make the body of a command that has only a name."""
     return lambda command: (shape(command.name), None)
 
 

@@ -1,7 +1,6 @@
-"""The table of routes: what can be asked over HTTP, and how.
+"""The table of routes: methods, paths, success statuses, and the HTTP status of each error.
 
-Owns methods, paths and success statuses, and which HTTP status an error gets. Knows no sockets, no
-web framework and no handlers; a server registers this table, a client looks its commands up in it.
+A server registers the routes, a client looks up its commands.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Route:
     Attributes:
         method: the HTTP method.
         path: the path, with its parameters in braces.
-        operation: the command that it stands for, or a name where there is no command.
+        operation: its command, or a name where there is no command.
         body: the shape of the request's JSON; none when the request has no body.
         query: the shape of the query; none when there are no parameters.
         success: the HTTP status of success.

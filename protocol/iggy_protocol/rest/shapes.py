@@ -1,10 +1,8 @@
-"""The JSON that a server answers, field by field.
+"""The JSON of replies.
 
 A shape mirrors its JSON object exactly: same names, same order, text where JSON has text. Unknown
-fields are ignored when reading, because a newer server may say more. Binary values are ``bytes``
+fields are ignored when reading, because a newer server may send more. Binary values are ``bytes``
 here and base64 in JSON.
-
-Owns the answers and the objects they share with requests. Knows neither routes nor commands.
 """
 
 from __future__ import annotations
@@ -129,7 +127,7 @@ class ErrorShape(Struct, frozen=True):
 
     @classmethod
     def of(cls, code: int, reason: str | None = None) -> ErrorShape:
-        """Describe a status; the reason is its meaning unless the caller knows better."""
+        """Describe a status; the reason is its meaning unless given."""
         record = status(code)
         return cls(
             id=code,
@@ -152,7 +150,7 @@ Its id is no status: 404 in the table of statuses is a WebSocket failure.
 
 
 class Confidential(Struct, frozen=True):
-    """What holds a secret: it prints as its name alone, in tracebacks too."""
+    """A struct with a secret: its repr hides all fields, in tracebacks too."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(hidden)"

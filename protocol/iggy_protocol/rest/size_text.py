@@ -1,7 +1,7 @@
-"""Byte sizes as the HTTP face writes them: ``"0 B"``, ``"10 KiB"``, ``"1.202 KB"``.
+"""Byte sizes as the HTTP API writes them: ``"0 B"``, ``"10 KiB"``, ``"1.202 KB"``.
 
-Owns the units and the rule that chooses among them: the largest unit in which the size is exact
-with at most three decimals, so that no byte is lost on the way. Knows no shapes.
+The unit is the largest one in which the size is exact with at most three decimals, so parsing gives
+the same number of bytes.
 """
 
 from __future__ import annotations
