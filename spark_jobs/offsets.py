@@ -1,9 +1,7 @@
-"""Places in topics: how they are written, compared and shared out.
+"""Offsets and positions: how they are written, compared and limited.
 
 An offset of a query is one number per partition, the next message to read. Spark stores offsets as
 text and compares the texts, so they are written in one canonical order.
-
-Pure: knows neither Spark nor servers.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ EARLIEST_MARK = -2
 """Numbers that stand for the ends of a partition, as in Spark's Kafka source."""
 
 MILLISECONDS_MAX = 100_000_000_000_000
-"""The year 5138. Whoever gives a larger number has microseconds in mind."""
+"""The year 5138. A larger number is most likely in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ class Position:
     """Where reading begins or ends.
 
     Attributes:
-        kind: how it is given.
-        offsets: for each partition, if it is given so; -2 is the earliest, -1 the latest.
-        timestamp_us: the time, if it is given so.
+        kind: how it is specified.
+        offsets: for each partition, if specified so; -2 is the earliest, -1 the latest.
+        timestamp_us: the time, if specified so.
     """
 
     kind: Literal["earliest", "latest", "offsets", "timestamp"]
@@ -67,7 +65,7 @@ class Position:
 
     @property
     def is_settled(self) -> bool:
-        """Whether it means the same whenever it is looked up, as far as messages are kept."""
+        """Whether it resolves to the same offsets at any time, apart from retention."""
         if self.offsets is not None:
             return LATEST_MARK not in self.offsets.values()
         return self.kind == "earliest"
@@ -89,7 +87,7 @@ def read_offsets(written: Mapping[str, Any]) -> Offsets:
     """Read offsets that ``write_offsets`` wrote.
 
     Raises:
-        OptionError: they were written by something else, as in a checkpoint of another source.
+        OptionError: they are of another source, as in a checkpoint of another query.
     """
     try:
         return {
@@ -153,7 +151,7 @@ def read_timestamp(name: str, text: str) -> Position:
 
     Args:
         name: the option.
-        text: milliseconds since 1970, or a date and time of ISO 8601; UTC unless it says more.
+        text: milliseconds since 1970, or a date and time of ISO 8601; UTC unless it has a zone.
 
     Raises:
         OptionError: it is neither.
@@ -182,10 +180,10 @@ def microseconds(moment: datetime) -> int:
 def share(start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move the end so that at most ``limit`` messages lie before it.
 
-    Every partition where something waits gets one message first, the fullest ones if the limit
-    does not reach for all. What is left of the limit is shared in proportion to what else waits,
-    and what rounding leaves goes to the largest remainders. So none is starved, the limit is used
-    up, and who has more waiting never gets less.
+    Every partition with unread messages gets one message first, those with most of them if the
+    limit is too small for all. The rest of the limit is divided in proportion to the other unread
+    messages, and the rounding remainder goes to the largest fractions. So no partition starves, the
+    limit is used up, and a partition with more unread messages never gets fewer.
     """
     waiting = {place: end[place] - start[place] for place in end if end[place] > start[place]}
     total = sum(waiting.values())

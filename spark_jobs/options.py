@@ -1,9 +1,7 @@
 """The options of ``format("iggy")``: names, meanings, defaults and what goes with what.
 
-They are named after those of Spark's Kafka source where the meaning is the same. Spark forgets the
-case of their names. Nothing here shows the connection string, which may hold a password.
-
-Owns the table. Knows neither Spark nor servers.
+They are named after those of Spark's Kafka source where the meaning is the same. Spark ignores the
+case of their names. The connection string is never shown, because it may hold a password.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ __all__ = [
 
 
 class Use(Flag):
-    """What an option is for."""
+    """The kind of query that an option is for."""
 
     BATCH = auto()
     STREAM = auto()
@@ -65,7 +63,7 @@ _USES: Final[Mapping[str, Use]] = {
     "sendBatch": Use.WRITE,
     "writerId": Use.WRITE,
     "createTopic": Use.WRITE,
-    # Spark's own, which it passes on to every sink.
+    # An option of Spark, which passes it to every sink.
     "checkpointLocation": Use.WRITE,
 }
 _NAMES: Final = {name.lower(): name for name in _USES}
@@ -76,15 +74,15 @@ _WORDS: Final = {
 }
 
 TRIGGER_DELAY_MAX_S: Final = 900.0
-"""How long a trigger waits for the fewest messages it wants; as in Spark's Kafka source."""
+"""How long a trigger waits for its minimum of messages; as in Spark's Kafka source."""
 
 SEND_BATCH: Final = 1000
-"""Messages of one request; larger requests are not faster, and a lost answer makes more of them
-uncertain."""
+"""Messages of one request; larger requests are not faster, and a lost reply leaves more of them
+in doubt."""
 
 POLL_COUNT_MAX: Final = 1_000_000
 PARTITIONS_MAX: Final = 1000
-"""What a server accepts when a topic is created."""
+"""The limit of a server when a topic is created."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +110,12 @@ class ReadOptions(Place):
         max_offsets_per_trigger: messages of one micro-batch at most.
         min_offsets_per_trigger: messages that a micro-batch waits for.
         max_trigger_delay_s: how long it waits for them.
-        min_partitions: Spark tasks to be had at least, if there are messages enough.
+        min_partitions: the least number of Spark tasks, if there are enough messages.
         max_records_per_task: messages of one task at most.
-        fail_on_data_loss: whether messages that are gone fail the query.
+        fail_on_data_loss: whether the query fails when messages are lost.
         include_headers: whether there is a column of user headers.
-        consumer: the name under which the server is told of progress.
-        poll_count: messages of one request; None goes by their size.
+        consumer: the name under which offsets are stored on the server.
+        poll_count: messages of one request; None chooses by their size.
     """
 
     starting: Position = EARLIEST
@@ -139,7 +137,7 @@ class WriteOptions(Place):
 
     Attributes:
         partitioning: ``balanced``, ``key``, ``partition``, or the number of a partition; None
-            goes by the key if there is such a column.
+            uses the key if there is such a column.
         idempotent: whether messages get ids that are the same when Spark repeats a task.
         send_batch: messages of one request at most.
         writer_id: makes the ids of a batch write the same when the whole job is run again.
@@ -160,7 +158,7 @@ class WriteOptions(Place):
 
 
 class _Given:
-    """The options as they were given, with readers for each kind of value."""
+    """Parses the values of options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
@@ -217,7 +215,7 @@ def check_names(options: Mapping[str, str]) -> None:
     """Refuse options that do not exist.
 
     Raises:
-        OptionError: there is one; the message names the nearest that does exist.
+        OptionError: there is one; the message names the most similar option.
     """
     for name in options:
         if name.lower() == "path":
@@ -240,7 +238,7 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     """Read the options of a batch or a streaming read.
 
     Raises:
-        OptionError: one is missing, unknown, wrong, or does not go with another.
+        OptionError: one is missing, unknown, wrong, or conflicts with another.
     """
     check_names(options)
     _check_use(options, use)
@@ -272,10 +270,10 @@ def _check_together(options: ReadOptions, given: _Given, use: Use) -> None:
         raise OptionError("maxTriggerDelay needs minOffsetsPerTrigger; add it or leave both out")
     if use is Use.BATCH and options.starting == LATEST:
         raise OptionError(
-            "a batch that starts with latest has nothing to read; use earliest, or readStream"
+            "a batch that starts at latest reads nothing; use earliest, or readStream"
         )
     if options.ending == EARLIEST:
-        raise OptionError("a batch that ends with earliest has nothing to read; use latest")
+        raise OptionError("a batch that ends at earliest reads nothing; use latest")
 
 
 def _place(given: _Given) -> tuple[str, str, tuple[str, ...]]:
@@ -284,7 +282,7 @@ def _place(given: _Given) -> tuple[str, str, tuple[str, ...]]:
 
 
 def read_topics(text: str) -> tuple[str, ...]:
-    """Read one topic, several with commas between, or a JSON list of them.
+    """Parse one topic, several separated by commas, or a JSON list of them.
 
     Raises:
         OptionError: it is none of these, or names one twice.
@@ -315,7 +313,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     """Read the options of a batch or a streaming write.
 
     Raises:
-        OptionError: one is missing, unknown, wrong, or does not go with another.
+        OptionError: one is missing, unknown, wrong, or conflicts with another.
     """
     check_names(options)
     _check_use(options, Use.WRITE)
@@ -332,7 +330,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         create_topic=given.number("createTopic", most=PARTITIONS_MAX),
     )
     if parsed.writer_id is not None and not parsed.idempotent:
-        raise OptionError("writerId makes ids, which idempotent=false forbids; leave one out")
+        raise OptionError("writerId needs ids, which idempotent=false switches off; leave one out")
     return parsed
 
 

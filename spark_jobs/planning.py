@@ -1,9 +1,7 @@
-"""From offsets to tasks: which task reads which messages of which partition.
+"""Plan the tasks of a read: which task reads which messages of which partition.
 
-The same start and end give the same plan, whatever happened meanwhile, because a repeated
-micro-batch must consist of the same rows in the same tasks.
-
-Pure: asks no server.
+The same start and end give the same plan, because a repeated micro-batch must consist of the same
+rows in the same tasks.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ class Slice(InputPartition):
         return self.end - self.start
 
     def pieces(self, count: int) -> list[Slice]:
-        """Cut it into pieces of nearly the same size, in order."""
+        """Split it into pieces of nearly the same size, in order."""
         cuts = [self.start + self.size * index // count for index in range(count + 1)]
         return [Slice(self.topic, self.partition, start, end) for start, end in pairwise(cuts)]
 
@@ -56,7 +54,7 @@ def plan(start: Offsets, end: Offsets, options: ReadOptions) -> list[Slice]:
     Args:
         start: the first offset of each partition.
         end: the offset after the last of each partition that is to be read.
-        options: how many tasks there shall be.
+        options: the wanted number of tasks.
     """
     whole = [Slice(*at, start[at], end[at]) for at in sorted(end) if end[at] > start[at]]
     return split(
@@ -67,9 +65,9 @@ def plan(start: Offsets, end: Offsets, options: ReadOptions) -> list[Slice]:
 
 
 def split(slices: Iterable[Slice], *, min_partitions: int, max_records: int) -> list[Slice]:
-    """Cut slices until there are enough of them, and none is too large; 0 asks for nothing.
+    """Split slices until there are enough of them, and none is too large; 0 is no limit.
 
-    Whoever is largest is cut first, so that all end up nearly equal.
+    The largest is split first, so that all are nearly equal in the end.
     """
     whole = list(slices)
     counts = [max(1, -(-one.size // max_records)) if max_records else 1 for one in whole]

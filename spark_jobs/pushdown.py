@@ -1,7 +1,7 @@
-"""Filters of a query, turned into bounds on what is polled.
+"""Filters of a query that limit what is polled.
 
-Filters on topic, partition and offset are obeyed to the letter, and Spark need not look again.
-Those on the time only leave out what cannot match, and Spark applies them as well.
+Filters on topic, partition and offset are applied exactly, so Spark need not apply them. Filters on
+the time only exclude what cannot match, and Spark applies them as well.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Range:
         self.after: int | None = None
 
     def narrow(self, comparison: type[Any], value: int) -> bool:
-        """Apply a comparison; tell whether it is one that this can do."""
+        """Apply a comparison; return whether it is supported."""
         if comparison not in _FIRST and comparison not in _AFTER:
             return False
         if comparison in _FIRST:
@@ -64,7 +64,7 @@ class Range:
 
 
 class Bounds:
-    """What the filters that were taken leave to be read."""
+    """The filters of a query, and what is left to read."""
 
     def __init__(self) -> None:
         self._topics: set[str] | None = None
@@ -74,7 +74,7 @@ class Bounds:
         self._times = Range()
 
     def take(self, given: Filter) -> bool:
-        """Take a filter; tell whether nobody has to apply it any more."""
+        """Take a filter; return whether Spark need not apply it."""
         attribute: tuple[str, ...] = getattr(given, "attribute", ())
         if len(attribute) != 1:
             return False
@@ -107,7 +107,7 @@ class Bounds:
     def narrow(
         self, options: ReadOptions, start: Offsets, end: Offsets, ends: Offsets
     ) -> tuple[Offsets, Offsets]:
-        """Narrow what is to be read; what times mean is asked of the server."""
+        """Narrow the offsets to read; times are resolved by the server."""
         from spark_jobs.topics import resolve
 
         kept = {place: ends[place] for place in ends if self._wants(place)}
@@ -134,7 +134,7 @@ class Bounds:
 
 
 def _wanted(given: Filter, value: Any, kind: type[Any]) -> set[Any] | None:
-    """List the values that a filter lets pass, if it says so."""
+    """Return the values that a filter allows, if it lists them."""
     values = [value] if isinstance(given, EqualTo) else value if isinstance(given, In) else None
     if values is None or not all(isinstance(one, kind) for one in values):
         return None

@@ -1,7 +1,7 @@
-"""Reads messages: the batch reader, and what it shares with the streaming one.
+"""Reads messages: the batch reader, and its base for the streaming reader.
 
-A task polls its slice piece by piece, and asks for the next piece while Spark takes the last one.
-What retention took away meanwhile is a loss; offsets that never had a message are not.
+A task polls its slice piece by piece, and polls the next piece while Spark processes the last one.
+Messages that retention deleted meanwhile are a loss; offsets that never had a message are not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["BatchReader", "PushdownReader", "SliceReader"]
 
 POLL_BYTES: Final = 4 << 20
-"""What one poll aims at: large enough that requests cost nothing, small enough for any cache."""
+"""The target size of a poll: large enough that the cost of a request does not matter, small enough
+for a processor cache."""
 
 FIRST_POLL_COUNT: Final = 1000
 """Messages of the first poll, before their size is known."""
@@ -38,11 +39,11 @@ POLL_COUNT_MAX: Final = 100_000
 
 
 class SliceReader:
-    """Reads slices in a Spark task; it travels there, so it holds no connection.
+    """Reads slices in a Spark task; it is pickled, so it holds no connection.
 
     Args:
         options: where and how.
-        schema: the columns that are wanted.
+        schema: the requested columns.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -54,12 +55,12 @@ class SliceReader:
         """Yield the messages of a slice as Arrow record batches.
 
         Raises:
-            DataLossError: messages of the slice are gone, and that shall not be.
+            DataLossError: messages of the slice are lost, and ``failOnDataLoss`` is on.
         """
-        # Spark makes up a partition of its own for a plan without any.
+        # For an empty plan Spark passes a partition of its own.
         if not isinstance(partition, Slice):
             return
-        # Only tasks need Arrow; the planner starts quicker without it.
+        # Only tasks need Arrow; the planner starts faster without it.
         from spark_jobs.arrow import RowMaker
 
         maker = RowMaker(
@@ -112,7 +113,7 @@ class SliceReader:
         return max(1, min(POLL_COUNT_MAX, POLL_BYTES * len(batch) // batch.nbytes))
 
     def _check_gap(self, wanted: Slice, at: int, found: int | None) -> None:
-        """Tell a loss from a gap: a server that died may have left out offsets for good.
+        """Raise unless the missing offsets are a gap that a crashed server left.
 
         A gap has messages on both sides, and may be wider than the slice.
         """
@@ -128,13 +129,13 @@ class SliceReader:
         kept = "has no messages" if earliest is None else f"begins with offset {earliest}"
         raise DataLossError(
             f"{place}: offsets {at} to {after - 1} are gone, it now {kept}; "
-            "retention was quicker, or somebody deleted them. Set failOnDataLoss to false to go on "
-            "with what is left"
+            "retention or a purge deleted them. Set failOnDataLoss to false to continue with what "
+            "is left"
         )
 
 
 def _last_offset(batch: ReceivedBatch[bytes]) -> int:
-    """Look up the last offset; asking the batch would make an object of every message."""
+    """Return the last offset; the batch itself would make an object of every message."""
     offsets = batch.columns(payloads=False, user_headers=False).offsets
     return memoryview(offsets).cast("Q")[-1]
 
@@ -147,7 +148,7 @@ class BatchReader(SliceReader, DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Ask the server what there is and divide it into tasks."""
+        """Ask the server for offsets and divide them into tasks."""
         from spark_jobs.topics import end_offsets, resolve
 
         options = self.options
@@ -162,13 +163,13 @@ class BatchReader(SliceReader, DataSourceReader):
         if asked > end and self.options.fail_on_data_loss:
             raise DataLossError(
                 f"{place}: offset {asked} was asked for, and it ends before {end}; give offsets up "
-                "to its end, or set failOnDataLoss to false to go on with what there is"
+                "to its end, or set failOnDataLoss to false to continue with what there is"
             )
 
 
 class PushdownReader(BatchReader):
-    """A batch reader that lets filters decide what is polled at all."""
+    """A batch reader that polls only what the filters allow."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take the filters on places and times; return those that Spark has to apply itself."""
+        """Take the supported filters; return those that Spark has to apply."""
         return [one for one in filters if not self._bounds.take(one)]

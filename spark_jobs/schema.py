@@ -1,7 +1,7 @@
 """The columns of a topic, as a source offers them and as a sink takes them.
 
 A reader makes only the columns that the schema names, so a short schema is the way to read less.
-Owns names and types, and the words for those who get them wrong.
+Names, types and error messages of the columns.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def check_write_schema(schema: StructType) -> None:
     """Refuse rows that cannot become messages.
 
     Raises:
-        SchemaError: there is no payload, or a column that nobody would read.
+        SchemaError: there is no payload, or a column without a meaning.
     """
     names = set(schema.fieldNames())
     if "payload" not in names:

@@ -1,8 +1,8 @@
-"""Reads a topic as it grows: what each micro-batch holds, and how far the query has come.
+"""The streaming reader: the offsets of each micro-batch, and the progress of the query.
 
-The first micro-batch of a query that starts with the latest message, or at a time, holds no rows.
-It only fixes where the query starts, so that a query that dies in its first minutes goes on from
-there and not from wherever the topic ends by then.
+The first micro-batch of a query that starts with the latest message, or at a time, has no rows. It
+only records where the query starts, so that a query that fails before its first rows continues from
+there and not from the end of the topic at its restart.
 
 Partitions that are added later are read from their beginning.
 """
@@ -51,7 +51,7 @@ _LOGGER: Final = logging.getLogger("spark_jobs")
 
 
 class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Tells Spark what there is to read; Spark calls it in one process of the driver."""
+    """Plans the micro-batches; Spark calls it in one process of the driver."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
@@ -63,7 +63,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
     # Offsets
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new query starts, as far as that is no matter of when it is asked."""
+        """Return no offsets: ``latestOffset`` resolves the start of a new query."""
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -75,17 +75,17 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Remember where topics end now, because that is all that this run shall read."""
+        """Record the current ends of the topics, which this run reads up to."""
         self._target = end_offsets(self.options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Choose how far the next micro-batch goes.
+        """Choose the end of the next micro-batch.
 
         Raises:
-            DataLossError: a topic ends before the place that the query has reached.
+            DataLossError: a topic ends before the offset that the query has reached.
         """
         done = read_offsets(start)
-        # Spark asks from where it has arrived, so whatever came before is committed.
+        # Spark passes the end of the last micro-batch, so everything before it is committed.
         self._store_progress(done)
         ends = end_offsets(self.options)
         if not done and not self.options.starting.is_settled:
@@ -99,15 +99,15 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         wanted = self._limited(begin, self._checked(done, begin, ends), limit)
         if wanted is None:
             return start
-        # What the query has seen stays in its offsets, and new partitions enter with a message.
+        # Known partitions stay in the offsets; a new one enters with its first message.
         return write_offsets({at: end for at, end in wanted.items() if at in done or end})
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Tell where topics end, for Spark's reports of progress."""
+        """Return the ends of the topics, for Spark's progress reports."""
         return write_offsets(end_offsets(self.options))
 
     def _begin(self, done: Offsets, places: Iterable[TopicPartition]) -> Offsets:
-        """Return where each partition goes on; those the query has not seen begin."""
+        """Return where each partition continues; new ones start at their earliest message."""
         given = {} if done else self.options.starting.offsets or {}
         begin = dict(done)
         for place in places:
@@ -119,16 +119,16 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         return begin
 
     def _checked(self, done: Offsets, begin: Offsets, ends: Offsets) -> Offsets:
-        """Look for partitions that are gone or shorter than what was read of them."""
+        """Check for partitions that are deleted or shorter than what was read of them."""
         strict = self.options.fail_on_data_loss
         topics = set(self.options.topics)
         gone = sorted(place for place in done if place.topic in topics and place not in ends)
         if gone and strict:
             raise DataLossError(
-                f"{gone[0]} does not exist any more; set failOnDataLoss to false to go on without"
+                f"{gone[0]} does not exist any more; set failOnDataLoss to false to continue"
             )
         short = sorted(place for place in ends if ends[place] < begin[place])
-        # While only a target is read, a partition may be beyond it.
+        # With a target, a partition may already be read beyond it.
         if self._target is not None:
             real = end_offsets(self.options) if short else {}
             beyond = [place for place in short if real.get(place, 0) >= begin[place]]
@@ -136,9 +136,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
             short = [place for place in short if place not in beyond]
         if short and strict:
             place = short[0]
-            reason = (
-                "it was purged or made anew" if done else "startingOffsets asks for what is not"
-            )
+            reason = "it was purged or recreated" if done else "startingOffsets is beyond its end"
             raise DataLossError(
                 f"{place} is to be read from offset {begin[place]} on and ends before "
                 f"{ends[place]}: {reason}; set failOnDataLoss to false to read it from its "
@@ -148,7 +146,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _limited(self, begin: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets | None:
         """Apply the limits; None waits for more messages."""
-        # A partition that was made anew is read from its beginning.
+        # A recreated partition is read from its beginning.
         waiting = sum(end - begin[at] if end >= begin[at] else end for at, end in ends.items())
         if not waiting:
             return None
@@ -168,7 +166,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
     # Tasks
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide a micro-batch into tasks; the same offsets give the same tasks again."""
+        """Divide a micro-batch into tasks; the same offsets give the same tasks."""
         done, wanted = read_offsets(start), read_offsets(end)
         if not done and not self.options.starting.is_settled:
             return []
@@ -180,7 +178,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
     # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the server how far the query has come; Spark has committed all before."""
+        """Store the offsets on the server; Spark has committed all messages before them."""
         self._store_progress(read_offsets(end))
 
     def stop(self) -> None:
@@ -188,7 +186,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         close_all()
 
     def _store_progress(self, done: Offsets) -> None:
-        """Store what has changed under the consumer's name, if it has one."""
+        """Store the changed offsets under the consumer's name, if there is one."""
         if self.options.consumer is None:
             return
         for place, offset in done.items():
@@ -206,8 +204,10 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
                 partition_id=place.partition,
             )
         except (ConnectionFailedError, InvalidOffset, NotFoundError, RequestTimeoutError) as error:
-            # The checkpoint is what counts; a later micro-batch stores a later offset anyway. What
-            # it means that a partition is gone is decided where offsets are chosen.
-            _LOGGER.warning("progress of %s is not stored: %s", place, error)
+            # Spark continues from its checkpoint, and a later micro-batch stores a later offset. A
+            # deleted partition is handled where offsets are chosen.
+            _LOGGER.warning(
+                "cannot store the offset of %s on the server, the query goes on: %s", place, error
+            )
         else:
             self._stored[place] = offset

@@ -1,7 +1,4 @@
-"""What a server says about topics: their partitions, and which offsets those hold.
-
-Owns the questions. What follows from the answers is decided in ``planning``.
-"""
+"""Queries to a server about topics: their partitions and offsets."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["READER", "check_complete", "earliest_offset", "end_offsets", "resolve"]
 
 READER: Final = Consumer.single("spark")
-"""Who polls. Polls by offset leave no trace on a server, so all readers can be one."""
+"""The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""
 
 
 def end_offsets(place: Place) -> Offsets:
-    """Ask for the partitions of all topics, and the offset that each gives its next message.
+    """Return the partitions of all topics, each with the offset of its next message.
 
     Raises:
         StreamNotFound: there is no such stream.
@@ -34,7 +31,7 @@ def end_offsets(place: Place) -> Offsets:
     ends: Offsets = {}
     for topic in place.topics:
         for partition in client.get_topic(place.stream, topic, required=True).partitions:
-            # An empty partition and one with a single message both say 0.
+            # current_offset is 0 for an empty partition and for one with a single message.
             is_used = partition.messages_count or partition.current_offset
             end = partition.current_offset + 1 if is_used else 0
             ends[TopicPartition(topic, partition.id)] = end
@@ -42,7 +39,7 @@ def end_offsets(place: Place) -> Offsets:
 
 
 def earliest_offset(place: Place, at: TopicPartition) -> int | None:
-    """Ask for the oldest message that is kept; None when there is none."""
+    """Return the offset of the oldest message; None when there is none."""
     return _first(place, at, PollingStrategy.first())
 
 
@@ -59,12 +56,12 @@ def _first(place: Place, at: TopicPartition, strategy: PollingStrategy) -> int |
 
 
 def resolve(place: Place, position: Position, ends: Offsets, *, name: str) -> Offsets:
-    """Turn a position into one offset for each partition.
+    """Resolve a position to one offset for each partition.
 
     Args:
         place: where the topics are.
         position: what the user asked for.
-        ends: the partitions there are, with their ends.
+        ends: all partitions, with their ends.
         name: the option that gave the position, for errors.
 
     Raises:
@@ -97,10 +94,10 @@ def check_complete(given: Iterable[TopicPartition], ends: Offsets, *, name: str)
     """
     unknown, missing = sorted(set(given) - set(ends)), sorted(set(ends) - set(given))
     if unknown:
-        raise OptionError(f"{name} names what does not exist: {_listed(unknown)}")
+        raise OptionError(f"{name} names partitions that do not exist: {_listed(unknown)}")
     if missing:
         raise OptionError(
-            f"{name} says nothing about {_listed(missing)}; "
+            f"{name} lacks {_listed(missing)}; "
             "add them, with -2 for the earliest or -1 for the latest"
         )
 

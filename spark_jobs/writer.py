@@ -1,8 +1,8 @@
 """Writes rows to a topic, in batch and in streaming queries.
 
 Spark repeats tasks and whole micro-batches. What a task sends depends on its rows alone: their
-ids, their order and their partitions. Servers look for duplicates partition by partition, so rows
-that may go anywhere are dealt out here and not by the server.
+ids, their order and their partitions. Servers look for duplicates in each partition separately, so
+rows without a key or partition are distributed here and not by the server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["BatchWriter", "StreamWriter"]
 
 @dataclass(frozen=True)
 class Sent(WriterCommitMessage):
-    """What a task has sent.
+    """The commit message of a task.
 
     Attributes:
         task: the number of the task.
@@ -47,12 +47,12 @@ class Sent(WriterCommitMessage):
 
 
 class TopicWriter:
-    """Sends the rows of tasks; it travels there, so it holds no connection.
+    """Sends the rows of tasks; it is pickled, so it holds no connection.
 
     Args:
         options: where and how.
         schema: the columns of the rows.
-        overwrite: whether the user wants what is there to be replaced.
+        overwrite: whether the query wants to replace the topic, which is refused.
     """
 
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
@@ -66,7 +66,7 @@ class TopicWriter:
         self._partitioning = _partitioning(options, set(schema.fieldNames()))
         self._partitions_count = _prepare_topic(options)
         self._check_partition()
-        # Without a name of its own every write of a batch is another one.
+        # Without a writerId every batch write has different ids.
         self._writer_id = options.writer_id or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -103,7 +103,7 @@ class TopicWriter:
         return self._options.send_batch
 
     def _scope(self, context: TaskContext) -> str | None:
-        """Name this task so that its repetition has the same name, and no other task has."""
+        """Return a text that is the same when Spark repeats this task, and unique to it."""
         if not self._options.idempotent:
             return None
         query = context.getLocalProperty("sql.streaming.queryId")
@@ -121,17 +121,17 @@ class TopicWriter:
 
 
 class _Sending:
-    """One task on its way: which rows go to which partition, in as few requests as may be."""
+    """Sends the rows of one task: chooses partitions, with few requests."""
 
     def __init__(self, producer: Producer[Any], writer: TopicWriter, task: int) -> None:
         self._producer = producer
         self._writer = writer
-        # Each task begins with another partition, so that small ones do not all choose the first.
+        # Each task begins with another partition, so that small tasks do not all use the first.
         self._turn = task
         self._waiting: dict[int, list[Any]] = {}
 
     def send(self, rows: Any, messages: list[Any]) -> None:
-        """Send the messages of some rows, or keep them for a fuller request."""
+        """Send the messages of some rows, or keep them for a larger request."""
         how = self._writer.partitioning
         if how == "key":
             self._send_keyed(messages)
@@ -152,7 +152,7 @@ class _Sending:
         self._waiting.clear()
 
     def _send_keyed(self, messages: list[Any]) -> None:
-        """Let the SDK find the partitions of keys; rows without a key are dealt out."""
+        """Send rows with a key by key; rows without one rotate over the partitions."""
         self._producer.send_many([one for one in messages if one.key is not None])
         loose = [one for one in messages if one.key is None]
         if loose:
@@ -176,7 +176,7 @@ class _Sending:
 
 
 def _partitioning(options: WriteOptions, columns: set[str]) -> str | int:
-    """Choose how partitions are chosen, by the option or else by the columns there are."""
+    """Return the partitioning, from the option or else from the columns."""
     how = options.partitioning
     if how is None:
         return "key" if "key" in columns else "balanced"
@@ -186,7 +186,7 @@ def _partitioning(options: WriteOptions, columns: set[str]) -> str | int:
 
 
 def _prepare_topic(options: WriteOptions) -> int:
-    """See that the topic is there, and return how many partitions it has."""
+    """Create the topic if requested, and return how many partitions it has."""
     client = connection(options.server)
     if options.create_topic is not None:
         client.create_stream(options.stream, exist_ok=True)

@@ -1,7 +1,4 @@
-"""Transforms on columns of Spark: what tasks do with the messages of a batch.
-
-Owns the way of payloads through Arrow to the steps and back, and which messages are dead letters.
-"""
+"""Run transforms on columns of Spark."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ FACTS: Final = ("stream", "topic", "partition", "offset", "timestamp")
 
 
 def changed(messages: DataFrame, steps: list[Transform], *, is_strict: bool) -> DataFrame:
-    """Replace payloads by what the steps make of them, and add a column ``error``.
+    """Replace payloads by the results of the steps, and add a column ``error``.
 
-    Messages that a filter drops are gone. Those that do not fit have a reason in ``error``, or fail
-    the query if it is strict.
+    A filter drops messages. A message that a step cannot process has a reason in ``error``, or
+    fails the query if it is strict.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
@@ -36,7 +33,7 @@ def changed(messages: DataFrame, steps: list[Transform], *, is_strict: bool) -> 
         return messages.withColumn("error", F.lit(None).cast("string"))
     changer: Any = Changer(steps, is_strict=is_strict)
     with warnings.catch_warnings():
-        # Spark would rather read the type of the function from its hints, which a class has not.
+        # Spark prefers type hints of the function, which a callable object does not have.
         warnings.filterwarnings("ignore", "It is preferred to specify type hints")
         change = arrow_udf(changer, "payload binary, error string", ArrowUDFType.SCALAR)
     result = change("payload", *FACTS)
@@ -44,7 +41,7 @@ def changed(messages: DataFrame, steps: list[Transform], *, is_strict: bool) -> 
     kept = [name for name in messages.columns if name != "payload"]
     return made.select(
         *kept,
-        # Whoever looks into a dead letter wants to see what it was.
+        # A dead letter keeps its original payload.
         F.coalesce("_iggy_result.payload", "payload").alias("payload"),
         F.col("_iggy_result.error").alias("error"),
     )
@@ -54,7 +51,7 @@ class Changer:
     """Runs the steps in a task, on whole columns."""
 
     def __init__(self, steps: list[Transform], *, is_strict: bool) -> None:
-        # The steps themselves cannot travel, but their texts can.
+        # Steps cannot be pickled, but their texts can.
         self._texts = [step.text for step in steps]
         self._is_strict = is_strict
 
@@ -79,7 +76,7 @@ class Changer:
                 return {"payload": None, "error": str(error)}
             place = f"topic {known['topic']!r} partition {known['partition']}"
             raise MisfitError(
-                f"{place} offset {known['offset']}: {error}; name a place for such messages with "
+                f"{place} offset {known['offset']}: {error}; send such messages elsewhere with "
                 "--dead-letter-topic"
             ) from None
         return None if made is None else {"payload": made, "error": None}

@@ -1,7 +1,4 @@
-"""What all jobs share on the command line: options, exit codes, and words for what went wrong.
-
-Owns the way from arguments to a job and from an error to a line that says what to do next.
-"""
+"""The command line of all jobs: options, sessions, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -39,25 +36,25 @@ EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_AT_ONCE: Final = 130
-"""What shells use for a program that SIGINT ended."""
+"""The code of shells for a program that SIGINT ended."""
 
 SERVER_VARIABLE: Final = "IGGY_CONNECTION_STRING"
 
 _DURATION: Final = re.compile(r"[0-9]+ ?(ms|s|m|min|h)")
 _SPARK_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-# A line of a traceback that names an error of ours or of the SDK, and what follows it.
+# A line of a traceback with an error of this package or of the SDK, and its message.
 _RAISED: Final = re.compile(
     r"(?:^|\n)(?:spark_jobs|iggy_sdk)(?:\.\w+)+: (?P<words>.+?)(?=\n\s*(?:at |\n|$|JVM)|\Z)",
     re.DOTALL,
 )
-# What Spark says about an error that it has a name for, [SOME_NAME] and the rest of the line.
+# A named error of Spark: [SOME_NAME] and the rest of the line.
 USER_RAISED: Final = "[USER_RAISED_EXCEPTION] "
 _NAMED: Final = re.compile(r"\[[A-Z_.0-9]{5,}\] [^\n]+")
 
 NOTES: Final = """\
-The first SIGINT (Ctrl+C) or SIGTERM ends the micro-batch at work, or drops it if it takes long, and
-the command exits with 0; the next run goes on from there. The second one stops at once. Exit codes:
-0 done or stopped, 1 failed, 2 the command line is wrong."""
+The first SIGINT (Ctrl+C) or SIGTERM finishes the current micro-batch, or drops it after 15 s,
+and the command exits with 0; the next run continues from there. The second one stops at once.
+Exit codes: 0 done or stopped, 1 failed, 2 the command line is wrong."""
 
 
 def make_parser(command: str, description: str, example: str) -> argparse.ArgumentParser:
@@ -72,43 +69,47 @@ def make_parser(command: str, description: str, example: str) -> argparse.Argume
 
 
 def add_place_options(parser: argparse.ArgumentParser, *, topic: str) -> None:
-    """Add the options that say which topic is meant."""
+    """Add the options of the topic."""
     group = parser.add_argument_group("the topic")
     group.add_argument(
         "--server",
         metavar="URL",
         default=os.environ.get(SERVER_VARIABLE),
-        help="connection string, iggy://user:password@host:8090; other people of the machine see "
-        f"it in the list of processes, so it may stand in ${SERVER_VARIABLE} instead",
+        help="connection string, iggy://user:password@host:8090; other users of the machine "
+        f"can see it in the list of processes, so ${SERVER_VARIABLE} may hold it instead",
     )
     group.add_argument("--stream", required=True, help="name of the stream")
     group.add_argument("--topic", required=True, help=topic)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of jobs that go on as their source grows."""
+    """Add the options of jobs that can run as a stream."""
     group = parser.add_argument_group("the run")
     group.add_argument(
-        "--once", action="store_true", help="take what is there now and end; otherwise go on"
+        "--once",
+        action="store_true",
+        help="read what is there now and exit; default: run until stopped",
     )
     group.add_argument(
         "--every",
         type=duration,
         default="10s",
         metavar="TIME",
-        help="begin a micro-batch this often, such as 500ms, 30s or 5m (default 10s)",
+        help="start a micro-batch at this interval, such as 500ms, 30s or 5m (default 10s)",
     )
 
 
 def add_spark_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every job that say how Spark runs."""
+    """Add the options of Spark."""
     group = parser.add_argument_group("Spark")
-    group.add_argument("--master", help="where Spark runs (default: as spark-submit says, or here)")
+    group.add_argument(
+        "--master", help="the master of Spark (default: that of spark-submit, or this machine)"
+    )
     group.add_argument(
         "--workers", type=count, metavar="N", help="cores of this machine to use (default: all)"
     )
     group.add_argument(
-        "--packages", default="", metavar="NAMES", help="Maven packages, with commas between"
+        "--packages", default="", metavar="NAMES", help="Maven packages, separated by commas"
     )
     group.add_argument(
         "--conf",
@@ -116,28 +117,28 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=pair,
         metavar="NAME=VALUE",
-        help="a setting of Spark; may be repeated",
+        help="a Spark setting; may be repeated",
     )
     group.add_argument("--verbose", action="store_true", help="show Spark's log and tracebacks")
     group.add_argument(
         "--dry-run",
         action="store_true",
-        help="connect, show plan, columns, offsets and first rows, and write nothing",
+        help="connect, print plan, columns, offsets and first rows, and write nothing",
     )
 
 
 def count(text: str) -> int:
-    """Read a number of things."""
+    """Parse a positive number."""
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 
 def duration(text: str) -> str:
-    """Read a time and write it as Spark's triggers and windows want it."""
+    """Parse a duration and format it for Spark's triggers and windows."""
     match = _DURATION.fullmatch(text.strip().lower())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 500ms, 30s, 15m or 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 30s, 15m or 1h")
     unit = "m" if match[1] == "min" else match[1]
     return f"{int(match[0].removesuffix(match[1]))} {_SPARK_UNITS[unit]}"
 
@@ -158,14 +159,14 @@ def run_command(
     check: Check,
     settings: Callable[[argparse.Namespace], Mapping[str, str]] | None = None,
 ) -> int:
-    """Read the command line, start Spark, do the work, and return the exit code.
+    """Parse the command line, start Spark, run the job, and return the exit code.
 
     Args:
-        parser: reads the arguments; it exits with 2 itself if it cannot.
+        parser: exits with 2 on wrong arguments.
         work: the job.
         arguments: those of the process if None.
-        check: finds mistakes, and asks the server, before Spark takes its time to start.
-        settings: what the job wants of a new session, unless the user says otherwise.
+        check: validates the arguments against the server, before Spark starts, which is slow.
+        settings: settings of a new session, which the user can override.
     """
     given = parser.parse_args(arguments)
     with Stopping() as stop:
@@ -192,9 +193,9 @@ def run_command(
 
 
 def _fail(command: str, error: Exception, stop: Stopping, *, verbose: bool) -> int:
-    """Say what went wrong and choose the exit code."""
+    """Print the error and choose the exit code."""
     if stop.requested and _is_gone(error):
-        # Under spark-submit Java hears the signal as well and is gone before us.
+        # Under spark-submit Java gets the signal as well and may end before this process.
         return EXIT_OK
     if verbose:
         traceback.print_exception(error, file=sys.stderr)
@@ -210,12 +211,12 @@ def _is_gone(error: Exception) -> bool:
 
 
 def _tidy(text: str) -> str:
-    """Put a text on one line, without the codes that Spark adds for programs."""
+    """Put a text on one line, without the SQLSTATE codes of Spark."""
     return " ".join(text.partition("SQLSTATE:")[0].split())
 
 
 def words(error: Exception) -> str:
-    """Return the part of an error that a person needs, without the tracebacks of two languages."""
+    """Return the message of an error, without Java and Python tracebacks."""
     text = str(error)
     if type(error).__module__.startswith(("pyspark", "py4j")):
         return _words_of_spark(text)
@@ -233,4 +234,4 @@ def _words_of_spark(text: str) -> str:
     if named and named[0].startswith(USER_RAISED):
         return _tidy(named[0].removeprefix(USER_RAISED))
     first = _tidy(named[0] if named else text.strip().partition("\n")[0])
-    return f"Spark says: {first}; run it with --verbose to see all of it"
+    return f"Spark failed: {first}; run the command with --verbose for the traceback"

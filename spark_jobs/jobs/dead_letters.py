@@ -1,7 +1,7 @@
-"""Where messages go that a job cannot use: to another topic, or to Parquet files.
+"""Dead letters: messages that a job cannot process go to another topic, or to Parquet files.
 
-A second query reads the same topic and keeps what does not fit, so that either query has offsets of
-its own and neither loses or repeats anything when the job is killed between two writes.
+A second query reads the same topic and keeps only these. Each query has its own offsets, so neither
+loses or repeats anything when the job is killed between two writes.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["DeadLetters", "add_dead_letter_options", "fitting"]
 
 HEADER_BYTES_MAX: Final = 255
 CUT: Final = "..."
-# No character of UTF-8 has more.
+# The longest encoding of a character in UTF-8.
 CHARACTER_BYTES_MAX: Final = 4
 
 
 def add_dead_letter_options(parser: argparse.ArgumentParser, *, otherwise: str) -> None:
-    """Add the options that name a place for what cannot be used."""
+    """Add the options of dead letters."""
     group = parser.add_argument_group("dead letters")
     where = group.add_mutually_exclusive_group()
     where.add_argument(
         "--dead-letter-topic",
         metavar="TOPIC",
-        help="send messages that do not fit to this topic of the same stream, with the reason and "
-        f"the place in their headers; without it {otherwise}",
+        help="send messages that cannot be processed to this topic of the same stream, with the "
+        f"reason and their source in headers; without it {otherwise}",
     )
     where.add_argument(
         "--dead-letter-path", metavar="PATH", help="or write them to Parquet files there"
@@ -43,7 +43,7 @@ def add_dead_letter_options(parser: argparse.ArgumentParser, *, otherwise: str) 
 
 @dataclass(frozen=True)
 class DeadLetters:
-    """A place for messages that do not fit.
+    """The destination of dead letters.
 
     Attributes:
         server: the connection string, never shown.
@@ -59,7 +59,7 @@ class DeadLetters:
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> DeadLetters | None:
-        """Make it of the command line; None if there is no such place.
+        """Make it from the command line; None without such options.
 
         Raises:
             OptionError: it is the topic that is read.
@@ -77,11 +77,11 @@ class DeadLetters:
         return f"topic {self.topic}" if self.topic is not None else f"Parquet files in {self.path}"
 
     def writer(self, bad: DataFrame) -> DataStreamWriter:
-        """Return what writes messages that have a column ``error``."""
+        """Return the writer of messages that have a column ``error``."""
         from pyspark.sql import functions as F
 
         if self.path is not None:
-            # Folders also keep Spark from writing a file without rows for each micro-batch.
+            # With partition columns Spark writes no file for a micro-batch without rows.
             dated = bad.withColumn("date", F.to_date("timestamp"))
             writer = dated.writeStream.format("parquet").partitionBy("date")
             return writer.option("path", self.path)
@@ -96,7 +96,7 @@ class DeadLetters:
 
 
 def fitting(text: Column) -> Column:
-    """Shorten a text that is too long for a header; most reasons fit as they are."""
+    """Truncate a text that is too long for a header."""
     from pyspark.sql import functions as F
 
     room = HEADER_BYTES_MAX - len(CUT)

@@ -1,7 +1,7 @@
 """``iggy-spark-from-files``: rows of JSON, CSV, Parquet or text files become messages.
 
-The id of a message follows from the row and its place in its file, and so does its partition. So
-files may be sent again: a server with deduplication stores each row once.
+The id and the partition of a message depend on the row and its position in its file. So files may
+be sent again: a server with deduplication stores each row once.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ EXAMPLE = """
 """
 FORMATS: Final = ("json", "csv", "parquet", "text")
 SETTINGS: Final = {
-    # Together they make one task of each file, or of each such part of a large one, whatever else
-    # is in the folder. So the place of a row does not depend on its neighbours.
+    # Together they make one task of each file, or of each part of this size, whatever else is in
+    # the folder. So the position of a row does not depend on other files.
     "spark.sql.files.maxPartitionBytes": "134217728",
     "spark.sql.files.openCostInBytes": "134217728",
 }
@@ -63,10 +63,10 @@ def parser() -> argparse.ArgumentParser:
         "text files\nare sent as they are; rows of CSV and Parquet files as JSON objects.",
         EXAMPLE,
     )
-    made.add_argument("--path", required=True, help="a file or folder; any address Spark knows")
-    made.add_argument("--format", required=True, choices=FORMATS, help="what the files hold")
+    made.add_argument("--path", required=True, help="a file or folder; any path or URL of Spark")
+    made.add_argument("--format", required=True, choices=FORMATS, help="format of the files")
     made.add_argument(
-        "--follow", action="store_true", help="go on with files that arrive in the folder"
+        "--follow", action="store_true", help="continue with files that arrive in the folder"
     )
     made.add_argument("--checkpoint", help="folder of Spark's offsets, needed with --follow")
     add_place_options(made, topic="the topic that is written")
@@ -77,9 +77,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_row_options(made: argparse.ArgumentParser) -> None:
-    """Add the options that say how a row becomes a message."""
+    """Add the options of messages."""
     group = made.add_argument_group("messages")
-    group.add_argument("--key-column", metavar="NAME", help="rows with equal keys keep their order")
+    group.add_argument(
+        "--key-column", metavar="NAME", help="rows with equal keys go to one partition, in order"
+    )
     group.add_argument(
         "--header-columns", default="", metavar="NAMES", help="columns that become headers as well"
     )
@@ -106,12 +108,12 @@ def sink_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Find mistakes, and reach the server."""
+    """Validate the options, and connect to the server."""
     from spark_jobs.connections import connection
 
     options = write_options(sink_options(given))
     if given.follow and given.checkpoint is None:
-        raise OptionError("--follow needs --checkpoint FOLDER, where Spark notes what is sent")
+        raise OptionError("--follow needs --checkpoint FOLDER, where Spark records what is sent")
     if given.format == "text" and (given.header_columns or given.key_column):
         raise OptionError("text files have no columns; leave --key-column and the like out")
     client = connection(options.server)
@@ -139,21 +141,21 @@ def read(given: argparse.Namespace, reader: Any, spark: SparkSession) -> DataFra
 
 
 def messages_of(given: argparse.Namespace, rows: DataFrame) -> DataFrame:
-    """Make messages of rows that know their places; rows are numbered, so nothing may shuffle."""
+    """Build messages from rows with their positions, which must not have been shuffled."""
     from pyspark.sql import functions as F
 
     number = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_MASK))
     columns = [name for name in rows.columns if name not in (_FILE, _BLOCK)]
     payload = _payload(given, columns)
     place = F.concat_ws("\n", F.col(_FILE), F.col(_BLOCK), number.cast("string"))
-    # The content is a part of it: a file that was replaced by another brings other messages.
+    # The id includes the content: a replaced file gives other messages.
     digest = F.unhex(F.md5(F.concat(place.cast("binary"), F.lit(b"\n"), payload.cast("binary"))))
     made = rows.select("*", payload.alias("_iggy_payload"), digest.alias("_iggy_id"))
     key = _cell(given, columns, given.key_column) if given.key_column else F.lit(None)
     chosen = [
         F.col("_iggy_payload").alias("payload"),
         F.col("_iggy_id").alias("id"),
-        # A row without a key goes where its id says, now and whenever it is sent again.
+        # A row without a key is partitioned by its id, so that sending it again gives the same.
         F.coalesce(key.cast("string").cast("binary"), F.col("_iggy_id")).alias("key"),
     ]
     headers = [name.strip() for name in given.header_columns.split(",") if name.strip()]
@@ -177,7 +179,7 @@ def _payload(given: argparse.Namespace, columns: Sequence[str]) -> Any:
         F.col(_FILE),
         F.lit(" has a line that is not JSON: "),
         F.substring("value", 1, 80),
-        F.lit("; mend it, or send lines as they are with --format text"),
+        F.lit("; correct it, or send lines unchanged with --format text"),
     )
     return F.when(is_json, F.trim("value")).otherwise(F.raise_error(problem).cast("string"))
 
@@ -195,7 +197,7 @@ def _cell(given: argparse.Namespace, columns: Sequence[str], name: str) -> Any:
 
 @contextmanager
 def one_task_per_file(spark: SparkSession) -> Iterator[None]:
-    """Have Spark cut files in the same way whenever they are read."""
+    """Make Spark split files in the same way whenever they are read."""
     before = {name: spark.conf.get(name) for name in SETTINGS}
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
@@ -220,7 +222,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
             writer = messages.write.format("iggy").mode("append").options(**options)
             run_batch(spark, stop, writer.save)
             if stop.requested:
-                say("stopped; run it again, and the server passes over what it has")
+                say("stopped; run it again: a server with deduplication skips what it has")
             else:
                 say(f"the rows of {given.path} are in topic {given.topic}")
 
@@ -231,7 +233,7 @@ def _follow(
     rows = read(given, spark.readStream, spark)
 
     def send(batch: DataFrame, number: int) -> None:
-        # Rows can be numbered in a batch only, and this is one, task by task as it was read.
+        # Rows can be numbered in a batch only; foreachBatch gives one, with the tasks of the read.
         messages = messages_of(given, batch)
         messages.write.format("iggy").mode("append").options(**options).save()
 

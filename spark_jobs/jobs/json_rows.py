@@ -1,9 +1,7 @@
-"""From messages to rows: JSON payloads become columns, and those that do not fit are told apart.
+"""Convert messages to rows: JSON payloads become columns, and invalid payloads are separated.
 
-A payload fits when it is UTF-8, one JSON object, and has the types of the schema; fields that the
-schema calls NOT NULL have to be there. Fields that the schema does not name are left out.
-
-Owns what is good and what is bad. Where either goes is decided elsewhere.
+A payload is valid when it is UTF-8, one JSON object, and has the types of the schema, with all
+fields that are NOT NULL. Fields that the schema does not name are dropped.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ SOURCE_COLUMNS: Final = (
 )
 ERROR: Final = "error"
 CORRUPT: Final = "_corrupt_record"
-"""Holds payloads that do not fit, if they are not sent elsewhere; Spark's own name for it."""
+"""The column of invalid payloads, if they are not sent elsewhere; the name is Spark's default."""
 
 PREFIX: Final = "iggy_"
 """Before the columns of a message where a schema names the fields of its payload."""
@@ -37,7 +35,7 @@ _TEXT, _PARSED = "_iggy_text", "_iggy_parsed"
 
 
 def add_json_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what rows look like."""
+    """Add the options of rows."""
     group = parser.add_argument_group("rows")
     group.add_argument(
         "--json-schema",

@@ -1,6 +1,6 @@
 """``iggy-spark-metrics``: how much arrived in a topic, window by window, as a table and a plot.
 
-Reads what is there, or goes on as the topic grows and draws again after each micro-batch.
+Reads the topic once, or as a stream with a new table and plot after each micro-batch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
         help="show how many messages of each window this consumer has not read; group:NAME for a "
         "consumer group",
     )
-    made.add_argument("--follow", action="store_true", help="go on as the topic grows")
+    made.add_argument("--follow", action="store_true", help="continue as a stream")
     made.add_argument("--checkpoint", help="folder of Spark's offsets, needed with --follow")
     add_source_options(made)
     add_run_options(made)
@@ -78,9 +78,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Find mistakes, and ask the server for the topic."""
+    """Validate the options, and ask the server for the topic."""
     if given.follow and given.checkpoint is None:
-        raise OptionError("--follow needs --checkpoint FOLDER, where Spark keeps what it counted")
+        raise OptionError("--follow needs --checkpoint FOLDER, where Spark stores its counts")
     if not given.follow and (given.once or given.consumer is not None):
         raise OptionError("--once and --consumer are for --follow; leave them out, or add that")
     TopicSource.of(given, COLUMNS).spans()
@@ -184,7 +184,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
         return
     parts = run_batch(spark, stop, lambda: _collect(windows_of(source.load(spark), given.window)))
     if parts is None:
-        say("stopped before all was counted; nothing is written")
+        say("stopped before the end; nothing was written")
         return
     show(report.put(parts))
     _say_where(given)
@@ -200,7 +200,7 @@ def _follow(
         table = report.put(_collect(batch))
         show(f"after batch {number}\n{table}\n")
 
-    # All that Spark knows, each time: after a restart the table is whole again.
+    # Complete mode returns all windows each time, so the table is complete after a restart.
     writer = counted.writeStream.outputMode("complete").foreachBatch(put)
     start = partial(start_query, writer, given, "windows", checkpoint=given.checkpoint)
     run_queries({"windows": start}, stop)

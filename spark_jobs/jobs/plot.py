@@ -1,7 +1,4 @@
-"""A picture of windows: messages, bytes and lag over time, as SVG.
-
-Drawn without a screen, so that it works on servers. Knows neither Spark nor topics.
-"""
+"""Plot windows as SVG: messages, bytes and lag over time. Needs no display."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a dry run shows: the plan in words, the schema, the offsets, and the first rows.
-
-It reads and never writes, neither files nor topics nor progress.
-"""
+"""The output of a dry run: the plan, the schema, the offsets, and the first rows."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ SHOWN_COLUMNS: Final = 40
 
 
 def preview_spans(source: TopicSource, plan: Mapping[str, object]) -> None:
-    """Show the plan, and what there is to read."""
+    """Print the plan, and the offsets to read."""
     show("Nothing is written: this is a dry run.\n")
     show("\n".join(f"{name + ':':<14}{text}" for name, text in plan.items()))
     rows = [
@@ -37,7 +34,7 @@ def preview_spans(source: TopicSource, plan: Mapping[str, object]) -> None:
 
 
 def preview_rows(title: str, rows: DataFrame) -> None:
-    """Show the schema of rows, and the first of them."""
+    """Print the schema of rows, and the first of them."""
     tree = "\n".join(f"  {one.name} {one.dataType.simpleString()}" for one in rows.schema.fields)
     show(f"\n{title}, columns:\n{tree}")
     first = rows.limit(FIRST_ROWS).collect()
@@ -46,7 +43,7 @@ def preview_rows(title: str, rows: DataFrame) -> None:
 
 
 def preview_schema_guess(messages: DataFrame) -> None:
-    """Show a schema that would fit the first payloads, if they are JSON."""
+    """Print a schema that fits the first payloads, if they are JSON."""
     texts = messages.selectExpr("try_validate_utf8(CAST(payload AS STRING)) AS text")
     objects = texts.where("json_object_keys(text) IS NOT NULL").limit(FIRST_ROWS).collect()
     if objects:

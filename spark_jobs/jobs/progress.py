@@ -1,7 +1,4 @@
-"""From Spark's reports to lines that people read: rows, rows per second, and how far behind.
-
-Pure: takes the reports as they are in ``recentProgress``.
-"""
+"""Format Spark's progress reports (``recentProgress``): rows, rows per second, and lag."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class ProgressReport:
     """Turns the reports of one query into lines, each report once.
 
     Args:
-        name: what the query is called in its lines.
+        name: the name of the query.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,7 +28,7 @@ class ProgressReport:
     def lines(self, reports: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         """Return a line for each micro-batch that was not reported yet."""
         for report in reports:
-            # While nothing arrives Spark repeats the number of the batch that would be next.
+            # While nothing arrives, Spark reports the number of the next batch again and again.
             if report["batchId"] <= self._seen or not report["numInputRows"]:
                 continue
             self._seen = report["batchId"]

@@ -1,6 +1,6 @@
-"""Runs the streaming queries of a job until they end or somebody wishes them to stop.
+"""Runs the streaming queries of a job until they end or a stop is requested.
 
-Owns their lives: all are started, watched and stopped together, and one that fails ends the others.
+They are started and stopped together; when one fails, the others are stopped.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["run_batch", "run_queries", "start_query"]
 
 LOOK_S: Final = 0.2
-"""How often a query is looked at; short enough for a stop to feel prompt."""
+"""How often a query is polled; short enough for a prompt stop."""
 
 GRACE_S: Final = 15.0
-"""How long a stop waits for the micro-batch at work, which is otherwise repeated next time."""
+"""How long a stop waits for the current micro-batch; an unfinished one is repeated next time."""
 
 T = TypeVar("T")
 
 
 class _Watched:
-    """A query and what was said about it."""
+    """A query and its printed progress."""
 
     def __init__(self, name: str, query: StreamingQuery) -> None:
         self.query = query
@@ -62,7 +62,7 @@ def start_query(
     checkpoint: str,
     table: str | None = None,
 ) -> StreamingQuery:
-    """Start a query of a job: once or again and again, with a checkpoint of its own."""
+    """Start a query of a job, once or with a trigger interval, with its own checkpoint."""
     writer = writer.option("checkpointLocation", f"{checkpoint.rstrip('/')}/{name}")
     if given.once:
         writer = writer.trigger(availableNow=True)
@@ -78,8 +78,8 @@ def run_queries(
 
     Args:
         starters: for each query its name and what starts it.
-        stop: tells when to stop; each query then ends its micro-batch, or drops it if that takes
-            too long.
+        stop: requests the stop; each query then finishes its micro-batch, or drops it if that
+            takes too long.
 
     Raises:
         StreamingQueryException: a query failed; the others are stopped.
@@ -106,7 +106,7 @@ def run_queries(
 
 
 def _end_batches(watched: list[_Watched]) -> None:
-    """Wait for the micro-batches at work, but not for those that would come after."""
+    """Wait for the current micro-batches, but not for the next ones."""
     deadline = time.monotonic() + GRACE_S
     for one in watched:
         batch = _batch_of(one.query)
@@ -120,13 +120,13 @@ def _batch_of(query: StreamingQuery) -> int:
 
 
 def run_batch(spark: SparkSession, stop: Stopping, work: Callable[[], T]) -> T | None:
-    """Do some work of Spark, and give it up when somebody wishes to stop; then return None."""
+    """Run a Spark job, and interrupt it when a stop is requested; then return None."""
     tag = f"iggy-{uuid4().hex}"
     is_over = threading.Event()
 
     def interrupt() -> None:
         while not is_over.is_set():
-            # Again and again, because what has not begun cannot be interrupted.
+            # Repeated, because a job that has not started yet cannot be interrupted.
             if stop.wait(LOOK_S):
                 spark.interruptTag(tag)
                 is_over.wait(LOOK_S)

@@ -1,7 +1,4 @@
-"""The Spark session of a job: the one that is there, or a new one with sensible settings.
-
-Owns how Java and Spark are started. Knows nothing of topics.
-"""
+"""The Spark session of a job: the active one, or a new one."""
 
 from __future__ import annotations
 
@@ -22,26 +19,26 @@ if TYPE_CHECKING:
 __all__ = ["SessionSettings", "open_session"]
 
 DEFAULTS: Final[Mapping[str, str]] = {
-    # Dates and hours in paths mean the same wherever the job runs.
+    # Dates and hours in paths must not depend on the machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.ui.showConsoleProgress": "false",
 }
 LAUNCHED: Final = "PYSPARK_GATEWAY_PORT"
-"""The variable by which spark-submit tells a program that Java runs already."""
+"""Set by spark-submit, which has started Java already."""
 
 
 @dataclass(frozen=True)
 class SessionSettings:
-    """What the command line says about Spark.
+    """The settings of a Spark session.
 
     Attributes:
-        name: how the application is called.
+        name: the name of the application.
         master: where it runs; None leaves that to spark-submit, or means all cores of this machine.
         workers: cores of this machine to use, instead of a master.
         packages: Maven coordinates that Spark downloads.
         settings: any setting of Spark by its name.
-        verbose: whether Spark's own log is wanted.
+        verbose: whether to show Spark's log.
     """
 
     name: str
@@ -60,7 +57,7 @@ class SessionSettings:
 
 
 def configuration(wanted: SessionSettings) -> dict[str, str]:
-    """Return the settings of a new session; what the user gave comes last and wins."""
+    """Return the settings of a new session; those of the user take precedence."""
     chosen = {**DEFAULTS, "spark.log.level": "WARN" if wanted.verbose else "OFF"}
     if wanted.packages:
         chosen["spark.jars.packages"] = ",".join(wanted.packages)
@@ -72,7 +69,7 @@ def configuration(wanted: SessionSettings) -> dict[str, str]:
 
 
 def is_local(wanted: SessionSettings) -> bool:
-    """Tell whether all of Spark runs on this machine."""
+    """Return whether Spark runs on this machine only."""
     return configuration(wanted).get("spark.master", "local").startswith("local")
 
 
@@ -107,7 +104,7 @@ def _start(wanted: SessionSettings) -> SparkSession:
         prepare_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if is_local(wanted):
-            # Nobody else has to reach this Spark, whatever the name of the machine stands for.
+            # A local Spark needs no address that other machines can reach.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(wanted.name)
     for name, value in configuration(wanted).items():

@@ -1,7 +1,4 @@
-"""A clean stop: the first SIGINT or SIGTERM asks for it, the second does not ask.
-
-Owns the signals while a job runs. Whoever works looks at ``requested``, or waits with ``wait``.
-"""
+"""Stop signals: the first SIGINT or SIGTERM requests a clean stop, the second interrupts."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopping:
-    """Listens for the wish to stop, from where it is entered to where it is left."""
+    """Handles SIGINT and SIGTERM while it is entered."""
 
     def __init__(self) -> None:
         self._wished = threading.Event()
@@ -43,24 +40,26 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody wishes the job to stop."""
+        """Whether a stop is requested."""
         return self._wished.is_set()
 
     def request(self) -> None:
-        """Wish the job to stop, as a signal does."""
+        """Request a stop, as a signal does."""
         self._wished.set()
 
     def listen(self) -> None:
-        """Take the signals; again after Spark has started, because it takes SIGINT for itself."""
+        """Install the handlers; again after Spark has started, which replaces that of SIGINT."""
         for number in self._before:
             signal.signal(number, self._hear)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the wish, at most so long; return whether it is there."""
+        """Wait for a request, at most so long; return whether there is one."""
         return self._wished.wait(seconds)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
         self.request()
-        say(f"{signal.Signals(number).name}: stopping; once more to stop at once")
+        say(
+            f"{signal.Signals(number).name}: stopping after this micro-batch; again to stop at once"
+        )

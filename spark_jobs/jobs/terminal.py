@@ -1,7 +1,4 @@
-"""What a job says: progress to the standard error, results to the standard output.
-
-Owns how it looks. Knows neither Spark nor servers.
-"""
+"""Output of a job: status on standard error, results on standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ __all__ = ["align", "say", "show"]
 
 
 def say(text: str) -> None:
-    """Tell the person who waits."""
+    """Print a status line."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -27,7 +24,7 @@ def show(text: str) -> None:
 
 
 def align(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Write a table whose columns stand under their heads, numbers to the right."""
+    """Format a table with aligned columns, numbers to the right."""
     lines = [list(heads), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     numeric = [

@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         "Write a topic to Parquet files, partitioned by date and hour, as it grows or once.",
         EXAMPLE,
     )
-    made.add_argument("--path", required=True, help="folder of the files; any address Spark knows")
+    made.add_argument("--path", required=True, help="folder of the files; any path or URL of Spark")
     made.add_argument("--checkpoint", help="folder of Spark's offsets (default PATH/_checkpoint)")
     add_source_options(made)
     add_json_options(made)

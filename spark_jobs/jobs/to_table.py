@@ -39,11 +39,11 @@ EXAMPLE = """
 
 
 class Format(NamedTuple):
-    """A format of tables that Spark does not bring along.
+    """A table format that needs a package.
 
     Attributes:
-        needs: a class of Java that is there if the format is.
-        package: what to add.
+        needs: a Java class of the package, to detect it.
+        package: the Maven package.
         settings: what a session needs for it.
     """
 
@@ -119,10 +119,10 @@ def settings(given: argparse.Namespace) -> Mapping[str, str]:
 
 
 def check_format(spark: SparkSession, name: str) -> None:
-    """See that Spark has what the format needs.
+    """Check that Spark has the package of the format.
 
     Raises:
-        OptionError: it has not; the message names what to add.
+        OptionError: it is missing; the message names what to add.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 
@@ -169,7 +169,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
 def _writer(
     given: argparse.Namespace, rows: DataFrame, folders: tuple[str, ...]
 ) -> tuple[DataStreamWriter, str | None]:
-    """Return what writes, and the table unless it is known already."""
+    """Return the writer, and the table unless the writer has it."""
     if given.merge_key is None:
         writer = rows.writeStream.format(given.format).outputMode("append")
         return (writer.partitionBy(*folders) if folders else writer), given.table
@@ -191,11 +191,11 @@ def _writer(
 
 UPDATES: Final = "iggy_updates"
 AGE: Final = ("timestamp", "partition", "offset")
-"""What decides which of two messages is the newer one."""
+"""The columns that decide which of two messages is newer."""
 
 
 def newest_of(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Keep the newest row of each key, as a merge takes one only."""
+    """Keep the newest row of each key, because a merge accepts only one."""
     from pyspark.sql import functions as F
 
     groups = [
@@ -230,7 +230,7 @@ def is_newer(columns: Sequence[str]) -> str:
 
 
 def _identity(columns: Sequence[str], keys: Sequence[str], side: str = "") -> list[str]:
-    """Write what tells rows apart: their keys, and for what does not fit its place in the topic."""
+    """Return the key expressions of a row; an invalid payload is identified by its position."""
     identity = [f"{side}`{key}`" for key in keys]
     if CORRUPT in columns:
         place = _place(columns, ("topic", "partition", "offset"), side)
@@ -239,7 +239,7 @@ def _identity(columns: Sequence[str], keys: Sequence[str], side: str = "") -> li
 
 
 def _place(columns: Sequence[str], names: Sequence[str], side: str = "") -> str:
-    """Write a struct of columns that say where or when a message was stored."""
+    """Return a struct expression of columns of the message, such as its position."""
     prefix = PREFIX if f"{PREFIX}offset" in columns else ""
     return f"struct({', '.join(f'{side}`{prefix}{name}`' for name in names)})"
 

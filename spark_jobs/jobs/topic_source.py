@@ -1,7 +1,4 @@
-"""The topic that a job reads: its options, what it holds now, its first rows, and its stream.
-
-Owns the way from the command line to ``format("iggy")``.
-"""
+"""The topic that a job reads: command line options, offsets, first rows, batch and stream."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ __all__ = ["TopicSource", "add_source_options", "server_of"]
 
 
 class Span(NamedTuple):
-    """What a run would read of one partition."""
+    """The offsets that a run would read of one partition."""
 
     place: TopicPartition
     start: int
@@ -34,7 +31,7 @@ class Span(NamedTuple):
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of jobs that read a topic."""
-    add_place_options(parser, topic="a topic, or several with commas between")
+    add_place_options(parser, topic="a topic, or several separated by commas")
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--starting-offsets",
@@ -48,12 +45,12 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--consumer",
         metavar="NAME",
-        help="tell the server how far the job has come, under this name",
+        help="store the offsets of the job on the server under this consumer name",
     )
     group.add_argument(
         "--skip-lost",
         action="store_true",
-        help="go on when messages are gone before they were read, instead of failing",
+        help="continue when messages were deleted before they were read, instead of failing",
     )
 
 
@@ -110,7 +107,7 @@ class TopicSource:
         return source
 
     def named(self, suffix: str) -> TopicSource:
-        """Return the same for a second query, which has a progress of its own."""
+        """Return the same for a second query, with its own consumer name."""
         consumer = self.stream_options.get("consumer")
         growing = {**self.stream_options}
         if consumer is not None:
@@ -118,7 +115,7 @@ class TopicSource:
         return TopicSource(self.options, growing, self.columns)
 
     def spans(self) -> list[Span]:
-        """Ask the server what a first run would find.
+        """Ask the server for the offsets of a first run.
 
         Raises:
             StreamNotFound: there is no such stream.

@@ -1,7 +1,7 @@
-"""``iggy-spark-topic-to-topic``: messages go from one topic to another, changed on the way.
+"""``iggy-spark-topic-to-topic``: copies messages from one topic to another, with transforms.
 
-Messages of one partition stay together and in order. Transforms are run in the order in which the
-command line names them.
+Messages of one partition stay together and in order. Transforms run in the order of the command
+line.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser of the command."""
     made = make_parser(
         "iggy-spark-topic-to-topic",
-        "Copy a topic to another one and change its JSON messages on the way, as it grows or once.",
+        "Copy a topic to another one and transform its JSON messages, as a stream or once.",
         EXAMPLE,
     )
     made.add_argument(
@@ -122,7 +122,7 @@ def sink_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def check(given: argparse.Namespace) -> None:
-    """Find mistakes, and ask the server for the topics."""
+    """Validate the options, and ask the server for the topics."""
     write_options(sink_options(given))
     DeadLetters.of(given)
     TopicSource.of(given, COLUMNS).spans()
@@ -152,7 +152,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
         preview(given, spark, source)
         return
     partitions_count = partitions_of(given)
-    assert partitions_count is not None, "it was there when the command line was checked"
+    assert partitions_count is not None, "check() has found the topic"
     rows = _outgoing(transform(source.grow(spark)), partitions_count)
     writer = rows.writeStream.format("iggy").options(**sink_options(given))
     starters: dict[str, Callable[[], StreamingQuery]] = {

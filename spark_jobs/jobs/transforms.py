@@ -8,8 +8,6 @@
 
 Fields that no step names stay as they are, in their order. Values are JSON, or ``$.path`` for a
 copy of another field, or a word such as ``$now``; anything else is text.
-
-Pure: knows neither Spark nor servers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Windows of time: how much arrived in each, how late, and how much of it a consumer has not read.
-
-Pure: takes what Spark counted, and the offsets that a server has stored.
-"""
+"""Time windows: messages, bytes, delay, and the lag of a consumer in each."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class Window:
         messages: messages that arrived.
         bytes: bytes of their payloads.
         delay_ms: from the producer's clock to the server's, on average.
-        behind: messages that the consumer has not read; None if nobody asked.
+        behind: messages that the consumer has not read; None without a consumer.
     """
 
     start: str

@@ -112,7 +112,7 @@ def test_headers_when_given_as_a_list_then_keep_their_kinds():
     ("columns", "answer"),
     [
         ({"payload": [b"x", None]}, "row 1 of the task has no payload; filter"),
-        ({"payload": [b"x"], "id": [b"short"]}, "the id b'short' is not one; give 16 bytes"),
+        ({"payload": [b"x"], "id": [b"short"]}, "the id b'short' is invalid; give 16 bytes"),
         ({"payload": [b"x"], "id": ["no uuid"]}, "the id 'no uuid' is not one"),
         (
             {"payload": [b"x"], "headers": [[{"key": "a", "kind": "int7", "value": b"x"}]]},

@@ -124,9 +124,9 @@ def test_read_when_offsets_are_given_then_brings_what_lies_between(topic, option
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ({"startingOffsets": '{"0": 0, "1": 0}'}, "says nothing about topic 't' partition 2; add"),
-        ({"startingOffsets": '{"0": 0, "1": 0, "2": 0, "3": 0}'}, "does not exist: topic 't' p"),
-        ({"endingOffsets": '{"0": 0}'}, "endingOffsets says nothing about topic 't' partition 1,"),
+        ({"startingOffsets": '{"0": 0, "1": 0}'}, "lacks topic 't' partition 2; add"),
+        ({"startingOffsets": '{"0": 0, "1": 0, "2": 0, "3": 0}'}, "do not exist: topic 't' p"),
+        ({"endingOffsets": '{"0": 0}'}, "endingOffsets lacks topic 't' partition 1,"),
     ],
 )
 def test_read_when_offsets_do_not_fit_the_topic_then_refuses(topic, options, given, answer):

@@ -76,7 +76,7 @@ def test_stream_when_it_starts_with_offsets_then_the_first_batch_begins_there(to
     first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
 
     assert spans(reader, {}, first) == [(0, 9, 10), (1, 0, 20)]
-    with pytest.raises(OptionError, match="startingOffsets says nothing about"):
+    with pytest.raises(OptionError, match="startingOffsets lacks"):
         make_reader(options, startingOffsets='{"0": 9}').latestOffset({}, EVERYTHING)
     with pytest.raises(
         DataLossError, match="from offset 11 on and ends before 10: startingOffsets"
@@ -293,7 +293,7 @@ def test_progress_when_it_cannot_be_stored_then_the_query_goes_on(client, topic,
 
     reader.commit({"t": {"0": 500}})
 
-    assert "progress of topic 't' partition 0 is not stored" in caplog.text
+    assert "cannot store the offset of topic 't' partition 0" in caplog.text
     reader.commit({"t": {"0": 5}})
     assert stored(client, options, 0) == 4
 
@@ -314,7 +314,7 @@ def test_progress_when_its_place_was_deleted_then_the_query_goes_on_without(
     second = loose.latestOffset(first, EVERYTHING)
 
     assert second["t"]["0"] == 2
-    assert "is not stored" in caplog.text
+    assert "cannot store the offset" in caplog.text
     assert stored(client, options, 0) == 0
 
 

@@ -82,6 +82,6 @@ def test_command_when_terminated_then_exits_with_0(spark_server, stream, orders,
 
     assert process.returncode == 0, "".join(said)
     assert said[-2:] == [
-        "SIGTERM: stopping; once more to stop at once\n",
+        "SIGTERM: stopping after this micro-batch; again to stop at once\n",
         f"0 messages read, Parquet files in {tmp_path / 'out'}\n",
     ]

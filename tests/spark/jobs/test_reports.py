@@ -189,8 +189,8 @@ spark_jobs.errors.DataLossError: offsets 5 to 9 are gone;
                 "o1.save\n: java: [PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n at"
             ),
             (
-                "Spark says: [PATH_NOT_FOUND] Path does not exist: x.; run it with --verbose "
-                "to see all of it"
+                "Spark failed: [PATH_NOT_FOUND] Path does not exist: x.; run the command with "
+                "--verbose for the traceback"
             ),
         ),
         (OptionError("give one"), "give one"),
