@@ -23,7 +23,7 @@ COLUMNS = ["kind", "customer", "amount", "iggy_partition", "iggy_offset", "iggy_
 
 
 class Sample(NamedTuple):
-    """How far everybody was at one moment of the demo."""
+    """The counts at one moment of the demo."""
 
     elapsed_s: float
     produced: int

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import ByteReceiveStream, Process
 
-# A short life does not repay thorough compilation.
+# A short job ends before the optimising compiler pays off.
 QUICK_START = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 STOP_SECONDS_MAX = 30.0
 BATCH_EVENTS_MAX = 20_000

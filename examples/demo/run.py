@@ -47,7 +47,7 @@ class Demo:
     Attributes:
         url: the connection string of the server.
         folder: where the results go.
-        counts: how far everybody has come.
+        counts: messages produced, consumed and ingested.
         samples: the same over time.
         is_sent: whether the producer is done.
         is_level: set when the others have caught up with it, or never will.
@@ -89,7 +89,7 @@ class Demo:
         return check
 
     async def _sample(self, client: IggyClient, ingestion: Ingestion) -> None:
-        """Note how far everybody is, and say so from time to time."""
+        """Record the counts, and print them from time to time."""
         begin = anyio.current_time()
         while True:
             self.counts.ingested = await ask_for_ingested(client)

@@ -1,6 +1,6 @@
 """The events of a shop: orders that are placed, paid, shipped or cancelled by customers.
 
-A few customers order most of what is ordered, and some seconds are busier than others, as in life.
+A few customers order most of what is ordered, and the rate varies over time.
 The same seed gives the same events. Run it with ``python -m examples.demo.shop`` to see some.
 """
 

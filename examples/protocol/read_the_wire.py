@@ -1,9 +1,9 @@
-"""Read what a client and a real server said to each other, byte for byte.
+"""Decode recorded bytes of a client and of Apache Iggy 0.8.0.
 
 The hexadecimal text below was recorded between a client and a server of version 0.8.0 (abridged:
-sends to other partitions are left out). Whoever listens to both directions needs both ends of the
-protocol: a ``ServerConnection`` understands the client's bytes, a ``ClientConnection`` the
-server's. Encoding each command again gives the recorded bytes, which the program checks.
+sends to other partitions are left out). Decoding both directions needs both sides of the protocol:
+a ``ServerConnection`` decodes the client's bytes, a ``ClientConnection`` the server's. Encoding
+each command again gives the recorded bytes, which the program checks.
 
 Run it with ``python examples/protocol/read_the_wire.py``.
 """
@@ -28,7 +28,7 @@ from iggy_protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# ">" is what the client sent, "<" what the server answered.
+# ">" are bytes of the client, "<" bytes of the server.
 RECORDED = """
 > 0400000014000000
 < 2800000000000000
@@ -124,7 +124,7 @@ def hear_server(client: ClientConnection, frame: bytes) -> None:
 
 
 def main() -> None:
-    """Print the conversation."""
+    """Print all requests and replies."""
     server, client = ServerConnection(), ClientConnection()
     for direction, frame in frames(RECORDED):
         if direction == ">":

@@ -1,9 +1,8 @@
-"""Let a client and a small server talk to each other, without a network between them.
+"""Connect a client and a small server in one process, without a network.
 
-The protocol never touches a socket: each end is fed bytes and asked what they mean. So a whole
-conversation fits into one function: log in, create a stream and a topic, send three messages and
-read them back. The server below remembers one topic with one partition, in memory, and refuses
-what it does not know, as a real one would.
+The protocol uses no socket: each side takes bytes and returns events. So one function can do it
+all: log in, create a stream and a topic, send three messages and poll them. The server below has
+one topic with one partition, in memory, and refuses everything else.
 
 Run it with ``python examples/protocol/talk_in_memory.py``.
 """
@@ -51,12 +50,12 @@ MESSAGE_ID_BYTES = 16
 
 
 def now_us() -> int:
-    """Read the clock; the protocol does not, it is told the time."""
+    """Read the clock, which the protocol itself never does."""
     return time_ns() // 1_000
 
 
 class Refused(Exception):
-    """The server, or on its behalf the client, says no."""
+    """The server refused a request."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"{code} {status(code).meaning}")
@@ -154,7 +153,7 @@ class Conversation:
 
 
 def main() -> None:
-    """Hold the conversation and print it."""
+    """Run all requests and print the replies."""
     conversation = Conversation()
     try:
         conversation.ask(LoginUser("iggy", "a guess"))

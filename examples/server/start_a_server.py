@@ -1,6 +1,6 @@
 """Start a server of your own from Python, ask it where it listens, and stop it in order.
 
-That is all a test needs: a data directory that goes away by itself, a port that nobody else has
+That is all a test needs: a data directory that is removed afterwards, a port that is free
 (port 0 lets the system choose), and a way to know when the server is ready. It prints a few lines
 when it is; the one that begins with ``Connect with`` is the last of them.
 

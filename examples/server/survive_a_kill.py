@@ -174,7 +174,9 @@ def main() -> int:
         print("\n".join(server.start()))
         print(f"\n{PARTITIONS} producers and a consumer are at work ...")
         acknowledged = first_life(server, till)
-        print(f"kill -9 after {sum(acknowledged)} acknowledged messages, {sum(till.done)} consumed")
+        print(
+            f"kill -9 after {sum(acknowledged)} acknowledged and {sum(till.done)} consumed messages"
+        )
         began_s = perf_counter()
         server.start()
         print(f"the server is back after {perf_counter() - began_s:.1f} s, on the same data\n")

@@ -28,7 +28,7 @@ STREAM, TOPIC = "stream-builder", "events"
 
 
 def writer_of(client: IggyClient) -> ProducerBuilder[Any]:
-    """Describe how events are written, whoever writes them."""
+    """Describe how events are written."""
     return (
         client.producer(STREAM, TOPIC)
         .serde(JsonSerde())

@@ -3,7 +3,7 @@
     python tests/bench/bench_server.py [--quick] [--only TEXT] [--json FILE] [--directory DIRECTORY]
 
 A load in C drives our server and a C program that stores the same messages, in turn and in short
-rounds; medians count. Where ``IGGY_RUST_SERVER`` names a binary of the original server it takes
+rounds; medians count. Where ``IGGY_RUST_SERVER`` names a binary of Apache Iggy it takes
 part as well, and is what ours is held against. The server runs on the first core and the load on
 the second.
 

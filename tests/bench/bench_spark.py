@@ -205,7 +205,7 @@ class Bench:
         return self._spark.read.format("iggy").options(**options).load()
 
     def compare(self, rows_count: int, size_bytes: int, *, rounds: int, only: str) -> None:
-        """Read one topic into nothing and into files, beside its rivals."""
+        """Read one topic into nothing and into files, and the baselines likewise."""
         name, rival = f"t{size_bytes}", str(self._folder / f"rival{size_bytes}")
         given = {"rows": str(rows_count), "size": str(size_bytes)}
         sources: dict[str, Callable[[], DataFrame]] = {

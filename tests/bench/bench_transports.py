@@ -2,7 +2,7 @@
 
     python tests/bench/bench_transports.py [--quick] [--only TEXT] [--backend trio] [--json FILE]
 
-The SDK sends and polls over every door of the server of this repository; the doors take turns in
+The SDK sends and polls over every transport of the server of this repository; they take turns in
 short rounds, and medians count. The server runs on the first core and the client on the second.
 
 ``of TCP`` is the rate as a share of that over TCP. ``ceiling`` is what the machinery below reaches
@@ -145,7 +145,7 @@ class Bench:
             print(line(row, name, figure, ratio, ceilings.get(name)), flush=True)
 
     def _turn(self, row: Row, transport: str, doors: Doors) -> dict[str, float]:
-        """Let the client work over one door on a topic of its own."""
+        """Run the client over one transport on its own topic."""
         topic = f"topic-{self._topics}"
         self._topics += 1
         with IggyClient(doors.url("tls" if transport in SECURED else "tcp")) as client:

@@ -1,7 +1,7 @@
 """What it costs to hold messages to their checksums before a poll hands them out.
 
 Run it as ``python tests/bench/bench_verification.py``. A partition of 64 MiB is filled, closed and
-opened again for each size of payload. ``first`` is a poll of a range that nobody has read since
+opened again for each size of payload. ``first`` is a poll of a range that was not read since
 the start, ``again`` the same poll a second time, ``each`` with ``validate_checksum``; the bytes are
 in the page cache, and none is sent. The median of the rounds counts.
 """

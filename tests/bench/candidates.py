@@ -1,7 +1,6 @@
-"""The servers that are compared: ours, the C store, and the original where there is a binary of it.
+"""The servers that are compared: ours, the C store, and Apache Iggy where there is a binary of it.
 
-Owns their processes and data directories, and the few requests that prepare a measurement. How fast
-they are is not its affair.
+Their processes and data directories, and the requests that prepare a measurement.
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ class Candidate:
         return reply
 
     def create_topic(self, partitions_count: int) -> Topic:
-        """Make an empty topic that nobody else uses."""
+        """Create an empty topic for one measurement."""
         name = f"topic-{self._topics}"
         create = CreateTopic(STREAM, name, partitions_count)
         commands = [create] if self._topics else [CreateStream(STREAM), create]
@@ -274,7 +273,7 @@ def ours(plan: Plan, folder: Path) -> Candidate:
 
 
 def original(binary: str, plan: Plan, folder: Path) -> Candidate:
-    """Describe the original server, which acknowledges from memory unless it syncs."""
+    """Describe Apache Iggy, which acknowledges from memory unless it syncs."""
     environment = _told(plan, folder)
     if plan.ack == "fsync":
         environment["IGGY_SYSTEM_PARTITION_ENFORCE_FSYNC"] = "true"

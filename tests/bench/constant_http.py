@@ -92,7 +92,7 @@ APP: Any = Starlette(
 
 
 async def main() -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process ends."""
     config = Config()
     config.bind = ["127.0.0.1:0"]
     config.loglevel = "WARNING"

@@ -1,7 +1,4 @@
-"""A row of the table as a contest: entrants take turns, round by round, and medians count.
-
-Owns who takes part in a contest and the order of the turns.
-"""
+"""Measures a row of the table: the contenders take turns, round by round, and medians count."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came out of a contest.
+    """The figures of a row.
 
     Attributes:
         row: what it was about.
@@ -65,7 +62,7 @@ class Outcome:
 
 
 def hold(program: Path, row: Row, servers: Sequence[Candidate], effort: Effort) -> Outcome:
-    """Hold the contest of a row.
+    """Measure a row.
 
     Args:
         program: the compiled load.

@@ -1,6 +1,6 @@
 """One measurement: load processes begin together, run for a while, and say what they saw.
 
-Owns the load processes and the figure that comes out. Which loads are worth comparing is decided
+The load processes and their figures. Which loads are worth comparing is decided
 elsewhere.
 """
 

@@ -1,6 +1,6 @@
 """What the machine says about itself while something is measured: time on cores, memory, noise.
 
-Owns the reading of ``/proc`` and the compiling of the C programs. Knows no servers.
+Reads ``/proc`` and compiles the C programs.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     python tests/bench/quic_ceiling.py [--seconds S]     our transport beside it, and beside TCP
 
 Both ends exchange what the transport exchanges: one stream per request, the same sizes, datagrams
-and windows. Bytes go from one object to the other as they are; nobody waits for a timer, because
+and windows. Bytes go from one object to the other as they are; no timer is waited for, because
 the clock is put forward to the next one whenever both ends have nothing to say. What is left is the
 time that the library needs, so this is the most that a transport on top of it could reach if all of
 it ran on one core.
@@ -55,7 +55,7 @@ from tests.server.running import RunningServer  # noqa: E402  the same
 
 __all__ = ["Ceiling", "Pair", "ceiling_of", "measure_ceiling", "rate_of"]
 
-# As the door and the client choose them on one machine.
+# As the listener and the client choose them on one machine.
 DATAGRAM_BYTES: Final = 8_000
 SERVER_WINDOW_BYTES: Final = 100_000
 CLIENT_WINDOW_BYTES: Final = 1 << 20

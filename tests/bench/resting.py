@@ -1,6 +1,6 @@
-"""What our server costs before anybody uses it: memory, and the time until it answers.
+"""The cost of an idle server: memory, and the time until it answers.
 
-Owns these few measurements. They have no rival.
+These figures have no baseline.
 """
 
 from __future__ import annotations

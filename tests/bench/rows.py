@@ -1,9 +1,7 @@
 """What is measured, and which of the server's targets each figure is held against.
 
-The targets compare with the original server. Where there is no binary of it the C store stands in,
-and the bar moves by what the store reached against the original when both were measured together.
-
-Owns the list. Measures nothing.
+The targets compare with Apache Iggy. Where there is no binary of it, they compare with the C store,
+and the bar is scaled by the ratio of the store to Apache Iggy when both were measured together.
 """
 
 from __future__ import annotations
@@ -56,8 +54,8 @@ class Target(NamedTuple):
     """What is asked for.
 
     Attributes:
-        of_original: the ratio to the original server, or to any other rival that is not a server.
-        store_of_original: the ratio of the C store to the original, from the notes on performance.
+        of_original: the ratio to Apache Iggy, or to any other baseline that is not a server.
+        store_of_original: the ratio of the C store to Apache Iggy, from the notes on performance.
         bound: an absolute bound instead of a ratio.
     """
 

@@ -1,6 +1,6 @@
 """The table for people, and the same as JSON for programs.
 
-Owns columns, verdicts and words. Measures nothing.
+Formats the table; measures nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _bar(row: Row, rival: str) -> Bar | None:
 
 
 def _rival(outcome: Outcome) -> str:
-    """Return whom ours is held against: the original where it runs."""
+    """Return the baseline: Apache Iggy where it runs."""
     _, *rivals = outcome.figures
     return "Apache" if "Apache" in rivals else rivals[0]
 
@@ -122,7 +122,7 @@ def shard_lines(outcome: Outcome) -> list[str]:
 
 
 def plain_line(name: str, value: float, unit: str, rest: str, bound: float | None = None) -> str:
-    """Write a row that has no rival."""
+    """Format a row without a baseline."""
     bar = "" if bound is None else f"<{bound:.2f}"
     word = "" if bound is None else ("met" if value < bound else "short")
     shown = f"{value:.3g} {unit}"

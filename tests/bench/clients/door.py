@@ -1,4 +1,4 @@
-"""The SDK of this repository at one of the doors of a server, driven by ``bench_transports``.
+"""The SDK of this repository over one transport of a server, driven by ``bench_transports``.
 
 python door.py URL TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE BACKEND
 """
