@@ -172,7 +172,7 @@ def imported_distributions(folder: Path) -> set[str]:
             elif isinstance(node, ast.Import):
                 names.update(alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-                names.update(arg.value for arg in node.args if isinstance(arg, ast.Constant))
+                names.update(str(arg.value) for arg in node.args if isinstance(arg, ast.Constant))
     known = packages_distributions()
     others = names - set(sys.stdlib_module_names) - set(PACKAGES)
     return {canonicalize_name(known[name][0]) for name in others}

@@ -133,7 +133,7 @@ class OffsetTable:
             await self._forget_note()
             if offset is not None:
                 _logger.warning(
-                    "lowered the stored offset in %s from %d to %d: the messages behind %d are lost",
+                    "lowered the stored offset in %s from %d to %d: messages behind %d are lost",
                     path,
                     stored,
                     offset,
