@@ -1,7 +1,7 @@
 """What the client sees of one connection to one server, whatever carries its requests.
 
-    session.py      requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
-    quic_session.py one stream per request, replies as they come
+    stream_session  requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
+    quic_session    one stream per request, replies as they come
     http            one exchange per request, on any of a few connections
 
 Owns the face that all of them have and the choice among them. It must not know how any of them
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from iggy_sdk.errors import ConfigurationError
-from iggy_sdk.session import Session
+from iggy_sdk.stream_session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,13 +102,13 @@ async def open_conversation(
 def _http() -> type[HttpConversation]:
     """Import what needs the library, which not every client has."""
     try:
-        from iggy_sdk.http import HttpConversation
+        from iggy_sdk import http
     except ImportError as error:
         raise ConfigurationError(
             "iggy+http:// needs a library that is not installed: h11",
             advice="Run: pip install 'iggy-python[http]'",
         ) from error
-    return HttpConversation
+    return http.HttpConversation
 
 
 def _quic() -> type[QuicSession]:

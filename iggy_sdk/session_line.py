@@ -99,7 +99,7 @@ class WaitingLine:
             if event is not None:
                 event.set()
 
-    def release(self, now: float) -> list[Waiter]:
+    def release_expired(self, now: float) -> list[Waiter]:
         """Keep the time no longer of those for whom it is over, wake and return them."""
         late = [waiter for waiter in self.waiters if waiter.is_kept and waiter.deadline <= now]
         for waiter in late:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
-from iggy_sdk.blocking.messages import MessageList
+from iggy_sdk.blocking.messages import MessageList, T
 
 if TYPE_CHECKING:
     from iggy_sdk import consumer
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iggy_sdk.blocking.reading import Reading
 
 __all__ = ["BatchIterator", "MessageIterator"]
-
-T = TypeVar("T")
 
 
 class MessageIterator(Generic[T]):

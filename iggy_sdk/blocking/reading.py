@@ -13,19 +13,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic
 
 from iggy_protocol import PollingStrategy
-from iggy_sdk.blocking.messages import ReceivedMessage
+from iggy_sdk.blocking.messages import ReceivedMessage, T
 from iggy_sdk.consumer.auto_commit import Basis, Trigger
 
 if TYPE_CHECKING:
     from iggy_sdk.blocking.bridge import Bridge
-    from iggy_sdk.consumer import AutoCommit, BatchIterator, IggyConsumer
+    from iggy_sdk.consumer import AutoCommit, IggyConsumer
+    from iggy_sdk.consumer import BatchIterator as AsyncBatchIterator
 
 __all__ = ["Reading"]
-
-T = TypeVar("T")
 
 FETCHED_MESSAGES_MAX: Final = 512
 """Enough that crossing to the loop costs little for each, and few to come twice after a crash."""
@@ -45,7 +44,7 @@ class Reading(Generic[T]):
             mode.trigger is Trigger.EACH or mode.every is not None
         )
         self._fetched: deque[ReceivedMessage[T]] = deque()
-        self._batches: BatchIterator[T] | None = None
+        self._batches: AsyncBatchIterator[T] | None = None
         self._is_until_end = False
         self._current: ReceivedMessage[T] | None = None
         self._acknowledged: dict[int, int] = {}
@@ -130,7 +129,7 @@ class Reading(Generic[T]):
         self._waiting_count, self._settled_at = 0, time.monotonic()
         self._bridge.run(self._take(self._batches))
 
-    async def _take(self, batches: BatchIterator[T]) -> None:
+    async def _take(self, batches: AsyncBatchIterator[T]) -> None:
         # In the loop, so that an interrupt of the caller finds the messages here or not taken.
         try:
             batch = await anext(batches)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iggy_sdk.client import IggyClient
+from iggy_sdk.client import IggyClient as OwnClient
 
 if TYPE_CHECKING:
     from iggy_protocol import (
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["OfficialAdmin"]
 
 
-class OfficialAdmin(IggyClient):
+class OfficialAdmin(OwnClient):
     """Verbs whose official arguments differ from ours."""
 
     async def get_stream(  # type: ignore[override]

@@ -10,10 +10,11 @@ reader is cancelled is polled again; nothing of it counts as handed out.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 import anyio
 
+from iggy_sdk.consumer.handout import T
 from iggy_sdk.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from iggy_sdk.hooks import Hooks
 
 __all__ = ["BatchIterator", "MessageList"]
-
-T = TypeVar("T")
 
 
 class MessageList(list[ReceivedMessage[T]]):

@@ -204,7 +204,7 @@ class ConsumerBuilder(Generic[T]):
             works = await make_works(client, self._place, self._options, owns_client=False)
             consumer: IggyConsumer[T] = IggyConsumer(works)
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            tasks.start_soon(works.pulse)
+            tasks.start_soon(works.run_commit_timer)
             stack.callback(tasks.cancel_scope.cancel)
             stack.push_async_callback(works.aclose)
             self._entered.setdefault(_task_id(), []).append(stack.pop_all())

@@ -135,7 +135,7 @@ class Commits:
             IggyError: the server refuses.
         """
         async with self._storing:
-            await self._seat.request(self._place.store(partition_id, offset))
+            await self._seat.request(self._place.store_command(partition_id, offset))
             self.stores_count += 1
             ledger = self._book.find(partition_id)
             if ledger is not None:
@@ -163,7 +163,7 @@ class Commits:
             return
         try:
             await self._seat.request(
-                self._place.store(partition_id, offset),
+                self._place.store_command(partition_id, offset),
                 lambda: self._book.find(partition_id) is ledger,
             )
         except Withdrawn:

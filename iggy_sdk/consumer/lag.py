@@ -43,7 +43,7 @@ async def measure_lag(
             continue
         position = positions.get(partition.id)
         if position is None:
-            stored = await seat.request(place.stored(partition.id))
+            stored = await seat.request(place.get_offset_command(partition.id))
             position = 0 if stored is None else stored.stored_offset + 1
         lags[partition.id] = behind(partition, position)
     return lags

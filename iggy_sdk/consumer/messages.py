@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
+
+from iggy_sdk.consumer.handout import T
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -12,8 +14,6 @@ if TYPE_CHECKING:
     from iggy_sdk.message import ReceivedMessage
 
 __all__ = ["MessageIterator"]
-
-T = TypeVar("T")
 
 
 class MessageIterator(Generic[T]):

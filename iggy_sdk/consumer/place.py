@@ -37,7 +37,7 @@ class Place:
         kind = "group" if self.is_group else "consumer"
         return f"{kind} {self.consumer.id!r} of {self.stream!r}/{self.topic!r}"
 
-    def poll(
+    def poll_command(
         self,
         partition_id: int | None,
         strategy: PollingStrategy,
@@ -50,14 +50,14 @@ class Place:
             self.consumer, self.stream, self.topic, strategy, count, partition_id, auto_commit
         )
 
-    def store(self, partition_id: int, offset: int) -> StoreConsumerOffset:
+    def store_command(self, partition_id: int, offset: int) -> StoreConsumerOffset:
         """Store that everything up to this offset is done."""
         return StoreConsumerOffset(self.consumer, self.stream, self.topic, offset, partition_id)
 
-    def stored(self, partition_id: int) -> GetConsumerOffset:
+    def get_offset_command(self, partition_id: int) -> GetConsumerOffset:
         """Ask for the stored offset."""
         return GetConsumerOffset(self.consumer, self.stream, self.topic, partition_id)
 
-    def forget(self, partition_id: int) -> DeleteConsumerOffset:
+    def delete_offset_command(self, partition_id: int) -> DeleteConsumerOffset:
         """Delete the stored offset."""
         return DeleteConsumerOffset(self.consumer, self.stream, self.topic, partition_id)

@@ -222,7 +222,7 @@ class Poller:
     ) -> ReceivedBatch[Any]:
         commits = self._by_server and count > 0
         self.polls_count += 1
-        command = self._place.poll(partition_id, strategy, count, auto_commit=commits)
+        command = self._place.poll_command(partition_id, strategy, count, auto_commit=commits)
         return self._make_batch(await self._seat.request(command))
 
 

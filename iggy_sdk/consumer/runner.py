@@ -158,8 +158,8 @@ class Runner:
             self._fail(error)
 
     def _needs_more(self) -> bool:
-        lanes, bound = self._lanes, self._concurrency * self._batch_length
-        return lanes.count < AHEAD * self._concurrency and len(lanes) < max(bound, AHEAD)
+        queue, bound = self._lanes, self._concurrency * self._batch_length
+        return queue.count < AHEAD * self._concurrency and len(queue) < max(bound, AHEAD)
 
     def _hold_back(self) -> None:
         """Poll no partition of which a whole batch waits; others may have work for idle hands."""
@@ -171,10 +171,10 @@ class Runner:
         buffer, ledger = self._intake.buffer, self._intake.ledger
         assert ledger is not None
         # The user's function may fail, and then the buffer must be as it was.
-        lanes = [self._lane_of(message) for message in buffer]
+        order_keys = [self._lane_of(message) for message in buffer]
         self._used.add(ledger)
         self._waiting[ledger.partition_id] += len(buffer)
-        for message, lane in zip(buffer, lanes, strict=True):
+        for message, lane in zip(buffer, order_keys, strict=True):
             ledger.open(message.offset)
             self._lanes.add(lane, Job(message, ledger))
         buffer.clear()

@@ -157,7 +157,7 @@ class Works(Generic[T]):
 
     async def delete_offset(self, partition_id: int) -> None:
         """Delete a stored offset."""
-        await self.seat.request(self.place.forget(partition_id))
+        await self.seat.request(self.place.delete_offset_command(partition_id))
         ledger = self.book.find(partition_id)
         if ledger is not None:
             ledger.stored = None
@@ -183,7 +183,7 @@ class Works(Generic[T]):
         self.intake.give_back()
         for partition_id, position in self.positions().items():
             try:
-                stored = await self._client.request(self.place.stored(partition_id))
+                stored = await self._client.request(self.place.get_offset_command(partition_id))
             except IggyError as error:
                 logger.info("%s: looking for stored offsets failed: %s", self.place, error)
                 return
@@ -200,7 +200,7 @@ class Works(Generic[T]):
 
     # Background
 
-    async def pulse(self) -> None:
+    async def run_commit_timer(self) -> None:
         """Store offsets when their time has come, as long as the consumer is hosted."""
         seconds = self.options.commit.pulse
         if seconds is None:

@@ -7,16 +7,15 @@ and shape the reply. They know no connection.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iggy_protocol import Command
+    from iggy_sdk.door import R
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions
 
 __all__ = ["Asking"]
-
-R = TypeVar("R")
 
 
 class Asking(ABC):

@@ -70,13 +70,15 @@ class BackgroundProducer(Producer[T]):
         assert isinstance(mode, BackgroundMode)
         self._mode = mode
         self._budget = ByteBudget(mode.max_buffer_size, mode.backpressure)
-        self._reports = None if mode.on_error is None else Reports(mode.on_error, self._budget)
+        self._error_reporter = (
+            None if mode.on_error is None else Reports(mode.on_error, self._budget)
+        )
         self._sender = Sender(
             mode,
             transmit=self._transmit,
             unsent=self._outbound.unsent,
             budget=self._budget,
-            reports=self._reports,
+            error_reporter=self._error_reporter,
         )
         self._tasks: TaskGroup | None = None
         self._turn_count = 0
@@ -93,7 +95,9 @@ class BackgroundProducer(Producer[T]):
             buffered_bytes=self._budget.taken_bytes,
             in_flight_count=self._sender.in_flight_count,
             blocked_count=self._budget.waiters_count,
-            callback_errors_count=0 if self._reports is None else self._reports.errors_count,
+            callback_errors_count=0
+            if self._error_reporter is None
+            else self._error_reporter.errors_count,
         )
 
     # Sending
@@ -142,7 +146,9 @@ class BackgroundProducer(Producer[T]):
     ) -> tuple[Any, int, Destination]:
         """Make one message ready to travel, and choose where it goes."""
         route = self._route
-        wire, size_bytes = self._outbound.one(original, stream=route.stream, topic=route.topic)
+        wire, size_bytes = self._outbound.encode_one(
+            original, stream=route.stream, topic=route.topic
+        )
         destination = self._common_destination(route, (original,), explicit)
         if destination is None:
             await self._learn_partitions(route)
@@ -161,7 +167,7 @@ class BackgroundProducer(Producer[T]):
         if not values:
             return DELIVERED
         originals = overridden(values, key, headers)
-        wires, sizes = self._outbound.many(originals, stream=route.stream, topic=route.topic)
+        wires, sizes = self._outbound.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         if destination is None:
             await self._learn_partitions(route)

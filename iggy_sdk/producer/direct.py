@@ -101,7 +101,7 @@ class DirectProducer(Producer[T]):
     def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
         """Make one message ready to travel, and choose where it goes."""
         route = self._route
-        wire, _ = self._outbound.one(original, stream=route.stream, topic=route.topic)
+        wire, _ = self._outbound.encode_one(original, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, (original,), explicit)
         if destination is None:
             # A single key is left to the server, which always knows all partitions.
@@ -130,7 +130,7 @@ class DirectProducer(Producer[T]):
             await self._send_piece(destination, values, values, values, values)
             return DELIVERED
         originals = overridden(values, key, headers)
-        wires, sizes = self._outbound.many(originals, stream=route.stream, topic=route.topic)
+        wires, sizes = self._outbound.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         self._accepted_count += len(originals)
         if destination is not None:

@@ -119,7 +119,7 @@ class Outbound:
         """Whether every message gets an id."""
         return self._ids is not None
 
-    def one(
+    def encode_one(
         self, original: Any, *, stream: Identifier, topic: Identifier
     ) -> tuple[Buffer | NewMessage, int]:
         """Make one message ready, and tell its size on the wire.
@@ -131,7 +131,7 @@ class Outbound:
         wire = self._finished(self._pipeline.outgoing(original, stream=stream, topic=topic))
         return wire, _size_of(wire)
 
-    def many(
+    def encode_many(
         self, originals: list[Any], *, stream: Identifier, topic: Identifier
     ) -> tuple[Sequence[Buffer | NewMessage], Sequence[int]]:
         """Make many messages ready, and tell their sizes; plain bytes stay the list they are.

@@ -48,7 +48,7 @@ class Sender:
         transmit: sends one batch, with retries.
         unsent: makes what users get back of a batch that was given up.
         budget: the bytes of the buffer.
-        reports: told of failures; without it they are kept for the next call.
+        error_reporter: told of failures; without it they are kept for the next call.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Sender:
         transmit: Callable[[Destination, Sequence[Any], Sequence[Any]], Awaitable[None]],
         unsent: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
         budget: ByteBudget,
-        reports: Reports | None,
+        error_reporter: Reports | None,
     ) -> None:
         self._transmit = transmit
         self._unsent = unsent
         self._budget = budget
-        self._reports = reports
+        self._error_reporter = error_reporter
         self._accumulator: Accumulator[Destination, Outcome] = Accumulator(
             batch_length=mode.batch_length,
             batch_size=mode.batch_size,
@@ -105,8 +105,8 @@ class Sender:
         """Host the tasks in a group."""
         self._tasks = tasks
         self.spawn(self._watch_time)
-        if self._reports is not None:
-            self.spawn(self._reports.run)
+        if self._error_reporter is not None:
+            self.spawn(self._error_reporter.run)
 
     def spawn(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run a task until it ends or everything is stopped."""
@@ -248,8 +248,8 @@ class Sender:
         messages = self._unsent(batch.originals, batch.messages)
         self.failed_count += len(messages)
         batch.ticket.fail(cause, messages)
-        if self._reports is not None:
-            self._reports.add(SendFailedError(cause, messages), batch.size_bytes)
+        if self._error_reporter is not None:
+            self._error_reporter.add(SendFailedError(cause, messages), batch.size_bytes)
             return
         self._untold.append(batch.ticket)
         self._budget.give_back(batch.size_bytes)
@@ -266,23 +266,23 @@ class Sender:
     async def finish(self) -> None:
         """Deliver all that is here, and then tell of all that was given up."""
         await self.flush()
-        if self._reports is not None:
-            await self._reports.wait_until_quiet()
+        if self._error_reporter is not None:
+            await self._error_reporter.wait_until_quiet()
 
     async def abandon(self, cause: IggyError, *, seconds_max: float) -> None:
         """Give up what is left, tell of it for a while, and stop all tasks."""
         self._give_up_all(cause)
         for batch in list(self._in_flight):
             await batch.ticket.wait()
-        if self._reports is not None:
+        if self._error_reporter is not None:
             with anyio.move_on_after(seconds_max):
-                await self._reports.wait_until_quiet()
+                await self._error_reporter.wait_until_quiet()
         # A task that was started but has not run yet has no scope, so it is told as well.
         self._is_stopped = True
         for scope in self._other_scopes:
             scope.cancel()
-        if self._reports is not None:
-            self._reports.log_rest()
+        if self._error_reporter is not None:
+            self._error_reporter.log_rest()
 
     def _give_up_all(self, cause: IggyError) -> None:
         """Give up what waits at once, and what is out as soon as its workers hear of it."""

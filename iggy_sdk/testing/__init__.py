@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CleaningFailedError": "cleaning",
-    "Fault": "rules",
-    "Faults": "faults",
-    "NotOursError": "server",
-    "RunningServer": "server",
-    "ServerFailedError": "process",
-    "ServerNotFoundError": "finding",
+    "CleaningFailedError": "iggy_sdk.testing.cleaning",
+    "Fault": "iggy_sdk.testing.rules",
+    "Faults": "iggy_sdk.testing.faults",
+    "NotOursError": "iggy_sdk.testing.server",
+    "RunningServer": "iggy_sdk.testing.server",
+    "ServerFailedError": "iggy_sdk.testing.process",
+    "ServerNotFoundError": "iggy_sdk.testing.finding",
 }
 
 
@@ -48,4 +48,4 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(home), name)

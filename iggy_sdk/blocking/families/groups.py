@@ -1,4 +1,4 @@
-"""Verbs about consumer groups, blocking.
+"""Blocking: Verbs about consumer groups: sharing the partitions of a topic.
 
 Made from iggy_sdk.families.groups by ``python -m tests.sdk.blocking.facade``.
 """

@@ -1,4 +1,4 @@
-"""Verbs about messages, blocking.
+"""Blocking: Verbs about messages: sending a batch, polling, flushing.
 
 Made from iggy_sdk.families.messages by ``python -m tests.sdk.blocking.facade``.
 """

@@ -1,4 +1,4 @@
-"""Verbs about stored offsets, blocking.
+"""Blocking: Verbs about stored offsets: how far a consumer or a group has come.
 
 Made from iggy_sdk.families.offsets by ``python -m tests.sdk.blocking.facade``.
 """

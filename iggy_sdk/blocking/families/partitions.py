@@ -1,4 +1,4 @@
-"""Verbs about partitions and segments, blocking.
+"""Blocking: Verbs about partitions and their segments.
 
 Made from iggy_sdk.families.partitions by ``python -m tests.sdk.blocking.facade``.
 """

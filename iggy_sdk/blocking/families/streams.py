@@ -1,4 +1,4 @@
-"""Verbs about streams, blocking.
+"""Blocking: Verbs about streams, the outermost containers.
 
 Made from iggy_sdk.families.streams by ``python -m tests.sdk.blocking.facade``.
 """

@@ -1,4 +1,4 @@
-"""Verbs about the server and its clients, blocking.
+"""Blocking: Verbs about the server as a whole: ping, statistics, snapshot, cluster, clients.
 
 Made from iggy_sdk.families.system by ``python -m tests.sdk.blocking.facade``.
 """

@@ -1,4 +1,4 @@
-"""Verbs about personal access tokens, blocking.
+"""Blocking: Verbs about personal access tokens: logging in without a password.
 
 Made from iggy_sdk.families.tokens by ``python -m tests.sdk.blocking.facade``.
 """

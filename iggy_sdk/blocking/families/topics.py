@@ -1,4 +1,4 @@
-"""Verbs about topics, blocking.
+"""Blocking: Verbs about topics.
 
 Made from iggy_sdk.families.topics by ``python -m tests.sdk.blocking.facade``.
 """

@@ -1,4 +1,4 @@
-"""Verbs about users, blocking.
+"""Blocking: Verbs about users: accounts, permissions, passwords and the login itself.
 
 Made from iggy_sdk.families.users by ``python -m tests.sdk.blocking.facade``.
 """

@@ -27,23 +27,23 @@ NOTE = "Made from {source} by ``python -m tests.sdk.blocking.facade``."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Twin:
-    """One generated class.
+    """One generated module.
 
     Attributes:
-        source: the module of the async class.
-        name: the async class.
+        source: the module of the async classes.
+        names: the async classes, in the order of their module.
         target: the module that is written.
         bases: of the class that is written; they bring ``_inner`` and ``_run``.
         imports: of those bases, and of whatever ``wraps`` names.
         by_hand: members that are not written.
         wraps: from the text of a return annotation to an expression around ``{call}``.
         doc: the module's first line.
-        as_name: the class that is written, if it has another name.
+        as_name: the class that is written, if it has another name; for a single class.
         in_loop: plain methods that must run where the tasks run, because they wake some.
     """
 
     source: str
-    name: str
+    names: tuple[str, ...]
     target: str
     bases: str
     imports: tuple[str, ...]
@@ -61,31 +61,45 @@ class Twin:
         }
 
 
-def family(module: str, name: str, what: str) -> Twin:
-    """Describe the twin of a family of verbs."""
+def path_of(module: str) -> Path:
+    """Find the file of a module of the SDK."""
+    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def family(module: str) -> Twin | None:
+    """Describe the twin of a module of ``iggy_sdk.families``, if it defines families."""
+    source = f"iggy_sdk.families.{module}"
+    tree = ast.parse(path_of(source).read_text(encoding="utf-8"))
+    names = tuple(
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Family")
+    )
+    if not names:
+        return None
+    summary = (ast.get_docstring(tree) or "").partition("\n")[0]
     return Twin(
-        source=f"iggy_sdk.families.{module}",
-        name=name,
+        source=source,
+        names=names,
         target=f"iggy_sdk.blocking.families.{module}",
         bases="ClientCalls",
         imports=("from iggy_sdk.blocking.calls import ClientCalls",),
-        doc=f"Verbs about {what}, blocking.",
+        doc=f"Blocking: {summary}",
     )
 
 
+def families() -> tuple[Twin, ...]:
+    """Describe the twins of all families."""
+    folder = path_of("iggy_sdk.families").with_suffix("")
+    modules = sorted(path.stem for path in folder.glob("*.py"))
+    return tuple(twin for twin in map(family, modules) if twin is not None)
+
+
 TWINS = (
-    family("groups", "ConsumerGroupsFamily", "consumer groups"),
-    family("messages", "MessagesFamily", "messages"),
-    family("offsets", "OffsetsFamily", "stored offsets"),
-    family("partitions", "PartitionsFamily", "partitions and segments"),
-    family("streams", "StreamsFamily", "streams"),
-    family("system", "SystemFamily", "the server and its clients"),
-    family("tokens", "TokensFamily", "personal access tokens"),
-    family("topics", "TopicsFamily", "topics"),
-    family("users", "UsersFamily", "users"),
+    *families(),
     Twin(
         source="iggy_sdk.producer.producer",
-        name="Producer",
+        names=("Producer",),
         as_name="ProducerVerbs",
         target="iggy_sdk.blocking.producer_verbs",
         bases="ProducerCalls[T]",
@@ -99,7 +113,7 @@ TWINS = (
     ),
     Twin(
         source="iggy_sdk.producer.builder",
-        name="ProducerBuilder",
+        names=("ProducerBuilder",),
         target="iggy_sdk.blocking.producer_builder",
         bases="ProducerOpening[T]",
         imports=("from iggy_sdk.blocking.producer import ProducerOpening, T",),
@@ -109,7 +123,7 @@ TWINS = (
     ),
     Twin(
         source="iggy_sdk.consumer.consumer",
-        name="IggyConsumer",
+        names=("IggyConsumer",),
         as_name="ConsumerVerbs",
         target="iggy_sdk.blocking.consumer_verbs",
         bases="ConsumerCalls[T]",
@@ -137,7 +151,7 @@ TWINS = (
     ),
     Twin(
         source="iggy_sdk.consumer.builder",
-        name="ConsumerBuilder",
+        names=("ConsumerBuilder",),
         target="iggy_sdk.blocking.consumer_builder",
         bases="ConsumerOpening[T]",
         imports=("from iggy_sdk.blocking.consumer import ConsumerOpening, T",),
@@ -146,11 +160,6 @@ TWINS = (
         wraps=(("ConsumerBuilder", "ConsumerBuilder(self._bridge, {call})"),),
     ),
 )
-
-
-def path_of(module: str) -> Path:
-    """Find the file of a module of the SDK."""
-    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -179,14 +188,18 @@ class Source:
                 if isinstance(target, ast.Name):
                     yield target.id, self.module
 
-    def methods(self, name: str) -> list[Function]:
-        """List the public methods of a class, overloads included."""
+    def class_named(self, name: str) -> ast.ClassDef:
+        """Find a class."""
         [found] = [
             node for node in self.tree.body if isinstance(node, ast.ClassDef) and node.name == name
         ]
+        return found
+
+    def methods(self, name: str) -> list[Function]:
+        """List the public methods of a class, overloads included."""
         return [
             node
-            for node in found.body
+            for node in self.class_named(name).body
             if isinstance(node, Function) and not node.name.startswith("_")
         ]
 
@@ -289,14 +302,18 @@ def import_line(name: str, source: Source) -> str:
 def render(twin: Twin) -> str:
     """Write the module of a twin."""
     source = Source(twin.source)
-    methods = [one for one in source.methods(twin.name) if one.name not in twin.by_hand]
-    runtime, typing = imports_of(methods, source, twin.own_names)
+    methods = {
+        name: [one for one in source.methods(name) if one.name not in twin.by_hand]
+        for name in twin.names
+    }
+    classes = [render_class(source, name, methods[name], twin) for name in twin.names]
+    every = [one for name in twin.names for one in methods[name]]
+    runtime, typing = imports_of(every, source, twin.own_names)
     runtime += twin.imports
-    text = "".join(method(one, twin) for one in methods)
     runtime += [
         f"from iggy_sdk.blocking.calls import {name}"
         for name in ("in_loop", "listed")
-        if f"{name}(" in text
+        if any(f"{name}(" in text for text in classes)
     ]
     if typing:
         runtime.append("from typing import TYPE_CHECKING")
@@ -307,17 +324,16 @@ def render(twin: Twin) -> str:
     ]
     if typing:
         blocks.append("if TYPE_CHECKING:\n" + "\n".join(f"    {line}" for line in typing))
-    written = twin.as_name or twin.name
-    blocks.append(f'__all__ = ["{written}"]')
-    [found] = [
-        node
-        for node in source.tree.body
-        if isinstance(node, ast.ClassDef) and node.name == twin.name
-    ]
-    summary = (ast.get_docstring(found) or "").partition("\n")[0]
-    body = "\n\n".join(method(one, twin) for one in methods)
-    blocks.append(f'class {written}({twin.bases}):\n    """{summary}"""\n\n{body}')
+    written = ", ".join(f'"{twin.as_name or name}"' for name in sorted(twin.names))
+    blocks += [f"__all__ = [{written}]", *classes]
     return tidy("\n\n".join(blocks) + "\n", path_of(twin.target))
+
+
+def render_class(source: Source, name: str, methods: list[Function], twin: Twin) -> str:
+    """Write one class of a twin."""
+    summary = (ast.get_docstring(source.class_named(name)) or "").partition("\n")[0]
+    body = "\n\n".join(method(one, twin) for one in methods)
+    return f'class {twin.as_name or name}({twin.bases}):\n    """{summary}"""\n\n{body}'
 
 
 def tidy(text: str, path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 
@@ -33,7 +34,9 @@ def test_twins_when_written_again_then_are_the_same():
 
 
 def test_check_when_a_twin_is_stale_then_fails(monkeypatch, capsys, tmp_path):
-    twin = facade.family("streams", "StreamsFamily", "rivers")
+    streams = facade.family("streams")
+    assert streams is not None
+    twin = replace(streams, doc="Verbs about rivers.")
     monkeypatch.setattr(facade, "TWINS", (twin,))
 
     assert facade.main(["--check"]) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from iggy_protocol import GetStream, Partitioning, SendMessages, StreamDetails
 from iggy_sdk.options import Endpoint
-from iggy_sdk.session import Session
+from iggy_sdk.stream_session import Session
 from iggy_sdk.transport.memory import CAPACITY_BYTES
 from tests.sdk.scripted_peer import Peer, Script, options, polite, scripted_server
 

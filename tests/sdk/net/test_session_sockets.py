@@ -32,7 +32,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
 )
 from iggy_sdk.options import Endpoint
-from iggy_sdk.session import READ_ON_BYTES_MIN, READS_MAX, WATCH_AFTER_SECONDS, Session
+from iggy_sdk.stream_session import READ_ON_BYTES_MIN, READS_MAX, WATCH_AFTER_SECONDS, Session
 from iggy_sdk.transport.tcp import TcpTransport
 from tests.sdk.api.polling import polled
 from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, cancelled_everywhere

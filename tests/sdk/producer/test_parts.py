@@ -56,7 +56,7 @@ def outbound(*, has_ids: bool = False, keeps: bool = False) -> Outbound:
     has_ids=st.booleans(),
 )
 def test_sizes_when_messages_are_encoded_then_they_are_the_bytes_of_the_request(messages, has_ids):
-    wires, sizes = outbound(has_ids=has_ids).many(messages, stream="s", topic="t")
+    wires, sizes = outbound(has_ids=has_ids).encode_many(messages, stream="s", topic="t")
 
     assert sum(sizes) == len(encode_messages(b"", wires, origin_timestamp_us=0))
 
@@ -85,8 +85,8 @@ def test_cut_when_compared_with_an_accumulator_then_pieces_are_its_batches(
 
 
 def test_ids_when_given_then_all_differ_and_none_is_zero():
-    wires, _ = outbound(has_ids=True).many([b"x"] * 1_000, stream="s", topic="t")
-    more, _ = outbound(has_ids=True).many([b"x"] * 1_000, stream="s", topic="t")
+    wires, _ = outbound(has_ids=True).encode_many([b"x"] * 1_000, stream="s", topic="t")
+    more, _ = outbound(has_ids=True).encode_many([b"x"] * 1_000, stream="s", topic="t")
 
     ids = {wire.id for wire in [*wires, *more] if isinstance(wire, NewMessage)}
     assert len(ids) == 2_000
@@ -96,7 +96,7 @@ def test_ids_when_given_then_all_differ_and_none_is_zero():
 def test_plain_bytes_when_prepared_then_the_very_list_travels():
     messages = [b"one", b"two"]
 
-    assert outbound(keeps=True).many(messages, stream="s", topic="t")[0] is messages
+    assert outbound(keeps=True).encode_many(messages, stream="s", topic="t")[0] is messages
 
 
 def test_overrides_when_message_has_its_own_then_those_stay():

@@ -416,7 +416,7 @@ class Session:
 
     def _release_kept(self, now: float) -> None:
         """Have those whose time is over by now go on by themselves."""
-        if self._reader in self._line.release(now):
+        if self._reader in self._line.release_expired(now):
             self._transport.interrupt()
 
     # Leaving
