@@ -1,7 +1,11 @@
-"""The server's door, still closed: this release holds the wire protocol only.
+"""A server for Apache Iggy 0.8 clients, written in Python on trio.
 
-The reference server will run on trio alone and speak through ``iggy_protocol``. It never imports
-the SDK.
+    iggy-server            python -m iggy_ref_server
+
+A supervisor runs one process per CPU core, a shard. Each shard accepts connections, owns a part of
+all partitions and forwards requests for the others; shard 0 writes the metadata. The server reads
+and writes the wire protocol with ``iggy_protocol`` and never imports the SDK. The package has no
+public Python names: it is used through its command line.
 """
 
 from __future__ import annotations

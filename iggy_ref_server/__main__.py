@@ -1,7 +1,6 @@
-"""The ``iggy-server`` command: start a server, or look at what one left behind.
+"""The ``iggy-server`` command: start a server, or check, repair or print what belongs to one.
 
-Owns the way from the command line to the rooms. It imports nothing heavy before it knows that it is
-needed, so that ``--help`` is quick.
+Imports are made where a command needs them, so that ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ EXIT_MISUSED = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says.
+    """Run one command; return the exit status: 0, 1 for a failure, 2 for wrong arguments.
 
     Args:
-        arguments: the command line without the program's name; the process's own by default.
-
-    Returns:
-        The exit status: 0, 1 when something failed, 2 when something was asked for wrongly.
+        arguments: the command line without the program's name; ``sys.argv`` by default.
     """
     command = parse_arguments(arguments)
     if isinstance(command, Serve):

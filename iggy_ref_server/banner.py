@@ -1,4 +1,4 @@
-"""What the terminal says when the server has started: a few lines that answer the first questions.
+"""The lines that the server prints when it is ready.
 
     iggy-server 0.1.0, speaks Apache Iggy 0.8
       shards    2 on cores 0, 1
@@ -11,7 +11,7 @@
       websocket 127.0.0.1:8092
     Connect with iggy://iggy:<password>@127.0.0.1:8090
 
-Owns the words. Knows no room: everything is passed in, and the text is returned.
+All facts are passed in, and the text is returned.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["PROTOCOL_VERSION", "Door", "Started", "root_password_line", "start_l
 PROTOCOL_VERSION: Final = "0.8"
 
 _PROMISES: Final = {
-    "memory": "messages are acknowledged in memory, so a crash may lose some",
+    "memory": "messages are acknowledged in memory; a crash may lose some",
     "written": "messages are acknowledged when written",
-    "fsync": "messages are acknowledged when on the disk",
+    "fsync": "messages are acknowledged when synced to disk",
 }
 
 
-# The doors as clients are sent to them, each with its schemes, plain and encrypted.
+# Which transport the "Connect with" line names first; URL schemes without and with TLS.
 _SCHEMES: Final = {
     "tcp": ("iggy", "iggy"),
     "websocket": ("iggy+ws", "iggy+wss"),
@@ -45,14 +45,14 @@ _SCHEMES: Final = {
 
 @record(kw_only=True)
 class Door:
-    """A way into the server.
+    """A listener of the server, as the banner shows it.
 
     Attributes:
         name: such as ``tcp``.
-        address: where it is, or would be.
-        is_served: whether anybody answers there.
-        is_encrypted: whether it speaks TLS.
-        development_certificate: the file of a certificate that no client knows yet, or empty.
+        address: the bound address; the configured one where the listener is not served.
+        is_encrypted: whether clients have to use TLS.
+        development_certificate: the file of a self-signed certificate that clients have to be
+            told to trust, or empty.
     """
 
     name: str
@@ -64,18 +64,16 @@ class Door:
 
 @record(kw_only=True)
 class Started:
-    """A server that has just started.
+    """What the banner shows.
 
     Attributes:
-        version: of this server.
-        cores: the core of each shard.
-        engine: what serves the files, and why it is not the better one.
-        ack: what an acknowledgement promises: ``memory``, ``written`` or ``fsync``.
-        data_directory: as an absolute path.
+        cores: the CPU core of each shard.
+        engine: the storage engine, and why it is not io_uring where it is not.
+        ack: ``memory``, ``written`` or ``fsync``.
+        data_directory: an absolute path.
         source: where the configuration came from.
-        doors: those that are enabled.
-        username: the root user.
-        is_follower: whether clients are told so.
+        doors: the enabled listeners.
+        is_follower: whether this node reports itself as a follower.
     """
 
     version: str
@@ -90,14 +88,7 @@ class Started:
 
 
 def start_lines(started: Started) -> list[str]:
-    """Say what has started, where it is, and how to connect.
-
-    Args:
-        started: everything there is to say.
-
-    Returns:
-        Lines without line ends.
-    """
+    """Return the banner: title, facts, and a URL to connect with; lines without line ends."""
     role = ", as a follower" if started.is_follower else ""
     title = f"iggy-server {started.version}, speaks Apache Iggy {PROTOCOL_VERSION}{role}"
     facts = [f"  {name:<9} {text}" for name, text in _facts(started)]
@@ -112,7 +103,7 @@ def _facts(started: Started) -> Iterator[tuple[str, str]]:
     yield "config", started.source
     for door in started.doors:
         encryption = " with TLS" if door.is_encrypted else ""
-        absent = "" if door.is_served else " is configured, but this release does not serve it"
+        absent = "" if door.is_served else " is configured, but not served by this release"
         yield door.name, f"{door.address}{encryption}{absent}"
 
 
@@ -138,7 +129,7 @@ def _options(door: Door) -> str:
 
 
 def _reachable(address: Address) -> Address:
-    """Turn "every interface" into an address that a client on this machine can use."""
+    """Replace the wildcard address by loopback, which a client on this machine can use."""
     try:
         ip = ipaddress.ip_address(address.host)
     except ValueError:
@@ -149,6 +140,6 @@ def _reachable(address: Address) -> Address:
 
 
 def root_password_line(root: RootCredentials) -> str:
-    """Tell the password that was made up; it is told once, and never logged."""
+    """Return the line with the generated password; it is printed once and never logged."""
     assert root.is_generated
     return f"Generated root user password: {root.password}"

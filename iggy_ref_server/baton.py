@@ -1,9 +1,8 @@
-"""A lock that one task takes and another hand gives back.
+"""A lock that one task acquires and another task, or a callback, releases.
 
-``trio.Lock`` belongs to the task that took it. What begins in one task and ends in the callback of
-a completion has no such task; this one belongs to whatever is under way.
-
-Owns the queue of those who wait, who are served in the order in which they came.
+``trio.Lock`` must be released by the task that acquired it. An operation that starts in a task and
+ends in the callback of an io_uring completion has no such task, so this lock has no owner. Waiting
+tasks get the lock in the order in which they came.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ __all__ = ["Baton"]
 
 
 class Baton:
-    """Held by one at a time.
+    """A lock without an owner, first come, first served.
 
     Attributes:
-        is_held: whether somebody has it.
+        is_held: whether the lock is held.
     """
 
     __slots__ = ("__weakref__", "_waiting", "is_held")
@@ -32,28 +31,29 @@ class Baton:
         self._waiting = trio.lowlevel.ParkingLot()
 
     def take_now(self) -> bool:
-        """Take it if nobody has it; tell whether that went well."""
+        """Acquire the lock if it is free; return whether it was."""
         if self.is_held:
             return False
         self.is_held = True
         return True
 
     async def take(self) -> None:
-        """Take it; the loop is given up only if somebody else has it."""
+        """Acquire the lock; this is a checkpoint only if the lock is not free."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.take_now():
             await self._waiting.park()
 
     def give_back(self) -> None:
-        """Hand it to whoever has waited longest, if anybody does."""
+        """Release the lock, or pass it to the task that has waited longest."""
         assert self.is_held
         if self._waiting:
+            # It stays held in between, so that no other task can overtake the one that is woken.
             self._waiting.unpark()
         else:
             self.is_held = False
 
     async def __aenter__(self) -> Self:
-        """Take it; others may run in between, as with every lock of trio."""
+        """Acquire the lock; this is always a checkpoint, as with ``trio.Lock``."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if self.take_now():
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -62,5 +62,5 @@ class Baton:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Give it back."""
+        """Release the lock."""
         self.give_back()

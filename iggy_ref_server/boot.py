@@ -1,13 +1,12 @@
-"""Whether the machine has run ever since a server last used the data directory.
+"""Files of the data directory that belong to a run: the boot id, and the runtime directory.
 
-As long as it has, all that a server ever wrote is in its files, whether it was killed or not: the
-system holds what is not on the disk yet. Only a restart of the machine, or a loss of power, can
-take that away. So a hole in a file is damage in the one case, and may be explained in the other.
+The boot id tells whether the machine has rebooted since a server last used the data directory.
+Without a reboot, everything that a server has written is in its files, even if the server was
+killed: the page cache holds what is not on the disk yet. Only a reboot or a power loss can lose it.
+So a hole in a file is damage in the first case and may be a lost write in the second.
 
-The number of the machine's present run is noted in the file ``.boot`` of the data directory when
-all shards have opened their partitions. Where that is not known, a loss of power is assumed.
-
-Owns that file.
+The file ``.boot`` of the data directory holds the kernel's boot id. It is written when all shards
+have opened their partitions. Where it is missing, a power loss is assumed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def writes_survived(directory: Path, boot_id_path: Path = BOOT_ID_PATH) -> bool:
-    """Tell whether nothing that was written can have been lost since the last server was ready."""
+    """Return whether the machine has run without a reboot since the last server was ready."""
     try:
         noted = (directory / BOOT_NAME).read_text().strip()
         return bool(noted) and noted == boot_id_path.read_text().strip()
@@ -31,7 +30,7 @@ def writes_survived(directory: Path, boot_id_path: Path = BOOT_ID_PATH) -> bool:
 
 
 def note_boot(directory: Path, boot_id_path: Path = BOOT_ID_PATH) -> None:
-    """Note in which run of the machine a server has opened the data directory."""
-    # A disk that is full keeps nobody from starting: the next start knows less.
+    """Write the kernel's boot id to the data directory."""
+    # A full disk must not prevent a start; the next one then assumes a power loss.
     with suppress(OSError):
         (directory / BOOT_NAME).write_text(boot_id_path.read_text())

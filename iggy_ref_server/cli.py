@@ -1,12 +1,12 @@
 """The command line of ``iggy-server``.
 
     iggy-server                start
-    iggy-server check DIR      say what is wrong with a data directory
-    iggy-server repair DIR     mend what can be mended
+    iggy-server check DIR      report what is wrong with a data directory
+    iggy-server repair DIR     repair a data directory
     iggy-server defaults       print the default configuration
 
-Owns the words and the flags, which are those of the original and three commands more. Starts
-nothing, and imports nothing heavy: help and version must come at once.
+The flags are those of Apache Iggy 0.8; the three commands are additions. Nothing heavy is imported
+here, so that ``--help`` and ``--version`` are quick.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ DESCRIPTION: Final = "A server for Apache Iggy 0.8 clients, in Python."
 
 EPILOG: Final = """\
 configuration:
-  A TOML file, whose path is in IGGY_CONFIG_PATH; every key can also be set by the environment:
+  A TOML file, whose path is in IGGY_CONFIG_PATH; every key has an environment variable as well:
   system.segment.size is IGGY_SYSTEM_SEGMENT_SIZE. Both may come from a file named .env.
-  RUST_LOG says what is logged, such as "info,iggy=debug".
+  RUST_LOG sets the log levels, such as "info,iggy=debug".
 
 examples:
-  iggy-server                                          start with what the configuration says
-  iggy-server --fresh --with-default-root-credentials  a new server to play with
+  iggy-server                                          start with the configuration
+  iggy-server --fresh --with-default-root-credentials  a new server for experiments
   IGGY_TCP_ADDRESS=0.0.0.0:8090 iggy-server            listen on every interface
   IGGY_SYSTEM_PATH=data iggy-server                    keep the data in ./data
   iggy-server defaults > server.toml                   a file to start from
   IGGY_CONFIG_PATH=server.toml iggy-server             start with it
-  iggy-server check local_data                         what is wrong with this directory?
+  iggy-server check local_data                         check a data directory
 """
 
 
@@ -58,14 +58,14 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Say what is wrong with a data directory."""
+    """Report what is wrong with a data directory."""
 
     directory: Path
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Mend a data directory."""
+    """Repair a data directory."""
 
     directory: Path
 
@@ -82,7 +82,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Command:
     """Read the command line.
 
     Args:
-        arguments: without the program's name; the process's own by default.
+        arguments: without the program's name; ``sys.argv`` by default.
 
     Raises:
         SystemExit: help or version was printed (0), or the arguments are wrong (2).
@@ -97,14 +97,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Command:
     if options.command is None:
         return Serve(flags)
     if flags != StartFlags():
-        parser.error(f"flags of a start have no meaning for {options.command}")
+        parser.error(f"{options.command} takes no flags of a start")
     if options.command == "defaults":
         return Defaults()
     return (Check if options.command == "check" else Repair)(options.directory)
 
 
 def package_version() -> str:
-    """Tell the version of this server; the look-up is slow, so it is done when asked for."""
+    """Return the version of this server; the import is slow, so it is made here."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -114,7 +114,7 @@ def package_version() -> str:
 
 
 class _VersionAction(argparse.Action):
-    """Prints the version and ends."""
+    """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         sys.stdout.write(f"{parser.prog} {package_version()}\n")
@@ -135,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", prog="iggy-server"
     )
-    check = commands.add_parser("check", help="say what is wrong with a data directory")
-    repair = commands.add_parser("repair", help="mend a data directory while no server uses it")
+    check = commands.add_parser("check", help="report what is wrong with a data directory")
+    repair = commands.add_parser("repair", help="repair a data directory that no server uses")
     for command in (check, repair):
         command.add_argument("directory", metavar="DIR", type=Path, help="such as local_data")
     commands.add_parser("defaults", help="print the default configuration as TOML")
@@ -150,7 +150,7 @@ def _add_start_flags(parser: argparse.ArgumentParser) -> None:
         "--config-provider",
         choices=("file",),
         default="file",
-        help="where the configuration comes from; there is only one place",
+        help='where the configuration comes from; only "file" is supported',
     )
     flags.add_argument(
         "-f", "--fresh", action="store_true", help="DELETE the data directory, then start"
@@ -158,11 +158,11 @@ def _add_start_flags(parser: argparse.ArgumentParser) -> None:
     flags.add_argument(
         "--with-default-root-credentials",
         action="store_true",
-        help="let the root user of a new data directory be iggy with the password iggy; "
+        help="create the root user of a new data directory as iggy with password iggy; "
         "for development only",
     )
     flags.add_argument(
         "--follower",
         action="store_true",
-        help="tell clients that this node is a follower, to test how they find the leader",
+        help="report this node to clients as a follower, to test how they find the leader",
     )

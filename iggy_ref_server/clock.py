@@ -1,7 +1,7 @@
-"""What time it is: the one place where the server reads a clock.
+"""The time of day: the one place where the server reads a clock.
 
-A ``Clock`` is passed to every room that needs the time of day, so that tests and the simulator
-decide it. Durations and timeouts are trio's affair.
+Every component that needs the time of day gets a ``Clock``, so that tests and simulations control
+it. Durations and timeouts use trio's own clock.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ MICROSECONDS = 1_000_000
 
 
 class Clock(Protocol):
-    """Something that knows the time of day."""
+    """A source of the time of day."""
 
     def now_us(self) -> int:
         """Return the microseconds since 1970 in UTC."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
     def now_us(self) -> int:
         """Return the microseconds since 1970 in UTC."""
@@ -32,7 +32,7 @@ class SystemClock:
 
 
 class SimulatedClock:
-    """A clock that goes with trio's, which a test may replace by a virtual one.
+    """A clock that advances with trio's clock, which a test may replace by a virtual one.
 
     Args:
         start_us: the time of day at trio's time 0.
@@ -46,5 +46,5 @@ class SimulatedClock:
         return self._start_us + round(trio.current_time() * MICROSECONDS)
 
     def step(self, by_us: int) -> None:
-        """Move the time of day, also backwards, as an administrator might."""
+        """Change the time of day, also backwards, as an administrator or NTP may."""
         self._start_us += by_us

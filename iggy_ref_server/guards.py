@@ -1,11 +1,12 @@
-"""What keeps two servers apart: the lock of the data directory, and the claim on a port.
+"""Locks that keep two servers from sharing a data directory or a port by accident.
 
 All shards of a server listen on one port with SO_REUSEPORT, which would let a second server share
-it in silence. So the port is tried without that option first, and claimed under a name that only
-one process of the machine can hold. A port that the program holds which started the server is
-reserved for it, and not taken: test harnesses do so until the server says that it is ready.
+the port without an error. So the port is first bound without that option, and then claimed by a
+name in the abstract Unix namespace, which one process of the machine can hold. A port that an
+ancestor of this process listens on counts as reserved for this server: test harnesses hold a port
+until the server is ready.
 
-Owns descriptors that are let go when the process ends, however it ends.
+All locks are descriptors, so the kernel releases them when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["AlreadyRunning", "PortTaken", "bind_shared_port", "lock_data_directo
 LOCK_NAME = ".lock"
 BACKLOG = 1024
 PROC = Path("/proc")
-# Columns of /proc/net/tcp and /proc/net/udp, and the state in them that this is about.
+# Columns of /proc/net/tcp and /proc/net/udp; the states are TCP_LISTEN and, for UDP, TCP_CLOSE.
 ADDRESS_COLUMN, STATE_COLUMN, INODE_COLUMN = 1, 3, 9
 SERVING = {socket.SOCK_STREAM: ("tcp", "0A"), socket.SOCK_DGRAM: ("udp", "07")}
 
@@ -37,13 +38,13 @@ class PortTaken(Exception):
 
 
 def lock_data_directory(directory: Path) -> int:
-    """Take the data directory for this process and those it forks.
+    """Lock the data directory for this process and those it forks.
 
     Returns:
         The descriptor that holds the lock; keep it open.
 
     Raises:
-        AlreadyRunning: another server has it.
+        AlreadyRunning: another server holds the lock.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -56,7 +57,7 @@ def lock_data_directory(directory: Path) -> int:
             f"the data directory {directory} is in use by the server with process id {owner}; "
             "stop it, or set another IGGY_SYSTEM_PATH"
         ) from error
-    # The lock holds without the number, which a full disk may not take.
+    # A full disk may not hold the process id; the lock holds without it.
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -71,20 +72,20 @@ def bind_shared_port(
     setting: str = "IGGY_TCP_ADDRESS",
     kind: socket.SocketKind = socket.SOCK_STREAM,
 ) -> tuple[list[socket.socket], int | None]:
-    """Make ``count`` sockets that share one port, which nobody else has; those of TCP listen.
+    """Bind ``count`` sockets to one port that no other program uses; TCP sockets listen.
 
     Args:
         host: the address of an interface, IPv4 or IPv6.
-        port: 0 lets the system choose.
+        port: 0 lets the kernel choose.
         count: how many shards listen.
-        setting: names the address for people.
-        kind: whether the port is of TCP or of UDP.
+        setting: the environment variable of the address, for error texts.
+        kind: ``SOCK_STREAM`` for TCP, ``SOCK_DGRAM`` for UDP.
 
     Returns:
-        The sockets, and the descriptor of the claim, to be kept open.
+        The sockets, and the descriptor that claims the port; keep it open.
 
     Raises:
-        PortTaken: somebody else listens there.
+        PortTaken: another program listens on the port.
     """
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=kind, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
@@ -103,7 +104,7 @@ def bind_shared_port(
 
 
 class _Place(NamedTuple):
-    """Where sockets are to be bound, as the system and as people call it."""
+    """An address to bind, for the kernel and for error texts."""
 
     family: int
     kind: socket.SocketKind
@@ -113,7 +114,7 @@ class _Place(NamedTuple):
 
     @property
     def port(self) -> int:
-        """The port, or 0 while the system has not chosen one."""
+        """The port, or 0 while the kernel has not chosen one."""
         return int(self.address[1])
 
 
@@ -123,7 +124,7 @@ def _try_alone(place: _Place) -> None:
             if place.kind == socket.SOCK_STREAM:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(place.address)
-                # A bound port that nobody listens on can still be shared; a listening one cannot.
+                # With SO_REUSEADDR two sockets may bind one port while neither listens.
                 probe.listen(1)
             else:
                 probe.bind(place.address)
@@ -133,7 +134,7 @@ def _try_alone(place: _Place) -> None:
 
 
 def _is_reserved(place: _Place) -> bool:
-    """Tell whether nobody listens on the port but those who started this process."""
+    """Return whether only ancestors of this process listen on the port."""
     protocol, state = SERVING[place.kind]
     try:
         return _listeners(place.port, protocol, state) <= _sockets_of_ancestors()
@@ -144,7 +145,7 @@ def _is_reserved(place: _Place) -> bool:
 def _listeners(port: int, protocol: str, state: str) -> frozenset[str]:
     """Return the inodes of the sockets that listen on a port of this machine."""
     tables = [PROC / "self" / "net" / protocol, PROC / "self" / "net" / f"{protocol}6"]
-    # Without IPv6 there is no second table; without the first nothing is known.
+    # A kernel without IPv6 has no second table. Without the first one, read_text() raises.
     texts = [path.read_text() for path in tables if path == tables[0] or path.exists()]
     rows = [line.split() for text in texts for line in text.splitlines()[1:]]
     return frozenset(
@@ -166,7 +167,7 @@ def _sockets_of_ancestors() -> frozenset[str]:
 
 
 def _inode(descriptor: Path) -> str:
-    """Return the inode of an open socket, or nothing for what is none."""
+    """Return the inode of an open socket; empty for any other descriptor."""
     try:
         target = str(descriptor.readlink())
     except FileNotFoundError:
@@ -191,14 +192,14 @@ def _taken(place: _Place, error: OSError) -> Exception:
     where = f"{place.host}:{place.port}"
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
-            f"{where} is in use by another program; stop it, or set another "
+            f"{where} is in use by another program; stop that program, or set another "
             f"{place.setting} (port 0 takes a free one)"
         )
     return PortTaken(f"cannot listen on {where}: {error.strerror}; set another {place.setting}")
 
 
 def _claim(name: str) -> int | None:
-    """Hold a name in the abstract Unix namespace, where the system has one."""
+    """Hold a name in the abstract Unix namespace, which only Linux has."""
     if os.uname().sysname != "Linux":
         return None
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -207,6 +208,6 @@ def _claim(name: str) -> int | None:
         try:
             holder.bind(f"\0iggy-python-port-{name}")
         except OSError as error:
-            raise PortTaken(f"{name} is in use by another server of this kind") from error
+            raise PortTaken(f"{name} is in use by another iggy-server") from error
         stack.pop_all()
     return holder.detach()

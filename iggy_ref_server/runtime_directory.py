@@ -1,9 +1,7 @@
-"""The runtime directory, on any disk: what the last run left goes, and what this one says fits.
+"""The runtime directory: cleared at a start, and written to even when the disk is full.
 
-Programs learn from ``current_config.toml`` that the server is ready, and where. So that it can be
-written when the disk is full, a spare file keeps room for it.
-
-Owns the files of the runtime directory, and the words about a disk that is full at a start.
+Programs read ``current_config.toml`` to learn that the server is ready, and its addresses. A spare
+file keeps blocks allocated, so that the file can be written on a full disk.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ __all__ = ["clear_runtime", "space_lines", "write_runtime_file"]
 
 LOGGER = logging.getLogger(__name__)
 
-# With less than this the disk counts as full: one batch may not fit any more.
+# With less than this the disk counts as full: a batch may not fit.
 SPACE_BYTES_MIN = 1 << 20
 SPARE_NAME = "spare"
 SPARE_BYTES = 64 << 10
 
 
 def clear_runtime(runtime: Path) -> None:
-    """Remove what the last run left, but for the directory and the spare file: they take room."""
+    """Remove the files of the last run, but not the spare file, whose blocks are needed."""
     runtime.mkdir(parents=True, exist_ok=True)
     for path in runtime.iterdir():
         if path.is_dir():
@@ -41,7 +39,7 @@ def clear_runtime(runtime: Path) -> None:
 
 
 def write_runtime_file(path: Path, text: str) -> None:
-    """Write a file of the runtime directory, in the room of the spare one if there is no other."""
+    """Write a file of the runtime directory; on a full disk, use the blocks of the spare file."""
     spare = path.with_name(SPARE_NAME)
     try:
         write_private(path, text)
@@ -50,7 +48,7 @@ def write_runtime_file(path: Path, text: str) -> None:
         try:
             write_private(path, text)
         except OSError as error:
-            LOGGER.warning("%s is not written, the server runs all the same: %s", path, error)
+            LOGGER.warning("%s cannot be written; the server runs without it: %s", path, error)
     with contextlib.suppress(OSError):
         _keep_room(spare)
 
@@ -65,10 +63,10 @@ def _keep_room(spare: Path) -> None:
 
 
 def space_lines(directory: Path) -> list[str]:
-    """Say so if there is no space for messages."""
+    """Return a warning if there is no space for messages."""
     free, _ = free_bytes(str(directory))
     if free >= SPACE_BYTES_MIN:
         return []
-    state = f"the disk of {directory} is full ({free} bytes are free): the server is read-only."
-    advice = "Polls, deletes and purges work; sends are refused (10006) until there is space"
+    state = f"the disk of {directory} is full ({free} bytes free): the server is read-only."
+    advice = "Polls, deletes and purges work; sends fail with status 10006 until there is space"
     return [f"{state} {advice}"]

@@ -1,13 +1,11 @@
-"""A shard as a process of its own: pinned to a core, told what to do through a pipe.
+"""A shard as a process: pinned to a CPU core, controlled by the supervisor through two pipes.
 
-    supervisor → shard     ``serve``, ``drain``, ``close``; the end of the pipe means: die at once
+    supervisor → shard     ``serve``, ``drain``, ``close``; end of file means: exit at once
     shard → supervisor     ``open`` with some facts, ``ready``, ``drained``, maybe ``unsaved``
 
-No shard accepts a connection before all of them are open: a partition that exists must never look
-as if it did not, only because its shard is still reading. Until then connections wait in the
-kernel, in the queues of sockets that are bound already.
-
-Owns what is of the process: core, signals, pipes. What a shard does is the loop's affair.
+No shard accepts a connection before all shards are open. Otherwise a client could be told that a
+partition does not exist, only because its shard is still reading files. Until then connections
+wait in the kernel, in the accept queues of sockets that are bound already.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ LOGGER = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 FAILED = 1
-# The end was in order, but something that was acknowledged could not be brought to the disk.
+# A regular exit, but some acknowledged messages could not be written or synced.
 UNSAVED = 3
 
-# Orders of the supervisor, one byte each.
+# Commands of the supervisor, one byte each.
 SERVE, DRAIN, CLOSE = b"s", b"d", b"c"
 
 
@@ -65,16 +63,14 @@ class ShardJob:
     """Everything that a shard process is given before it starts.
 
     Attributes:
-        shard_id: which one it is.
-        core: where it runs, or None to leave that to the system.
-        config: the configuration of the server.
-        entrances: what it has of each door.
-        neighbours: sockets to the other shards.
-        passages: sockets over which connections move to the other shards.
-        root: chooses the first user of a new data directory.
-        environment: may say how much is logged.
-        turns: the round-robin of balanced sends.
-        writes_survived: whether the machine has run since a server last used the data directory.
+        core: the CPU core to run on, or None to leave that to the kernel.
+        entrances: its bound sockets, by the name of the listener.
+        neighbours: sockets of the channels to the other shards.
+        passages: sockets over which connections migrate to the other shards.
+        root: chooses the root user of a new data directory.
+        environment: may hold ``RUST_LOG``.
+        turns: the shared counters of balanced sends.
+        writes_survived: whether the machine has not rebooted since a server last used the data.
     """
 
     shard_id: int
@@ -93,12 +89,12 @@ class ShardJob:
 
 
 def run_shard_process(job: ShardJob, pipes: Pipes, parent: int) -> int:
-    """Be a shard until told otherwise; returns the exit code of the process."""
+    """Run a shard until the supervisor closes it; return the exit code of the process."""
     _die_with(parent)
     if job.core is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {job.core})
-    # Ctrl-C in a terminal reaches all processes, but only the supervisor decides what it means.
+    # Ctrl-C in a terminal signals the whole process group; the supervisor alone stops shards.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     gc.freeze()
@@ -115,9 +111,9 @@ def _run_logged(job: ShardJob, pipes: Pipes) -> int:
         exit_code = trio.run(_run, job, pipes)
     except* (StorageError, MetadataError, ConfigError) as group:
         for error in _leaves(group):
-            LOGGER.error("shard %d cannot go on: %s", job.shard_id, error)
+            LOGGER.error("shard %d stops: %s", job.shard_id, error)
     except* Exception:
-        LOGGER.exception("shard %d ended by an error that nobody foresaw", job.shard_id)
+        LOGGER.exception("shard %d ended by an unexpected error", job.shard_id)
     return exit_code
 
 
@@ -129,9 +125,10 @@ def _leaves(group: BaseExceptionGroup) -> list[BaseException]:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends, however that ends."""
+    """Have the kernel kill this process when its parent ends, however the parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before prctl() was called; then no signal comes.
     if os.getppid() != parent:
         os._exit(FAILED)
 
@@ -173,18 +170,18 @@ async def _serve(job: ShardJob, pipes: Pipes) -> int:
     async with open_shard(plan) as shard:
         facts["damaged"] = len(shard.directory.damaged)
         _report(pipes, "open", facts)
-        # A server that is stopped while it starts never serves.
+        # A server that is stopped while it starts goes from "open" to "drained".
         if await _order(pipes, SERVE, DRAIN) == SERVE:
             await _serve_until_drained(shard, pipes)
         _report(pipes, "drained", {})
-        # Others may still have clients whose messages are for partitions of this shard.
+        # Other shards may still have clients that send to partitions of this shard.
         await _order(pipes, CLOSE)
     return _account(shard, pipes)
 
 
 async def _serve_until_drained(shard: Shard, pipes: Pipes) -> None:
-    """Serve clients until the supervisor has had enough, and give them their last answers."""
-    # Clients of all listeners have the same time for those, not one after another.
+    """Serve clients until the supervisor says drain, and send the last replies."""
+    # All listeners drain at the same time, not one after another: the outer nursery waits.
     async with trio.open_nursery() as stopping, trio.open_nursery() as nursery:
         await nursery.start(shard.listen)
         _report(pipes, "ready", {})
@@ -194,7 +191,7 @@ async def _serve_until_drained(shard: Shard, pipes: Pipes) -> None:
 
 
 def _account(shard: Shard, pipes: Pipes) -> int:
-    """Report what a closed shard could not save; return the exit code of the process."""
+    """Report which messages a closed shard could not save; return the exit code."""
     unsaved = shard.unsaved.values()
     if not unsaved:
         return 0
@@ -209,7 +206,7 @@ def _report(pipes: Pipes, word: str, facts: dict[str, object]) -> None:
 
 
 async def _order(pipes: Pipes, *expected: bytes) -> bytes:
-    """Wait for the next order of the supervisor; without a supervisor there is no server."""
+    """Wait for the next command; exit at once when the supervisor is gone."""
     await trio.lowlevel.wait_readable(pipes.orders)
     order = os.read(pipes.orders, 1)
     if order not in expected:

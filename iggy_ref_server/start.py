@@ -1,7 +1,6 @@
-"""From the command line's flags to a running server, with words for whatever stands in the way.
+"""Start a server: configuration, certificates, supervisor.
 
-Owns the order of a start: configuration, logs, certificate, supervisor. Every way in which a start
-can fail for a reason that somebody can mend ends here, as a message and an exit status.
+An error that the administrator can correct ends here, as a message and an exit status.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
-# Whatever the server makes is for its own user alone.
+# Files of the server are readable by its own user only.
 PRIVATE_UMASK = 0o077
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
 
 
 def start(flags: StartFlags) -> int:
-    """Run a server until it is told to stop; returns the exit status of the process."""
+    """Run a server until it is stopped; return the exit status of the process."""
     os.umask(PRIVATE_UMASK)
     try:
         loaded = load_config(flags, os.environ, Path.cwd())
@@ -56,7 +55,7 @@ def start(flags: StartFlags) -> int:
 
 
 def _find_certificates(config: ServerConfig) -> dict[str, CertificateFiles]:
-    """Find the certificates of doors that speak TLS, or make one where that is wanted."""
+    """Load the certificates of listeners with TLS, or make a self-signed one where configured."""
     wanted = dict(_encryption(config))
     directory = Path(config.system.path) / CERTIFICATES
     if wanted:
@@ -73,7 +72,7 @@ def _find_certificates(config: ServerConfig) -> dict[str, CertificateFiles]:
 
 
 def _encryption(config: ServerConfig) -> Iterator[tuple[str, Tls]]:
-    """Name the doors that are open and encrypted, each with the files that it wants."""
+    """Yield the enabled listeners that use TLS, each with its certificate settings."""
     if config.tcp.enabled and config.tcp.tls.enabled:
         yield "tcp", config.tcp.tls
     if config.websocket.enabled and config.websocket.tls.enabled:

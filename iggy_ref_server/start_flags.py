@@ -1,7 +1,4 @@
-"""What the command line says about a start, for those who read it and those who act on it.
-
-Owns the record and nothing else, so that reading the command line imports no more than this.
-"""
+"""The flags of a start, as the command line gives them."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ __all__ = ["StartFlags"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFlags:
-    """What the command line says about a start.
+    """The flags of a start.
 
     Attributes:
         fresh: delete the data directory first.
-        with_default_root_credentials: let the root user be ``iggy`` with the password ``iggy``.
+        with_default_root_credentials: create the root user as ``iggy`` with password ``iggy``.
         follower: report this node as a follower.
     """
 

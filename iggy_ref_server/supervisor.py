@@ -1,11 +1,9 @@
-"""The supervisor: starts one process per shard, watches them, and stops them in order.
+"""The supervisor: starts one process per shard, watches them, and stops them in sequence.
 
-It does no work of its own. It locks the data directory and binds the port before it forks, so that
-two servers never share either by accident; it has the shards accept connections when all of them
-have opened what they own, and tells the world that the server is ready when all of them do; and
-when a shard ends unasked, it stops the others, says which, and fails.
-
-Owns the processes. Knows neither protocol nor files beyond the runtime directory.
+It locks the data directory and binds the ports before it forks, so that two servers never share
+either by accident. It lets the shards accept connections when all of them have opened their
+partitions, and announces the server when all of them accept. When a shard ends unexpectedly, it
+stops the others and exits with an error. It serves no requests itself.
 """
 
 from __future__ import annotations
@@ -73,16 +71,15 @@ LOGGER = logging.getLogger(__name__)
 # their files, which a disk may make slow.
 DRAIN_S = STOP_CLIENTS_S + 0.5
 STOP_S = 10.0
-# After so long a start that is not done says so, again and again.
+# A start that takes longer prints a line, once in each such period.
 OPENING_LINE_S = 5.0
 OTHERS = 0o077
-# Nothing is in these; files of a crashed start are removed with the directory.
 RUNTIME_FILE = "current_config.toml"
 
 
 @dataclass(slots=True)
 class _Child:
-    """A shard process and the supervisor's end of its pipes."""
+    """A shard process, with the supervisor's end of its pipes."""
 
     shard_id: int
     process_id: int
@@ -93,11 +90,11 @@ class _Child:
     exit_code: int | None = None
 
     def heard(self, word: str) -> dict[str, Any] | None:
-        """Return what the shard reported with a word."""
+        """Return the facts of a report; None while it has not come."""
         return next((facts for facts in self.words if facts["word"] == word), None)
 
     def tell(self, order: bytes) -> None:
-        """Give an order; a shard that is gone hears nothing."""
+        """Send a command; a process that has ended is ignored."""
         with contextlib.suppress(OSError):
             os.write(self.orders, order)
 
@@ -107,22 +104,19 @@ def run_server(
     say: Callable[[str], None],
     find_certificates: Callable[[], Mapping[str, CertificateFiles]],
 ) -> int:
-    """Run a server until it is told to stop.
+    """Run a server until it is stopped; return the exit code of the process.
 
     Args:
         loaded: the configuration.
-        say: prints a line for people.
-        find_certificates: returns those of the doors that are to have one, by their names; called
-            when the data directory is ours.
-
-    Returns:
-        The exit code of the process.
+        say: prints a line on the terminal.
+        find_certificates: returns the certificates of listeners with TLS, by their names; called
+            after the data directory is locked.
 
     Raises:
         AlreadyRunning: another server uses the data directory.
         PortTaken: another program listens on the address.
-        TooFewDescriptors: the system lets a process open too few files.
-        TopologyError: the machine has no such cores.
+        TooFewDescriptors: the limit of open files is too low.
+        TopologyError: the machine does not have the configured cores.
     """
     config = loaded.config
     directory = Path(config.system.path)
@@ -144,7 +138,7 @@ def run_server(
                 ours.close()
         for ours in (*job.neighbours.values(), *job.passages.values()):
             ours.close()
-    # Logging has a thread, and a process with threads must not be forked.
+    # Logging starts a thread, and a process with threads must not fork.
     with start_logging(config.system.logging, directory, loaded.environment, process="supervisor"):
         full = space_lines(directory)
         for warning in (*loaded.warnings, *_open_to_others(directory), *full):
@@ -158,20 +152,20 @@ def run_server(
 
 
 def _open_to_others(directory: Path) -> list[str]:
-    """Say so if other users may look into a data directory that somebody else made."""
+    """Return a warning if other users may read the data directory."""
     mode = stat.S_IMODE(directory.stat().st_mode)
     if not mode & OTHERS:
         return []
     return [
         (
             f"other users may enter the data directory {directory} (mode {mode:o}); "
-            f"`chmod -R go= {directory}` keeps messages and metadata private"
+            f"run `chmod -R go= {directory}` to keep messages and metadata private"
         )
     ]
 
 
 def _empty(directory: Path) -> None:
-    """Remove everything but the lock."""
+    """Remove everything but the lock file."""
     for path in directory.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -180,7 +174,7 @@ def _empty(directory: Path) -> None:
 
 
 def _bind(config: ServerConfig, count: int) -> dict[str, list[socket.socket]]:
-    """Bind the sockets of all doors that are enabled and can be opened."""
+    """Bind the sockets of all enabled listeners, one per shard that accepts."""
     bound: dict[str, list[socket.socket]] = {}
     for door in DOORS:
         section = getattr(config, door.name)
@@ -196,7 +190,7 @@ def _bind(config: ServerConfig, count: int) -> dict[str, list[socket.socket]]:
 def _addresses(
     config: ServerConfig, bound: Mapping[str, list[socket.socket]]
 ) -> dict[str, Address]:
-    """Say where each door is; one that is not served keeps its configured address."""
+    """Return the address of each listener: bound, or as configured where it is not bound."""
     addresses: dict[str, Address] = {}
     for door in DOORS:
         address = parse_address(getattr(config, door.name).address)
@@ -211,7 +205,7 @@ def _share(
     bound: Mapping[str, list[socket.socket]],
     certificates: Mapping[str, CertificateFiles],
 ) -> dict[str, Entrance]:
-    """Say what one shard has of each door."""
+    """Return the sockets and certificates of one shard, by the name of the listener."""
     entrances: dict[str, Entrance] = {}
     for name, sockets in bound.items():
         if shard_id < len(sockets):
@@ -232,10 +226,10 @@ def _jobs(
     *,
     survived: bool,
 ) -> list[ShardJob]:
-    """Write down what each shard is given; each pair of them is joined by a socket."""
+    """Return what each shard process gets; each pair of shards is joined by a socket."""
     config = loaded.config
     walls = _join(len(placements), socket.SOCK_STREAM)
-    # TLS keeps its state in the process, so such connections stay where they are.
+    # The TLS state of a connection cannot be moved to another process.
     moves = config.tcp.socket_migration and "tcp" not in certificates
     passages = _join(len(placements) if moves else 0, socket.SOCK_SEQPACKET)
     addresses = _addresses(config, bound)
@@ -267,7 +261,7 @@ def _jobs(
 
 
 def _join(count: int, kind: socket.SocketKind) -> list[dict[int, socket.socket]]:
-    """Make a pair of sockets for each pair of shards; returns what each shard gets."""
+    """Make a socket pair for each pair of shards; return the sockets of each shard."""
     ends: list[dict[int, socket.socket]] = [{} for _ in range(count)]
     for left in range(count):
         for right in range(left + 1, count):
@@ -292,7 +286,7 @@ def _start(job: ShardJob) -> _Child:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED_SIGNALS)
         exit_code = run_shard_process(job, Pipes(orders_read, reports_write), parent)
     except BaseException:
-        LOGGER.exception("shard %d ended by an error", job.shard_id)
+        LOGGER.exception("shard %d ended by an unexpected error", job.shard_id)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -300,7 +294,7 @@ def _start(job: ShardJob) -> _Child:
 
 
 class _Watch:
-    """Waits for what shards and signals have to say."""
+    """Waits for reports of the shards, their exits, and signals."""
 
     def __init__(self, children: list[_Child], say: Callable[[str], None], signals: int) -> None:
         self.children = children
@@ -309,19 +303,19 @@ class _Watch:
         self._stop_signal: int | None = None
 
     def run(self, announce: Callable[[_Watch], None]) -> int:
-        """Watch over the server from its start to its end."""
+        """Watch the shards until the server has stopped; return the exit code."""
         if self._wait_until_open() and self._wait(lambda: self._all_said("ready")):
             announce(self)
             self._wait(lambda: False)
         failed = [child for child in self.children if child.exit_code is not None]
         for child in failed:
-            self.say(f"shard {child.shard_id} ended unasked: {_meaning(child.exit_code)}")
+            self.say(f"shard {child.shard_id} ended unexpectedly: {_meaning(child.exit_code)}")
         if not failed:
-            self.say("stopping: clients are told, messages are written")
+            self.say("stopping: connections are closed, messages are written")
         return self._stop() or bool(failed)
 
     def _wait_until_open(self) -> bool:
-        """Have the shards accept connections as soon as all of them are open."""
+        """Let the shards accept connections as soon as all of them are open."""
         began = time.monotonic()
         while not self._wait(self._is_open_or_stopped, OPENING_LINE_S):
             if any(child.exit_code is not None for child in self.children):
@@ -329,7 +323,7 @@ class _Watch:
             missing = [child.shard_id for child in self.children if child.heard("open") is None]
             self.say(
                 f"starting: after {time.monotonic() - began:.0f} s shards {missing} are still"
-                " opening their partitions; connections wait until they have"
+                " opening their partitions; clients wait until that is done"
             )
         if self._stop_signal is not None:
             return False
@@ -344,7 +338,7 @@ class _Watch:
         return all(child.heard(word) is not None for child in self.children)
 
     def _wait(self, is_done: Callable[[], bool], budget_s: float | None = None) -> bool:
-        """Wait until something is done; False when a shard ended, a signal came, or time is up."""
+        """Wait for a condition; return False when a shard ended, a signal came, or time is up."""
         deadline = None if budget_s is None else time.monotonic() + budget_s
         while not is_done():
             if any(child.exit_code is not None for child in self.children):
@@ -358,7 +352,7 @@ class _Watch:
         return True
 
     def _listen(self, timeout_s: float | None) -> None:
-        """Take the next report, signal or death."""
+        """Wait for the next report, exit or signal, at most 50 ms."""
         poll = select.poll()
         poll.register(self._signals, select.POLLIN)
         for child in self.children:
@@ -383,7 +377,7 @@ class _Watch:
                 child.exit_code = os.waitstatus_to_exitcode(status)
 
     def _stop(self) -> int:
-        """Have all shards drain, then close; what does not end in time is killed."""
+        """Let all shards drain, then close; kill a shard that does not end in time."""
         alive = [child for child in self.children if child.exit_code is None]
         self.children = alive
         for child in alive:
@@ -398,21 +392,21 @@ class _Watch:
             self._listen(deadline - time.monotonic())
         for child in alive:
             if child.exit_code is None:
-                self.say(f"shard {child.shard_id} did not stop in {STOP_S:.0f} s and is killed")
+                self.say(f"shard {child.shard_id} did not stop within {STOP_S:.0f} s and is killed")
                 os.kill(child.process_id, signal.SIGKILL)
                 os.waitpid(child.process_id, 0)
                 return 1
         return self._account(alive)
 
     def _account(self, ended: list[_Child]) -> int:
-        """Say what could not be saved; return the exit code of a server whose shards have ended."""
+        """Print which messages could not be saved; return the exit code of the server."""
         for child in ended:
             self._hear(child)
             if (facts := child.heard("unsaved")) is not None:
                 self.say(
                     f"shard {child.shard_id} could not save {facts['partitions']} partitions: "
-                    f"{facts['lost']} acknowledged messages are LOST, {facts['unsynced']} may be "
-                    "after a power loss; the log lines above name their offsets"
+                    f"{facts['lost']} acknowledged messages are LOST, {facts['unsynced']} more may "
+                    "be lost by a power failure; the log lines above name their offsets"
                 )
         codes = {child.exit_code for child in ended}
         return UNSAVED if UNSAVED in codes else int(any(codes))
@@ -421,11 +415,11 @@ class _Watch:
 def _meaning(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"killed by {signal.Signals(-exit_code).name}"
-    return f"exit code {exit_code}; the reason is in the log above"
+    return f"exit code {exit_code}; see the log above for the reason"
 
 
 def _door(name: str, config: ServerConfig, job: ShardJob) -> Door:
-    """Describe a door for people."""
+    """Describe a listener for the banner."""
     address = parse_address(getattr(config, name).address)
     entrance = job.entrances.get(name)
     if entrance is None:
@@ -436,7 +430,7 @@ def _door(name: str, config: ServerConfig, job: ShardJob) -> Door:
         address=str(address._replace(port=getattr(job.ports, name))),
         is_served=True,
         is_encrypted=certificate is not None,
-        # A certificate that no client knows yet.
+        # Clients have to be told to trust a self-signed certificate.
         development_certificate=str(certificate.certificate)
         if certificate and certificate.is_development
         else "",
@@ -451,12 +445,12 @@ def _announce(
     jobs: Sequence[ShardJob],
     runtime: Path,
 ) -> None:
-    """Tell people and tools that the server is ready, and where."""
+    """Print the banner and write the runtime file: the server is ready."""
     config = loaded.config
     facts = watch.children[0].heard("open")
     assert facts is not None
     note_boot(Path(config.system.path))
-    # Shard 0 has a share of every door.
+    # Shard 0 has sockets of every listener.
     doors = [
         _door(kind.name, config, jobs[0]) for kind in DOORS if getattr(config, kind.name).enabled
     ]

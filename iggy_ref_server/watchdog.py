@@ -1,17 +1,14 @@
-"""A shard whose loop does not come back to the scheduler, reported while it happens.
+"""A watchdog: reports an event loop that does not return to the scheduler, while it happens.
 
-Everything that a shard does is done by one loop, so whatever keeps that loop keeps every client.
-A thread beside it asks the scheduler for a sign of life now and then, and looks at the clock. When
-none comes, the report says for how long, how much processor time the loop's thread had meanwhile,
-and where it is. That tells two things apart which look alike from outside:
+One event loop does all work of a shard, so code that blocks the loop blocks every client. A thread
+schedules a callback in the loop twice in a second. When the callback does not run, the report names
+the duration, the CPU time of the loop's thread meanwhile, and its stack. Two causes are told apart:
 
-    busy       the thread had a second of processor time: the code does not come back
-    waiting    it had little: the machine has no time for it, or a system call keeps it
+    busy       the thread used a second of CPU time: code runs without a checkpoint
+    waiting    it used little: the machine is overloaded, or a system call blocks
 
-There is at most one report of each kind for a stall, and one when it is over. The loop pays for two
-wakes in a second and for nothing else: no request costs more because it is watched.
-
-Owns the thread. Decides nothing: a stalled shard is not stopped.
+There is at most one report of each kind for a stall, and one when it is over. The cost is two
+wake-ups of the loop in a second; requests cost nothing more. A stalled shard is not stopped.
 """
 
 from __future__ import annotations
@@ -33,34 +30,34 @@ __all__ = ["BUSY", "LoopWatch", "watch_loop"]
 
 LOGGER = logging.getLogger(__name__)
 
-# Longer than any step of a sound server, and much shorter than clients wait for an answer.
+# Longer than any step of a sound server, and much shorter than timeouts of clients.
 STALL_S: Final = 1.0
-# How often the loop is asked; a stall counts from the question, so it may be longer by this.
+# A stall counts from the last callback that was scheduled, so it may be longer by this.
 LOOK_INTERVAL_S: Final = 0.5
-# A thread that had less than this part of the time was waiting, or had to wait.
+# A thread that used a smaller share of the time was waiting.
 BUSY_SHARE_MIN: Final = 0.5
-# The innermost calls; those around them are the scheduler's, and the same each time.
+# The innermost frames; the outer ones are those of the scheduler, the same each time.
 FRAMES_MAX: Final = 8
 
-BUSY: Final = "the loop of this shard is busy and does not come back to the scheduler"
-WAITING: Final = "the loop of this shard is kept waiting"
-OVER: Final = "the loop of this shard is back"
+BUSY: Final = "the event loop of this shard is busy and does not return to the scheduler"
+WAITING: Final = "the event loop of this shard is waiting"
+OVER: Final = "the event loop of this shard runs again"
 
 ADVICE: Final = {
-    BUSY: "all its clients wait; report this line, and restart the server if it stays so",
-    WAITING: "the machine is overloaded, or a system call takes long",
+    BUSY: "all its clients wait; report this line as a bug, and restart the server if it goes on",
+    WAITING: "the machine is overloaded, or a system call blocks; check CPU load and disks",
 }
 LEVELS: Final = {BUSY: logging.ERROR, WAITING: logging.WARNING}
 
 
 class LoopWatch:
-    """Asks a loop for signs of life, and says what is to be said; lives on a thread of its own.
+    """Measures how long an event loop does not run a callback; used on a thread of its own.
 
     Args:
-        ask: has the loop call a function as soon as it comes back to the scheduler.
-        processor_s: tells the processor time of the loop's thread.
-        frame: returns the innermost call of the loop's thread, if there is one.
-        clock: tells the time in seconds.
+        ask: schedules a function in the loop; thread-safe.
+        processor_s: returns the CPU time of the loop's thread in seconds.
+        frame: returns the innermost frame of the loop's thread, if there is one.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -80,13 +77,13 @@ class LoopWatch:
         self._said: set[str] = set()
 
     def look(self) -> None:
-        """Report a stall that has become one, or one that is over; call this now and then."""
+        """Report a stall, or the end of one; to be called periodically."""
         now_s = self._clock()
         processor_s = self._processor_s() - self._processor_then_s
         if self._answered_s is not None:
             if self._said:
                 stalled_s = self._answered_s - self._asked_s
-                text = "%s after %.1f s, with %.2f s of processor time until now"
+                text = "%s after %.1f s, with %.2f s of CPU time until now"
                 LOGGER.warning(text, OVER, stalled_s, processor_s)
             self._begin(now_s)
         elif now_s - self._asked_s >= STALL_S:
@@ -102,7 +99,7 @@ class LoopWatch:
         self._ask(self._answer)
 
     def _answer(self) -> None:
-        """Note that the loop has come back; called on its thread."""
+        """Record that the loop has run the callback; called on its thread."""
         self._answered_s = self._clock()
 
     def _report(self, what: str, now_s: float, processor_s: float) -> None:
@@ -111,7 +108,7 @@ class LoopWatch:
         self._said.add(what)
         LOGGER.log(
             LEVELS[what],
-            "%s: for %.1f s until now, with %.2f s of processor time; %s; it is in %s",
+            "%s: for %.1f s until now, with %.2f s of CPU time; %s; stack: %s",
             what,
             now_s - self._asked_s,
             processor_s,
@@ -121,19 +118,19 @@ class LoopWatch:
 
 
 def describe_stack(frame: FrameType | None) -> str:
-    """Name the innermost calls of a thread in one line, the innermost first."""
+    """Format the innermost frames of a thread in one line, the innermost first."""
     calls: list[str] = []
     while frame is not None and len(calls) < FRAMES_MAX:
         code = frame.f_code
         file = "/".join(code.co_filename.split("/")[-2:])
         calls.append(f"{file}:{frame.f_lineno} {code.co_name}")
         frame = frame.f_back
-    return " < ".join(calls) or "a place that nobody knows"
+    return " < ".join(calls) or "unknown"
 
 
 @contextmanager
 def watch_loop() -> Iterator[None]:
-    """Watch the loop that runs on this thread, for the time of the block."""
+    """Watch the event loop of this thread during the block."""
     ends, loop_thread = threading.Event(), threading.get_ident()
     processor_clock = time.pthread_getcpuclockid(loop_thread)
     watch = LoopWatch(

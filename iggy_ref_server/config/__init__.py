@@ -1,10 +1,10 @@
-"""The configuration: what the server can be told, where that is read, and what it adds up to.
+"""The configuration: keys, sources, rules, and the resulting ``ServerConfig``.
 
     load_config(flags, environment, working_directory) -> LoadedConfig
     dump_config(config, addresses) -> str
 
-Everything is decided from what is passed in, so tests need neither a process nor its environment.
-Nothing here knows a room above it; every room may read ``ServerConfig``.
+The environment and the working directory are passed in, so tests need no process. Every other part
+of the server may read ``ServerConfig``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What an acknowledgement promises, where two keys speak about it.
+"""The rule for ``ack`` and ``enforce_fsync``.
 
-``system.partition.ack`` is the key of this server, ``system.partition.enforce_fsync`` that of the
-original; the latter means ``fsync``. Someone who writes both in one place, or the former above the
-latter, must not contradict himself.
-
-Owns this one rule, which needs to know who said what.
+``system.partition.ack`` is a key of this server, ``system.partition.enforce_fsync`` is the key of
+Apache Iggy 0.8 and means ``fsync``. A configuration that sets both in one source, or ``ack`` in the
+higher one, must not contradict itself.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ ENFORCE_FSYNC = "system.partition.enforce_fsync"
 
 
 def ack_conflict(config: ServerConfig, tree: Tree) -> Iterator[tuple[str, str]]:
-    """Complain where one key takes back what the other asks for: path and message."""
+    """Yield path and message where the two keys contradict each other."""
     partition = config.system.partition
     ack, enforce_fsync = find_setting(tree, ACK), find_setting(tree, ENFORCE_FSYNC)
     if not partition.enforce_fsync or partition.ack == "fsync" or not (ack and enforce_fsync):
@@ -38,7 +36,7 @@ def ack_conflict(config: ServerConfig, tree: Tree) -> Iterator[tuple[str, str]]:
 
 
 def with_effective_ack(config: ServerConfig) -> ServerConfig:
-    """Let ``ack`` say what counts."""
+    """Set ``ack`` to ``fsync`` where ``enforce_fsync`` is true."""
     partition = config.system.partition
     if not partition.enforce_fsync:
         return config

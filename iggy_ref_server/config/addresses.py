@@ -1,7 +1,4 @@
-"""Addresses of doors: ``127.0.0.1:8090``, ``[::1]:8090`` or ``localhost:8090``.
-
-Owns the grammar. Resolves no names.
-"""
+"""Addresses of listeners: ``127.0.0.1:8090``, ``[::1]:8090`` or ``localhost:8090``."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ class Address(NamedTuple):
 
     @property
     def version(self) -> int | None:
-        """4 or 6, or None where the host is a name."""
+        """The IP version, or None where the host is a name."""
         try:
             return ipaddress.ip_address(self.host.partition("%")[0]).version
         except ValueError:
@@ -33,19 +30,16 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Read an address.
-
-    Args:
-        text: such as ``127.0.0.1:8090``.
+    """Parse an address; names are not resolved.
 
     Raises:
-        ValueError: the text is no address; the message says what was expected.
+        ValueError: the text is not an address; the message says what was expected.
     """
     match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+(?:%\w+)?)\]|([^\s:\[\]]+)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > PORT_MAX:
-        raise ValueError(f'{text!r} is no address; write "HOST:PORT", such as "127.0.0.1:8090"')
+        raise ValueError(f'{text!r} is not an address; write "HOST:PORT", such as "127.0.0.1:8090"')
     address = Address(match[1] or match[2], int(match[3]))
     looks_numeric = re.fullmatch(r"[0-9.]+", address.host) or match[1]
     if looks_numeric and address.version is None:
-        raise ValueError(f"{text!r} has no valid IP address")
+        raise ValueError(f"{text!r} has an invalid IP address")
     return address

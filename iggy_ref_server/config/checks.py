@@ -1,9 +1,8 @@
-"""Rules that a configuration must keep, beyond each value being well-formed.
+"""Rules of a configuration beyond the syntax of each value.
 
-Every rule is a generator of ``(path, message)`` over the whole tree; all of them are asked, so that
-a person sees every problem at once. A message says what is wrong and what to do.
-
-Owns the rules that hold on any machine. Opens no file and asks no operating system.
+Every rule yields ``(path, message)`` pairs. All rules run, so that an administrator sees every
+problem at once. A message says what is wrong and what to write. The rules read no files, so they
+give the same result on every machine.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ HTTP_METHODS: Final = frozenset(
 
 
 def broken_rules(config: ServerConfig) -> Complaints:
-    """Name every rule that a configuration breaks: path and message."""
+    """Yield path and message of every violated rule."""
     for rule in RULES:
         yield from rule(config)
 
@@ -50,10 +49,10 @@ def broken_rules(config: ServerConfig) -> Complaints:
 def _segments(config: ServerConfig) -> Complaints:
     size_bytes = config.system.segment.size_bytes
     if not 0 < size_bytes <= SEGMENT_BYTES_MAX:
-        yield "system.segment.size", f"is above 0 and at most {format_size(SEGMENT_BYTES_MAX)}"
+        yield "system.segment.size", f"must be above 0 and at most {format_size(SEGMENT_BYTES_MAX)}"
     elif size_bytes % SEGMENT_BYTES_STEP:
         nearest = max(SEGMENT_BYTES_STEP, size_bytes - size_bytes % SEGMENT_BYTES_STEP)
-        message = f"is a multiple of {SEGMENT_BYTES_STEP} bytes; write {nearest}"
+        message = f"must be a multiple of {SEGMENT_BYTES_STEP} bytes; write {nearest}"
         yield "system.segment.size", message
 
 
@@ -62,13 +61,16 @@ def _topics(config: ServerConfig) -> Complaints:
     if topic.max_size_bytes == SERVER_DEFAULT:
         yield (
             "system.topic.max_size",
-            'is the server\'s default itself; write "unlimited" or a size',
+            'cannot be the server\'s default; write "unlimited" or a size',
         )
     elif topic.max_size_bytes < segment.size_bytes:
         least = format_size(segment.size_bytes)
-        yield "system.topic.max_size", f"is at least one segment, system.segment.size = {least}"
+        yield (
+            "system.topic.max_size",
+            f"must be at least one segment, system.segment.size = {least}",
+        )
     if topic.message_expiry_us == SERVER_DEFAULT:
-        message = 'is the server\'s default itself; write "none" or a duration'
+        message = 'cannot be the server\'s default; write "none" or a duration'
         yield "system.topic.message_expiry", message
     if config.http.jwt.access_token_expiry_us == SERVER_DEFAULT:
         yield "http.jwt.access_token_expiry", 'has no default; write "none" or a duration'
@@ -80,9 +82,12 @@ def _memory_pool(config: ServerConfig) -> Complaints:
         return
     if pool.size_bytes < POOL_BYTES_MIN or pool.size_bytes % POOL_BYTES_STEP:
         least = format_size(POOL_BYTES_MIN)
-        yield "system.memory_pool.size", f"is at least {least} and a multiple of {POOL_BYTES_STEP}"
+        yield (
+            "system.memory_pool.size",
+            f"must be at least {least} and a multiple of {POOL_BYTES_STEP}",
+        )
     if pool.bucket_capacity < POOL_BUCKETS_MIN or pool.bucket_capacity.bit_count() != 1:
-        message = f"is a power of two and at least {POOL_BUCKETS_MIN}"
+        message = f"must be a power of two and at least {POOL_BUCKETS_MIN}"
         yield "system.memory_pool.bucket_capacity", message
 
 
@@ -99,7 +104,7 @@ def _intervals(config: ServerConfig) -> Complaints:
     )
     for path, is_needed, interval_us in needed:
         if is_needed and interval_us == 0:
-            yield path, 'must not be zero; write a duration such as "5 s", or switch the task off'
+            yield path, 'must not be zero; write a duration such as "5 s", or disable the task'
 
 
 def _logging(config: ServerConfig) -> Complaints:
@@ -109,19 +114,19 @@ def _logging(config: ServerConfig) -> Complaints:
     except ValueError as refusal:
         yield "system.logging.level", f"= {refusal}"
     if logging.retention_us < SECOND_US:
-        yield "system.logging.retention", "is at least one second"
+        yield "system.logging.retention", "must be at least one second"
     if logging.rotation_check_interval_us < SECOND_US:
-        yield "system.logging.rotation_check_interval", "is at least one second"
+        yield "system.logging.rotation_check_interval", "must be at least one second"
     if 0 < logging.max_total_size_bytes < logging.max_file_size_bytes:
-        message = "is at least as much as system.logging.max_file_size, or 0 for no bound"
+        message = "must be at least system.logging.max_file_size, or 0 for no limit"
         yield "system.logging.max_total_size", message
 
 
 def _paths(config: ServerConfig) -> Complaints:
-    """Keep directories inside the data directory and apart: one is emptied at each start."""
+    """Keep directories inside the data directory and apart: a start clears one of them."""
     system = config.system
     if not system.path:
-        yield "system.path", "names the data directory, so it is not empty"
+        yield "system.path", "must not be empty: it names the data directory"
     directories = {
         "system.stream.path": system.stream.path,
         "system.topic.path": system.topic.path,
@@ -131,7 +136,7 @@ def _paths(config: ServerConfig) -> Complaints:
     for path, directory in directories.items():
         parts = PurePosixPath(directory).parts
         if not parts or directory.startswith("/") or ".." in parts:
-            yield path, "names a directory inside the data directory, such as a single word"
+            yield path, "must name a directory inside the data directory, such as a single word"
     taken = {
         "state": "the metadata",
         _first_part(system.stream.path): "system.stream.path",
@@ -139,9 +144,12 @@ def _paths(config: ServerConfig) -> Complaints:
     }
     if _first_part(system.runtime.path) in taken:
         other = taken[_first_part(system.runtime.path)]
-        yield "system.runtime.path", f"is emptied at every start, so it cannot share with {other}"
+        yield (
+            "system.runtime.path",
+            f"is cleared at every start, so it cannot be the directory of {other}",
+        )
     if _first_part(system.stream.path) == "state":
-        yield "system.stream.path", 'cannot be "state", where the metadata is'
+        yield "system.stream.path", 'cannot be "state", the directory of the metadata'
 
 
 def _first_part(directory: str) -> str:
@@ -156,7 +164,7 @@ def _encryption(config: ServerConfig) -> Complaints:
     except (binascii.Error, ValueError):
         key_size = 0
     if encryption.enabled and key_size != ENCRYPTION_KEY_SIZE:
-        message = "is base64 of 32 bytes when encryption is on: head -c 32 /dev/urandom | base64"
+        message = "must be 32 bytes in base64 with encryption: head -c 32 /dev/urandom | base64"
         yield "system.encryption.key", message
 
 
@@ -174,28 +182,31 @@ def _doors(config: ServerConfig) -> Complaints:
             yield f"{name}.address", f"= {refusal}"
             continue
         if name == "tcp" and config.tcp.ipv6 and address.version == 4:
-            message = f"asks for IPv6, but tcp.address = {text} is IPv4; change one of them"
+            message = f"requires IPv6, but tcp.address = {text} is IPv4; change one of them"
             yield "tcp.ipv6", message
     if not CONGESTION_CONTROL.fullmatch(config.tcp.congestion_control):
-        yield "tcp.congestion_control", 'is a name such as "cubic", or "" to leave it alone'
+        yield (
+            "tcp.congestion_control",
+            'must be a name such as "cubic", or "" for the system\'s default',
+        )
 
 
 def _http(config: ServerConfig) -> Complaints:
     if config.http.jwt.algorithm not in JWT_ALGORITHMS:
-        yield "http.jwt.algorithm", f"is one of {', '.join(JWT_ALGORITHMS)}"
+        yield "http.jwt.algorithm", f"must be one of {', '.join(JWT_ALGORITHMS)}"
     unknown = {method.upper() for method in config.http.cors.allowed_methods} - HTTP_METHODS
     if unknown:
-        yield "http.cors.allowed_methods", f"has no use for {', '.join(sorted(unknown))}"
+        yield "http.cors.allowed_methods", f"has unknown methods: {', '.join(sorted(unknown))}"
     if not config.http.metrics.endpoint.startswith("/"):
-        yield "http.metrics.endpoint", 'starts with "/"'
+        yield "http.metrics.endpoint", 'must start with "/"'
     cors, limits = config.http.cors, config.limits.http
     if cors.allow_credentials and "*" in cors.allowed_origins:
-        yield "http.cors.allow_credentials", 'needs allowed_origins other than "*"'
+        yield "http.cors.allow_credentials", 'cannot be used with allowed_origins = ["*"]'
     for key in ("handshake_timeout", "idle_timeout"):
         if getattr(limits, f"{key}_us") == 0:
-            yield f"limits.http.{key}", 'must not be zero; write such as "10 s"'
+            yield f"limits.http.{key}", 'must not be zero; write a duration such as "10 s"'
     if not 1024 <= limits.max_head_bytes < 2**24:
-        yield "limits.http.max_head_bytes", "is from 1 KiB to 16 MiB"
+        yield "limits.http.max_head_bytes", "must be from 1 KiB to 16 MiB"
 
 
 def _cluster(config: ServerConfig) -> Complaints:
@@ -225,9 +236,9 @@ def _cluster_ports(config: ServerConfig) -> Complaints:
             port: int | None = getattr(node.ports, door)
             path = f"cluster.node.others[{index}].ports.{door}"
             if port == 0:
-                yield path, "must not be 0; leave it out to use the port of this node"
+                yield path, "must not be 0; omit it to use the port of this node"
             elif port is not None and (node.ip, door, port) in seen:
-                yield path, f"is used twice: {node.ip} has another node on port {port}"
+                yield path, f"is used twice: another node has {node.ip} with port {port}"
             elif port is not None:
                 seen.add((node.ip, door, port))
 
@@ -235,11 +246,14 @@ def _cluster_ports(config: ServerConfig) -> Complaints:
 def _websocket(config: ServerConfig) -> Complaints:
     for key in ("read_buffer_size", "max_message_size", "max_frame_size"):
         if getattr(config.websocket, f"{key}_bytes") == 0:
-            yield f"websocket.{key}", "is above 0; leave it out for the default"
+            yield f"websocket.{key}", "must be above 0; omit it for the default"
     if config.limits.websocket.handshake_timeout_us == 0:
-        yield "limits.websocket.handshake_timeout", 'must not be zero; write such as "10 s"'
+        yield (
+            "limits.websocket.handshake_timeout",
+            'must not be zero; write a duration such as "10 s"',
+        )
     if not 0 < config.limits.websocket.max_reply_backlog_bytes < 2**32:
-        yield "limits.websocket.max_reply_backlog_bytes", "is above 0 and below 4 GiB"
+        yield "limits.websocket.max_reply_backlog_bytes", "must be above 0 and below 4 GiB"
 
 
 def _quic(config: ServerConfig) -> Complaints:
@@ -247,27 +261,27 @@ def _quic(config: ServerConfig) -> Complaints:
     if not 1200 <= quic.initial_mtu_bytes <= 65_527:
         yield (
             "quic.initial_mtu",
-            "is from 1200 B, which QUIC needs, to 65527 B, which UDP can carry",
+            "must be from 1200 B, the minimum of QUIC, to 65527 B, the maximum of UDP",
         )
     for key in ("send_window", "receive_window"):
         if not 1 << 12 <= getattr(quic, f"{key}_bytes") < 2**32:
-            yield f"quic.{key}", "is from 4 KiB to 4 GiB"
+            yield f"quic.{key}", "must be from 4 KiB to 4 GiB"
     if not 0 < quic.max_concurrent_bidi_streams < 2**60:
-        yield "quic.max_concurrent_bidi_streams", "is above 0 and below 2^60"
+        yield "quic.max_concurrent_bidi_streams", "must be above 0 and below 2^60"
     if limits.handshake_timeout_us == 0:
-        yield "limits.quic.handshake_timeout", 'must not be zero; write such as "10 s"'
+        yield "limits.quic.handshake_timeout", 'must not be zero; write a duration such as "10 s"'
     for key in ("max_request_backlog_bytes", "max_reply_backlog_bytes"):
         if not 0 < getattr(limits, key) < 2**32:
-            yield f"limits.quic.{key}", "is above 0 and below 4 GiB"
+            yield f"limits.quic.{key}", "must be above 0 and below 4 GiB"
 
 
 def _limits(config: ServerConfig) -> Complaints:
     limits = config.limits
     for key in ("max_send_bytes", "max_poll_bytes", "max_reply_backlog_bytes"):
         if not 0 < getattr(limits, key) < 2**32:
-            yield f"limits.{key}", "is above 0 and below 4 GiB, which is what the wire can carry"
+            yield f"limits.{key}", "must be above 0 and below 4 GiB, the limit of the wire protocol"
     if limits.max_unauthenticated_connections > limits.max_connections:
-        yield "limits.max_unauthenticated_connections", "is at most limits.max_connections"
+        yield "limits.max_unauthenticated_connections", "must be at most limits.max_connections"
 
 
 RULES: Final[tuple[Rule, ...]] = (

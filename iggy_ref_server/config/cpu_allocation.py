@@ -1,4 +1,4 @@
-"""What ``system.sharding.cpu_allocation`` can say: which cores the shards get.
+"""The syntax of ``system.sharding.cpu_allocation``: which CPU cores the shards get.
 
     all                                 every core that the process may use
     4                                   the first four of them
@@ -6,8 +6,7 @@
     numa:auto                           one shard for each physical core of every NUMA node
     numa:nodes=0,1;cores=4;no_ht=true   four physical cores of each of these nodes
 
-Owns the grammar; a parsed value written as text is what it was parsed from. Knows nothing of the
-machine that it will be applied to.
+``str`` of a parsed value gives the text again. The cores of the machine are not read here.
 """
 
 from __future__ import annotations
@@ -82,13 +81,10 @@ CpuAllocation: TypeAlias = AllCores | CoreCount | CoreRange | NumaCores
 
 
 def parse_cpu_allocation(text: str) -> CpuAllocation:
-    """Read which cores the shards get.
-
-    Args:
-        text: one of the forms above.
+    """Parse a CPU allocation.
 
     Raises:
-        ValueError: the text is none of them; the message names the forms.
+        ValueError: the text is malformed; the message names the valid forms.
     """
     stripped = text.strip()
     if stripped == "all":
@@ -103,7 +99,7 @@ def parse_cpu_allocation(text: str) -> CpuAllocation:
         return cores
     count = _number(stripped, text)
     if count == 0:
-        raise ValueError("is at least 1: a server needs a shard")
+        raise ValueError("must be at least 1: a server needs a shard")
     return CoreCount(count)
 
 
@@ -114,7 +110,9 @@ def _parse_numa(parameters: str, text: str) -> NumaCores:
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name not in {"nodes", "cores", "no_ht"} or name in given:
-            raise ValueError(f"{text!r} has no use for {parameter!r}; write {FORMS}")
+            raise ValueError(
+                f"{text!r} has an unknown or repeated part {parameter!r}; write {FORMS}"
+            )
         given[name] = value
     nodes = (
         tuple(_number(node, text) for node in given["nodes"].split(",")) if "nodes" in given else ()
@@ -123,11 +121,11 @@ def _parse_numa(parameters: str, text: str) -> NumaCores:
         raise ValueError(f"{text!r} names a node twice")
     is_physical = given.get("no_ht", "true")
     if is_physical not in {"true", "false"}:
-        raise ValueError(f"{text!r}: no_ht is true or false")
+        raise ValueError(f"{text!r}: no_ht must be true or false")
     return NumaCores(nodes, _number(given.get("cores", "0"), text), is_physical == "true")
 
 
 def _number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 6:
-        raise ValueError(f"{text!r} is no choice of cores; write {FORMS}")
+        raise ValueError(f"{text!r} is not a CPU allocation; write {FORMS}")
     return int(digits)

@@ -1,7 +1,7 @@
 """The default configuration, as the TOML file that ``iggy-server defaults`` prints.
 
-It is the only place where defaults live: loading reads this text first. Every default that the
-original server has is the same here. Keys that only this server knows are marked as such.
+All defaults are in this text: loading reads it first. The defaults are those of Apache Iggy 0.8;
+keys that only this server has are marked with "Only here".
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ __all__ = ["DEFAULT_TOML"]
 DEFAULT_TOML: Final = """\
 # The configuration of iggy-server, with every key at its default.
 #
-# Durations: "5ms", "1 m", "2 days 4 hours"; "none" or "0" where there shall be none.
+# Durations: "5ms", "1 m", "2 days 4 hours"; "none" or "0" for none.
 # Sizes:     "100 KB" (1000), "1 GiB" (1024^3), or a number of bytes.
-# Each key can be set by the environment: system.segment.size is IGGY_SYSTEM_SEGMENT_SIZE.
+# Each key has an environment variable: system.segment.size is IGGY_SYSTEM_SEGMENT_SIZE.
 
 [consumer_group]
-# How long a member may keep a partition that was given to another before it is taken away.
+# How long a member may keep a partition that was assigned to another member.
 rebalancing_timeout = "30s"
-# How often that is looked after.
+# How often that is checked.
 rebalancing_check_interval = "5s"
 
 [data_maintenance.messages]
-# Whether messages are deleted by age and size as their topics say.
+# Whether messages are deleted by the age and size limits of their topics.
 cleaner_enabled = false
 interval = "1 m"
 
-# The REST face.
+# The REST API.
 [http]
 enabled = true
 address = "127.0.0.1:3000"
-# The largest body of a request.
+# The maximum size of a request body.
 max_request_size = "2 MB"
-# The web interface belongs to the original server.
+# Not supported: this server has no web interface.
 web_ui = false
 
 [http.cors]
 enabled = true
 allowed_methods = ["GET", "POST", "PUT", "DELETE"]
-# A "*" in the first place means any.
+# A "*" as the first element means any.
 allowed_origins = ["*"]
 allowed_headers = ["content-type", "authorization"]
 exposed_headers = [""]
@@ -54,18 +54,18 @@ issuer = "iggy.apache.org"
 audience = "iggy.apache.org"
 valid_issuers = ["iggy.apache.org"]
 valid_audiences = ["iggy.apache.org"]
-# How long an access token lives; "none" for ever.
+# The lifetime of an access token; "none" is unlimited.
 access_token_expiry = "1 h"
-# How much the clocks of others may differ.
+# How much the clocks of other issuers may differ.
 clock_skew = "5 s"
-# When a new token starts to count.
+# How long after its creation a token becomes valid.
 not_before = "0 s"
-# Without secrets, random ones are made at every start, and tokens do not outlive a restart.
+# If empty, each start generates random secrets, and tokens are invalid after a restart.
 encoding_secret = ""
 decoding_secret = ""
 use_base64_secret = false
 
-# Whose tokens are accepted besides our own. An entry without a user_id above 0 is never used.
+# Other issuers whose tokens are accepted. An entry without a user_id above 0 is never used.
 [[http.jwt.trusted_issuers]]
 issuer = "test-issuer"
 jwks_url = "http://127.0.0.1:8081/.well-known/jwks.json"
@@ -83,32 +83,32 @@ key_file = "core/certs/iggy_key.pem"
 # The binary protocol over TCP.
 [tcp]
 enabled = true
-# Port 0 takes a free port; runtime/current_config.toml tells which.
+# Port 0 chooses a free port, which is then in runtime/current_config.toml.
 address = "127.0.0.1:8090"
-# Whether a connection may be handed to the shard that owns its data; otherwise requests are
+# Whether a connection may migrate to the shard that owns its data; otherwise requests are
 # forwarded.
 socket_migration = true
-# The address decides which version of IP is used; true insists on version 6.
+# The address decides the IP version; true requires version 6.
 ipv6 = false
-# Only here: the congestion control of accepted sockets, such as "cubic"; empty leaves it alone.
+# Only here: the congestion control of accepted sockets, such as "cubic"; empty is the default.
 congestion_control = ""
 
 [tcp.tls]
 enabled = false
-# Makes a certificate for localhost when cert_file does not exist. For development only.
+# Generates a certificate for localhost if cert_file does not exist. For development only.
 self_signed = true
 cert_file = "core/certs/iggy_cert.pem"
 key_file = "core/certs/iggy_key.pem"
 
 [tcp.socket]
-# Whether the rest of this section counts.
+# Whether the other keys of this section apply.
 override_defaults = false
 recv_buffer_size = "100 KB"
 send_buffer_size = "100 KB"
 keepalive = false
-# This server switches Nagle's algorithm off always, whatever this says.
+# No effect: this server always disables Nagle's algorithm.
 nodelay = false
-# How long closing waits for data that was not sent yet.
+# How long closing a socket waits for data that is not sent yet.
 linger = "0 s"
 
 # The binary protocol over QUIC, always encrypted.
@@ -134,9 +134,9 @@ recv_buffer_size = "64 KB"
 send_buffer_size = "64 KB"
 keepalive = false
 
-# The binary protocol over WebSocket. Sizes that can be set besides: max_frame_size (16 MiB unless
-# set) and max_message_size (64 MiB) bound what a client may send, read_buffer_size (256 KiB) what
-# is received at once; write_buffer_size and max_write_buffer_size have no effect here.
+# The binary protocol over WebSocket. Optional keys: max_frame_size (default 16 MiB) and
+# max_message_size (64 MiB) limit what a client may send, read_buffer_size (256 KiB) is the size of
+# one receive; write_buffer_size and max_write_buffer_size have no effect.
 [websocket]
 enabled = true
 address = "127.0.0.1:8092"
@@ -148,10 +148,10 @@ self_signed = true
 cert_file = "core/certs/iggy_cert.pem"
 key_file = "core/certs/iggy_key.pem"
 
-# Writes what is still in memory, which happens with system.partition.ack = "memory" only.
+# Writes messages that are only in memory, which exist only with system.partition.ack = "memory".
 [message_saver]
 enabled = true
-# Whether the disk is waited for.
+# No effect: full segments are always synced to disk.
 enforce_fsync = true
 interval = "30 s"
 
@@ -162,12 +162,13 @@ max_tokens_per_user = 100
 enabled = true
 interval = "1 m"
 
-# Closes connections whose client has not been heard of for 1.2 intervals.
+# Removes a client from its groups after 1.2 intervals without a heartbeat, and disconnects it
+# after 3.
 [heartbeat]
 enabled = false
 interval = "5 s"
 
-# This server exports no telemetry.
+# Not supported: this server exports no telemetry.
 [telemetry]
 enabled = false
 service_name = "iggy"
@@ -184,48 +185,48 @@ endpoint = "http://localhost:7281/v1/traces"
 # The data directory. All other paths of this section are relative to it.
 path = "local_data"
 
-# Not used: this server opens the files of the original as they are.
+# Not used: this server opens files of Apache Iggy as they are.
 [system.backup]
 path = "backup"
 
 [system.backup.compatibility]
 path = "compatibility"
 
-# The metadata: streams, topics, users and so on.
+# The metadata: streams, topics, users and others.
 [system.state]
-# This server always waits for the disk before it acknowledges a change of metadata.
+# No effect: this server always syncs metadata before it acknowledges a change.
 enforce_fsync = false
 # Not used: a failed write is reported at once.
 max_file_operation_retries = 1
 retry_delay = "1 s"
 
-# Emptied at every start; afterwards current_config.toml is in it.
+# Cleared at every start; holds current_config.toml.
 [system.runtime]
 path = "runtime"
 
 [system.logging]
 path = "logs"
-# trace, debug, info, warn, error or off, also for parts: "info,iggy=debug". RUST_LOG comes first.
+# trace, debug, info, warn, error or off, also for parts: "info,iggy=debug". RUST_LOG overrides it.
 level = "info"
 # Whether logs are also written to files.
 file_enabled = true
-# A file of this size, or of another hour, is put aside; 0 keeps a single file for ever.
+# A log file of this size, or of an earlier hour, is rotated; 0 keeps a single file.
 max_file_size = "500 MB"
-# How large all log files together may become; 0 is without a bound.
+# The maximum size of all log files together; 0 is unlimited.
 max_total_size = "4 GB"
-# How often old files are looked for, and how old they may become.
+# How often old log files are removed, and their maximum age.
 rotation_check_interval = "1 h"
 retention = "7 days"
-# How often the state of the machine is logged; 0 is never.
+# How often CPU time and memory of each shard are logged; 0 is never.
 sysinfo_print_interval = "10 s"
 
-# Encrypts payloads, user headers and metadata on the disk with AES-256-GCM.
+# Encrypts payloads, user headers and metadata at rest with AES-256-GCM.
 [system.encryption]
 enabled = false
 # 32 random bytes in base64: head -c 32 /dev/urandom | base64
 key = ""
 
-# Not used: the server never compresses, clients may.
+# Not used: the server does not compress messages; clients may.
 [system.compression]
 allow_override = false
 default_algorithm = "none"
@@ -233,65 +234,65 @@ default_algorithm = "none"
 [system.stream]
 path = "streams"
 
-# What topics get that leave it to the server.
+# Defaults for topics that are created with "server default".
 [system.topic]
 path = "topics"
 # Above this size the oldest segments are deleted: "unlimited", or at least one segment.
 max_size = "unlimited"
-# Segments with nothing younger than this are deleted: "none" keeps all.
+# Segments whose messages are all older than this are deleted: "none" keeps all.
 message_expiry = "none"
 
 [system.partition]
 path = "partitions"
-# Only here: what an acknowledgement of messages promises.
-#   "memory"   the server has them; a crash may lose them
-#   "written"  the operating system has them; only a power failure may lose them
-#   "fsync"    the disk has them
+# Only here: what an acknowledgement of messages guarantees.
+#   "memory"   messages are in memory; a crash may lose them
+#   "written"  messages are in the page cache; only a power failure may lose them
+#   "fsync"    messages are synced to disk
 ack = "written"
 # The same as ack = "fsync".
 enforce_fsync = false
-# Whether the checksums of all messages are checked at start, and again by each poll; otherwise by
-# the first poll of them since the start.
+# Whether checksums are verified at the start and by each poll; otherwise by the first poll of a
+# message since the start.
 validate_checksum = false
-# With ack = "memory": how many messages, or how many bytes, may wait before they are written.
+# With ack = "memory": after how many messages, or how many bytes, messages are written.
 messages_required_to_save = 1024
 size_of_messages_required_to_save = "1 MiB"
 
 [system.segment]
-# A file that has reached this size is followed by a new one: at most 1 GiB, a multiple of 512 B.
+# A segment of this size is sealed and a new one begun: at most 1 GiB, a multiple of 512 B.
 size = "1 GiB"
-# Only here: a file whose first message is older than this is followed by a new one as well; "none"
-# for no such bound. Only full files expire, so this bounds how late messages of quiet topics do.
+# Only here: a segment whose first message is older than this is sealed as well; "none" is off. Only
+# sealed segments expire, so this limits how late messages of quiet topics expire.
 max_age = "none"
-# Not used: what has expired is deleted.
+# Not supported: expired segments are deleted.
 archive_expired = false
 # Which indexes are kept in memory: "all" (or true), "open_segment", "none" (or false).
 cache_indexes = "open_segment"
 
-# Only here: what is deleted, with a warning for each file, when less than this is free: the oldest
-# full files of all topics, first those that every consumer and group has read. "0" deletes nothing.
+# Only here: when less disk space than this is free, the oldest sealed segments of all topics are
+# deleted with a warning, first those that every consumer and group has read. "0" is off.
 [system.retention]
 min_free_space = "0"
 
-# Drops messages whose id was already seen in the partition.
+# Drops messages whose id the partition already has.
 [system.message_deduplication]
 enabled = false
-# How many ids are remembered, and for how long; 0 is without a bound.
+# How many ids are kept, and for how long; 0 is unlimited.
 max_entries = 10000
 expiry = "1 m"
 
-# Not used: a damaged partition is set aside, and iggy-server repair mends what can be mended.
+# Not supported: a damaged partition is quarantined; use iggy-server repair.
 [system.recovery]
 recreate_missing_state = false
 
-# Not used: buffers are the business of Python's allocator. Values are checked all the same.
+# Not used: buffers are managed by Python's allocator. Values are still validated.
 [system.memory_pool]
 enabled = true
 size = "4 GiB"
 bucket_capacity = 8192
 
 [system.sharding]
-# Each shard is a process on a core of its own.
+# Each shard is a process on its own CPU core.
 #   "all"                                 every core that the server may use
 #   4                                     the first four of them
 #   "5..8"                                cores 5, 6 and 7
@@ -299,12 +300,12 @@ bucket_capacity = 8192
 #   "numa:nodes=0,1;cores=4;no_ht=true"   four physical cores of each of these NUMA nodes
 cpu_allocation = "numa:auto"
 
-# Only here: what serves the files.
+# Only here: the storage engine.
 [system.storage]
-# "io_uring", "threads", or "auto" for the first of them that works.
+# "io_uring", "threads", or "auto": io_uring if it works, else threads.
 engine = "auto"
 
-# What clients are told when they ask for the cluster. There is no replication.
+# The cluster metadata that clients get. There is no replication.
 [cluster]
 enabled = false
 name = "iggy-cluster"
@@ -313,76 +314,76 @@ name = "iggy-cluster"
 name = "iggy-node-1"
 ip = "127.0.0.1"
 
-# Ports that are left out are those of this node.
+# The default of a port is the port of this node.
 [[cluster.node.others]]
 name = "iggy-node-2"
 ip = "127.0.0.1"
 ports = { tcp = 8091, quic = 8081, http = 3001, websocket = 8093 }
 
-# Only here: bounds on what clients can ask for.
+# Only here: limits of clients.
 [limits]
-# How many TCP connections each shard takes, and how many of all doors before a login, in all and
-# from one address. For one more of these the one goes that has been silent for longest.
+# The maximum of TCP connections per shard, and of connections of all transports before a login, in
+# total and from one address. One more of the latter closes the one that has been idle for longest.
 max_connections = 8192
 max_unauthenticated_connections = 1024
 max_unauthenticated_connections_per_address = 512
-# How many requests of one connection may be under way; the next ones wait in the socket.
+# How many requests of one connection may be in flight; further ones wait in the socket.
 max_pipelined_requests = 1024
-# The largest request that sends messages; a larger one closes the connection.
+# The maximum size of a send request; a larger one closes the connection.
 max_send_bytes = "128 MiB"
-# The largest answer to a poll that has to be read into memory: of encrypted topics, over HTTP, or
-# of another shard. It is cut between two messages, and holds at least one.
+# The maximum size of a poll reply that has to be read into memory: of encrypted topics, over HTTP,
+# or of another shard. It is cut between two messages, and holds at least one.
 max_poll_bytes = "64 MiB"
-# How many bytes of answers a slow client may have waiting before its requests wait too.
+# How many bytes of replies may wait for a slow client before its requests wait too.
 max_reply_backlog_bytes = "64 MiB"
-# How many logins may wait for their password to be checked; the next ones are refused.
+# How many logins may wait for the verification of their password; further ones are refused.
 max_login_queue = 64
-# Closes a connection without any request for so long; "none" never does.
+# Closes a connection after this time without a request; "none" is never.
 idle_timeout = "none"
-# Closes a connection that stands still in the middle of a request or an answer; a request has to
-# be complete or to grow by 64 KiB in this time.
+# Closes a connection that stalls in the middle of a request or a reply; in this time a request has
+# to be complete or to grow by 64 KiB.
 stall_timeout = "30 s"
-# Closes a connection without a login and without a request for so long; "none" never does. Official
-# clients ping every 5 s, before their login as well.
+# Closes a connection without a login after this time without a request; "none" is never. Official
+# clients ping every 5 s, also before their login.
 login_timeout = "15 s"
-# What the buffers of all clients may take together, divided among the shards: requests that are not
-# complete, batches that are not written, replies in memory that are not sent. "auto" is a quarter
-# of the memory of the machine or the container. Near it large requests wait, and beyond it the
-# connection is closed that holds most.
+# The memory for buffers of all clients, divided among the shards: incomplete requests, batches that
+# are not written, replies that are not sent. "auto" is a quarter of the memory of the machine or
+# the container. Near the limit large requests wait; beyond it the connection that holds most is
+# closed.
 memory_budget = "auto"
 
-# Bounds of the WebSocket door alone; the narrower one counts where there are two.
+# Limits of the WebSocket transport; where a limit exists twice, the lower one applies.
 [limits.websocket]
-# How many connections each shard takes at this door.
+# The maximum of WebSocket connections per shard.
 max_connections = 8192
-# How many of them may be unfinished; for one more, the oldest of those is given up.
+# How many handshakes may be in progress; one more closes the oldest.
 max_handshakes = 256
-# How long TLS and the request for a WebSocket may take together.
+# The timeout of the TLS handshake and the WebSocket upgrade together.
 handshake_timeout = "10 s"
 idle_timeout = "none"
 max_reply_backlog_bytes = "64 MiB"
 
-# Bounds of the HTTP door alone, which one shard has for all; the narrower one counts here as well.
+# Limits of the HTTP transport, which shard 0 serves alone; the lower of two limits applies.
 [limits.http]
 max_connections = 1024
-# How many of them may be in the middle of a TLS handshake, and how long it may take.
+# How many TLS handshakes may be in progress, and their timeout.
 max_handshakes = 64
 handshake_timeout = "10 s"
-# How long a connection is kept for another request.
+# How long a connection is kept open for another request.
 idle_timeout = "2 m"
-# The request line with all headers; bodies are bounded by http.max_request_size.
+# The request line with all headers; bodies are limited by http.max_request_size.
 max_head_bytes = "32 KiB"
 
-# Bounds of the QUIC door alone, which one shard has for all; the narrower one counts here as well.
+# Limits of the QUIC transport, which shard 0 serves alone; the lower of two limits applies.
 [limits.quic]
 max_connections = 8192
-# How many of them may be unfinished; from half of it on, clients have to show that their address
-# is theirs, and for one more the oldest is given up.
+# How many handshakes may be in progress; from half of it on, clients have to validate their address
+# (RETRY), and one more closes the oldest.
 max_handshakes = 256
 handshake_timeout = "10 s"
-# Closes a connection without any request for so long; quic.max_idle_timeout is about packets.
+# Closes a connection after this time without a request; quic.max_idle_timeout counts packets.
 idle_timeout = "none"
-# How much of large requests one client may have under way; the next ones wait at the client.
+# How many bytes of large requests one client may have in flight; further ones wait in the client.
 max_request_backlog_bytes = "128 MiB"
 max_reply_backlog_bytes = "64 MiB"
 """

@@ -1,11 +1,9 @@
-"""Files with environment variables, ``.env``, which spare people from exporting them.
+"""The syntax of ``.env`` files, which hold environment variables.
 
-    # a comment
-    IGGY_TCP_ADDRESS=127.0.0.1:8090
-    export IGGY_ROOT_PASSWORD='taken as it is, with $ and #'
-    IGGY_SYSTEM_PATH="${HOME}/data"        # outside single quotes variables are filled in
-
-Owns this grammar. Opens no file, and overrides nothing.
+# a comment
+IGGY_TCP_ADDRESS=127.0.0.1:8090
+export IGGY_ROOT_PASSWORD='taken as it is, with $ and #'
+IGGY_SYSTEM_PATH="${HOME}/data"        # outside single quotes variables are expanded
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def parse_dotenv(text: str, environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Read the variables of a file.
+    """Parse a ``.env`` file.
 
     Args:
         text: its content.
-        environment: what can be referred to; earlier lines of the file come after it.
+        environment: variables that the file may refer to; they override earlier lines of it.
 
     Returns:
-        The variables, and a complaint about each line that could not be read.
+        The variables, and a problem for each line that is malformed.
     """
     variables: dict[str, str] = {}
     complaints = []
@@ -46,7 +44,7 @@ def parse_dotenv(text: str, environment: Mapping[str, str]) -> tuple[dict[str, s
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            complaints.append(f"line {number} is no NAME=VALUE")
+            complaints.append(f"line {number} is not NAME=VALUE")
             continue
         if match["single"] is not None:
             variables[match["name"]] = match["single"]
@@ -57,7 +55,7 @@ def parse_dotenv(text: str, environment: Mapping[str, str]) -> tuple[dict[str, s
 
 
 def _fill(text: str, known: Mapping[str, str]) -> str:
-    """Fill in variables and undo backslashes."""
+    """Expand variables and backslash escapes."""
 
     def replace(match: re.Match[str]) -> str:
         if match[1]:

@@ -1,7 +1,7 @@
-"""Writing a configuration as TOML that loads back to the same configuration.
+"""Writes a configuration as TOML that loads back to the same configuration.
 
-Owns the writing, for ``runtime/current_config.toml``, which tells tools the addresses that were
-really bound, and for people, who must not see secrets.
+Used for ``runtime/current_config.toml``, which tells tools the bound addresses, and for the display
+at a start, which hides secrets.
 """
 
 from __future__ import annotations
@@ -31,10 +31,8 @@ def dump_config(
     """Write a configuration as TOML.
 
     Args:
-        config: what to write.
-        addresses: the bound address of doors by name: ``tcp``, ``http``, ``quic``, ``websocket``.
-        show_secrets: whether secrets are written as they are, which only a file with mode 0600
-            may hold.
+        addresses: the bound addresses by listener: ``tcp``, ``http``, ``quic``, ``websocket``.
+        show_secrets: whether to write secrets; only for a file with mode 0600.
     """
     for door, address in (addresses or {}).items():
         config = replace(config, **{door: replace(getattr(config, door), address=address)})
@@ -44,7 +42,7 @@ def dump_config(
 def _section_lines(
     section: Section, name: str, header: str, *, show_secrets: bool
 ) -> Iterator[str]:
-    """Write a section: its own keys first, because a section that follows would swallow them."""
+    """Write a section: its values first, because in TOML they would belong to the next section."""
     values = list(_value_lines(section, show_secrets=show_secrets))
     if values:
         yield f"\n{header}"
@@ -71,5 +69,5 @@ def _value_lines(section: Section, *, show_secrets: bool) -> Iterator[str]:
 
 
 def _toml(value: TomlValue) -> str:
-    """Write a value; a TOML text is a JSON text, but for one character."""
+    """Write a value; a TOML string is a JSON string, but for DEL, which TOML must escape."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

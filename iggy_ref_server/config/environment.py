@@ -1,9 +1,7 @@
-"""What the environment says about the configuration.
+"""Keys of the configuration in environment variables.
 
-Every key has a name that starts with ``IGGY_``; an empty value counts as unset. A name that starts
-so and means nothing to anybody is reported with the names that look like it, as upstream does.
-
-Owns the names that are no keys. Reads only the mapping that it is given.
+The variable of every key starts with ``IGGY_``; an empty value counts as unset. An unknown variable
+with this prefix is reported with similar names, as Apache Iggy does.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_environment", "unknown_variables"]
 
-# Names for this server, for clients and for tools, which are no keys of the configuration.
+# Variables of this server, of clients and of tools that are not keys of the configuration.
 _OTHER_NAMES: Final = frozenset(
     {
         "IGGY_CI_BUILD",
@@ -41,11 +39,8 @@ _OTHER_PREFIXES: Final = ("IGGY_BENCH_", "IGGY_CONNECTORS_", "IGGY_MCP_", "IGGY_
 def read_environment(environment: Mapping[str, str]) -> Tree:
     """Read every key that the environment sets.
 
-    Args:
-        environment: names and values.
-
     Returns:
-        The layer; an array of which any place is set replaces the whole array below.
+        The layer; an array with any element set replaces the whole array of the layer below.
     """
     tree: Tree = {}
     for name, (path, _) in environment_names().items():
@@ -56,7 +51,7 @@ def read_environment(environment: Mapping[str, str]) -> Tree:
 
 
 def _insert(tree: Tree, path: Path, setting: Setting) -> None:
-    """Set a value deep in a tree; places of an array that nobody sets become empty sections."""
+    """Set a value in a tree; elements of an array that are not set become empty sections."""
     node: Tree = tree
     for part, following in itertools.pairwise(path):
         if isinstance(part, int):
@@ -74,7 +69,7 @@ def _insert(tree: Tree, path: Path, setting: Setting) -> None:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Describe every ``IGGY_`` variable that means nothing, with up to three names like it."""
+    """Return a warning for every unknown ``IGGY_`` variable, with up to three similar names."""
     known = environment_names()
     warnings = []
     for name in sorted(environment):

@@ -1,7 +1,4 @@
-"""The few files of a configuration: finding them, and writing one that holds secrets.
-
-Owns the search through parent directories and the careful writing. Knows no content.
-"""
+"""Finding a file in parent directories, and writing one that holds secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ def find_upwards(name: str, directory: Path) -> Path | None:
     """Find a file in a directory or in any above it.
 
     Args:
-        name: a relative path is searched; an absolute one is taken as it is.
+        name: a relative path is searched; an absolute path is not.
         directory: where the search starts.
     """
     return next((path for path in _candidates(name, directory) if path.is_file()), None)
@@ -33,14 +30,10 @@ def _candidates(name: str, directory: Path) -> Iterator[Path]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Give a file new content, all of it or none, readable by its owner only.
-
-    Args:
-        path: the file; its directory exists.
-        text: the content.
+    """Replace a file atomically; only its owner can read it.
 
     Raises:
-        OSError: the file could not be written; an older one is unharmed.
+        OSError: the file cannot be written; an older one is unchanged.
     """
     aside = path.with_name(f"{path.name}.new")
     aside.unlink(missing_ok=True)

@@ -1,9 +1,7 @@
-"""Keys that older files still have: passed over with a warning, where others are refused.
+"""Deprecated keys: ignored with a warning, where unknown keys are errors.
 
-Apache Iggy ignores whatever it does not know, so files live on with sections that lost their
-meaning long ago. Nobody can have mistyped these.
-
-Owns the list. What the keys of today mean is the schema's affair.
+Apache Iggy ignores unknown keys, so old files still have sections without a meaning. These names
+are known, so they cannot be typing errors.
 """
 
 from __future__ import annotations
@@ -30,22 +28,21 @@ FORMER: Final = frozenset(
         "system.users",
     }
 )
-"""Sections and keys by their paths."""
+"""Paths of sections and keys."""
 
 
 def drop_former(tree: Tree, warnings: list[str], prefix: str = "") -> Tree:
-    """Return what is left of a file without its former keys.
+    """Return the settings of a file without deprecated keys.
 
     Args:
-        tree: what the file says.
-        warnings: receives a line for each that was dropped.
-        prefix: where the tree stands in the file.
+        warnings: receives a line for each dropped key.
+        prefix: the path of the tree in the file.
     """
     kept: Tree = {}
     for key, node in tree.items():
         path = f"{prefix}{key}"
         if path in FORMER:
-            warnings.append(f"{path} is a key of older releases; it has no effect, remove it")
+            warnings.append(f"{path} is deprecated and has no effect; remove it")
         elif isinstance(node, dict):
             kept[key] = drop_former(node, warnings, f"{path}.")
         else:

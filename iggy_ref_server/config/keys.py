@@ -1,12 +1,10 @@
-"""The keys of the configuration, found by walking the schema.
+"""The tree of settings: keys from the schema, layers from the sources, and the sections built.
 
     system.segment.size                    IGGY_SYSTEM_SEGMENT_SIZE
     cluster.node.others[0].ports.tcp       IGGY_CLUSTER_NODE_OTHERS_0_PORTS_TCP
 
-An environment name cannot be split at its underscores, because keys hold underscores too. So the
-names are made from the schema, and looked up.
-
-Owns paths, environment names and look-alikes. Knows no values.
+The name of a variable cannot be split at its underscores, because keys have underscores too. So the
+names are generated from the schema.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 ENVIRONMENT_PREFIX: Final = "IGGY_"
 INDEXES: Final = range(10)
-"""The places of an array that an environment name can address."""
+"""The elements of an array that an environment variable can set."""
 
 _PLAIN_KINDS: Final[dict[Any, Kind]] = {
     bool: SwitchKind(),
@@ -72,26 +70,26 @@ _PLAIN_KINDS: Final[dict[Any, Kind]] = {
 
 @record
 class Leaf:
-    """A key with a value of its own."""
+    """A field that holds a value."""
 
     kind: Kind
 
     @property
     def is_secret(self) -> bool:
-        """Whether the value must not be shown."""
+        """Whether the value must not be displayed."""
         return isinstance(self.kind, SecretKind)
 
 
 @record
 class Branch:
-    """A place in a section.
+    """A field of a section.
 
     Attributes:
         attribute: the name of the field in the struct.
         key: its name in TOML.
-        below: a value, a section, or a list of sections.
+        below: a value, a section, or the section of a list.
         is_array: whether it is a list of sections.
-        default: what it is when nobody says so, or ``NODEFAULT`` when somebody must.
+        default: the default of the struct, or ``NODEFAULT`` where a value is required.
     """
 
     attribute: str
@@ -102,13 +100,13 @@ class Branch:
 
     @property
     def is_required(self) -> bool:
-        """Whether somebody must say it."""
+        """Whether a value is required."""
         return self.default is NODEFAULT
 
 
 @cache
 def branches_of(section: type[Section]) -> dict[str, Branch]:
-    """List what a section holds, by TOML key."""
+    """Return the fields of a section, by TOML key."""
     branches = {}
     for info in fields(section):
         below, is_array = _below(info.type)
@@ -119,7 +117,7 @@ def branches_of(section: type[Section]) -> dict[str, Branch]:
 
 
 def _below(annotation: Any) -> tuple[Leaf | type[Section], bool]:
-    """Find out what a field's annotation asks for, and whether it is a list of sections."""
+    """Return the content that an annotation declares, and whether it is a list of sections."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return Leaf(arguments[1]), False
@@ -136,7 +134,7 @@ def _below(annotation: Any) -> tuple[Leaf | type[Section], bool]:
 
 
 def leaves(section: type[Section] = ServerConfig, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """Walk every key with a value, those of arrays once for each place that can be addressed."""
+    """Yield every key with a value; those of arrays once for each element that can be set."""
     for branch in branches_of(section).values():
         here = (*path, branch.key)
         if isinstance(branch.below, Leaf):
@@ -150,7 +148,7 @@ def leaves(section: type[Section] = ServerConfig, path: Path = ()) -> Iterator[t
 
 @cache
 def known_paths() -> frozenset[str]:
-    """List every section and every key, those of arrays by their first place."""
+    """Return the paths of all sections and keys; those of arrays with index 0."""
     paths = [path for path, _ in leaves() if not any(part in INDEXES[1:] for part in path)]
     return frozenset(
         join_path(path[:length]) for path in paths for length in range(1, len(path) + 1)
@@ -159,7 +157,7 @@ def known_paths() -> frozenset[str]:
 
 @cache
 def environment_names() -> dict[str, tuple[Path, Leaf]]:
-    """List every environment name with the key that it sets."""
+    """Return every environment variable with the key that it sets."""
     return {
         ENVIRONMENT_PREFIX + "_".join(map(str, path)).upper(): (path, leaf)
         for path, leaf in leaves()
@@ -167,11 +165,11 @@ def environment_names() -> dict[str, tuple[Path, Leaf]]:
 
 
 def join_path(path: Path) -> str:
-    """Write a path as people do."""
+    """Write a path with dots and indexes."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")
 
 
 def look_alikes(name: str, known: Iterable[str], *, count_max: int = 3) -> list[str]:
-    """Find the names that someone may have meant, the nearest first."""
+    """Return the most similar names, the nearest first."""
     return get_close_matches(name, list(known), n=count_max, cutoff=0.6)

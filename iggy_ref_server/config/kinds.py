@@ -1,11 +1,9 @@
-"""The kinds of values that a key can have, each reading and writing its own.
+"""Codecs for the values of keys: from TOML or an environment variable, and back to TOML.
 
-A kind turns what a TOML file or an environment variable says into the value that the server works
-with, and back into TOML. It raises ``ValueError`` with a sentence that ends well after a key's
-name. Owns the conversions. Knows no keys and no rule that spans several of them.
+A codec raises ``ValueError`` with a text that continues the name of the key.
 
-The value of an environment variable has no type, so it is guessed as upstream guesses it:
-``[a, b]`` is an array, then come booleans, numbers and texts. A key that holds text is not guessed.
+The value of an environment variable has no type, so it is inferred as in Apache Iggy: ``[a, b]`` is
+an array, then booleans, numbers and strings are tried. Keys with string values are not inferred.
 """
 
 from __future__ import annotations
@@ -50,20 +48,20 @@ _FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Kind(Protocol):
-    """How the values of a key are read and written."""
+    """Reads and writes the values of a key."""
 
     def read(self, raw: object) -> object:
-        """Read what a TOML file says; raise ValueError with a sentence about it."""
+        """Convert a TOML value; raise ValueError if it does not fit."""
 
     def read_text(self, text: str) -> object:
-        """Read what an environment variable says; raise ValueError likewise."""
+        """Convert the text of an environment variable; raise ValueError likewise."""
 
     def write(self, value: object) -> TomlValue:
-        """Give the TOML value that reads back to the same."""
+        """Return the TOML value that ``read`` converts back."""
 
 
 def guess_value(text: str) -> TomlValue:
-    """Give the value of an environment variable a type, as upstream does."""
+    """Infer the type of an environment variable, as Apache Iggy does."""
     if text.startswith("[") and text.endswith("]"):
         return [guess_value(element) for element in split_array(text)]
     if text.lower() in {"true", "false"}:
@@ -80,16 +78,16 @@ def split_array(text: str) -> list[str]:
 
 
 def _is_storable(text: str) -> bool:
-    """Tell whether UTF-8 can hold a text; what the environment could not decode it cannot."""
+    """Return whether UTF-8 can encode a text; undecodable bytes of the environment cannot."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 class SwitchKind:
-    """On or off."""
+    """A boolean."""
 
     def read(self, raw: object) -> bool:
         if not isinstance(raw, bool):
-            raise ValueError(f"is true or false, not {raw!r}")
+            raise ValueError(f"must be true or false, not {raw!r}")
         return raw
 
     def read_text(self, text: str) -> bool:
@@ -101,7 +99,7 @@ class SwitchKind:
 
 
 class NumberKind:
-    """A whole number between two bounds."""
+    """An integer between two limits."""
 
     def __init__(self, least: int = 0, most: int = U64_MAX) -> None:
         self._least = least
@@ -109,9 +107,9 @@ class NumberKind:
 
     def read(self, raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int):
-            raise ValueError(f"is a whole number, not {raw!r}")
+            raise ValueError(f"must be an integer, not {raw!r}")
         if not self._least <= raw <= self._most:
-            raise ValueError(f"is a number from {self._least} to {self._most}, not {raw}")
+            raise ValueError(f"must be from {self._least} to {self._most}, not {raw}")
         return raw
 
     def read_text(self, text: str) -> int:
@@ -123,13 +121,13 @@ class NumberKind:
 
 
 class TextKind:
-    """Any text, taken as it is."""
+    """Any string."""
 
     def read(self, raw: object) -> str:
         if not isinstance(raw, str):
-            raise ValueError(f"is a text in quotes, not {raw!r}")
+            raise ValueError(f"must be a string in quotes, not {raw!r}")
         if not _is_storable(raw):
-            raise ValueError(f"holds characters that no file can store: {raw!r}")
+            raise ValueError(f"has characters that UTF-8 cannot encode: {raw!r}")
         return raw
 
     def read_text(self, text: str) -> str:
@@ -141,20 +139,20 @@ class TextKind:
 
 
 class SecretKind(TextKind):
-    """A text that is never shown."""
+    """A string that is never displayed."""
 
     def read(self, raw: object) -> str:
         if not isinstance(raw, str) or not _is_storable(raw):
-            raise ValueError("is a text in quotes, without characters that no file can store")
+            raise ValueError("must be a string in quotes, with characters that UTF-8 can encode")
         return raw
 
 
 class TextsKind:
-    """Several texts."""
+    """A list of strings."""
 
     def read(self, raw: object) -> tuple[str, ...]:
         if not isinstance(raw, list):
-            raise ValueError(f'is a list of texts such as ["a", "b"], not {raw!r}')
+            raise ValueError(f'must be a list of strings such as ["a", "b"], not {raw!r}')
         return tuple(TextKind().read(element) for element in raw)
 
     def read_text(self, text: str) -> tuple[str, ...]:
@@ -167,12 +165,10 @@ class TextsKind:
 
 
 class Measure:
-    """A number that people write with a unit, such as a duration or a size.
+    """A number with a unit, such as a duration or a size.
 
     Args:
-        parse: reads the text.
-        format_value: writes it.
-        is_bare_allowed: whether a number without a unit is taken, counting the smallest unit.
+        is_bare_allowed: whether a number without a unit is valid, in the smallest unit.
     """
 
     def __init__(
@@ -190,7 +186,7 @@ class Measure:
         if isinstance(raw, str):
             return self._parse(raw)
         if isinstance(raw, bool) or not isinstance(raw, int):
-            raise ValueError(f"is a text with a unit, not {raw!r}")
+            raise ValueError(f"must be a string with a unit, not {raw!r}")
         if raw and not self._is_bare_allowed:
             raise ValueError(f'needs a unit, such as "{raw} s"')
         return self._parse(str(raw))
@@ -204,17 +200,17 @@ class Measure:
 
     @classmethod
     def duration(cls) -> Measure:
-        """Make the kind of durations: microseconds, 0 for none."""
+        """Return the codec of durations: microseconds, 0 for none."""
         return cls(parse_duration, format_duration, is_bare_allowed=False)
 
     @classmethod
     def size(cls) -> Measure:
-        """Make the kind of sizes: bytes, 0 for no bound."""
+        """Return the codec of sizes: bytes, 0 for no limit."""
         return cls(parse_size, format_size, is_bare_allowed=True)
 
     @classmethod
     def budget(cls) -> Measure:
-        """Make the kind of sizes that the machine decides on: bytes, 0 for ``auto``."""
+        """Return the codec of sizes that may be derived from the machine: bytes, 0 for ``auto``."""
         return cls(
             lambda text: 0 if text.strip().lower() == AUTO else parse_size(text),
             lambda size_bytes: format_size(size_bytes) if size_bytes else AUTO,
@@ -223,17 +219,17 @@ class Measure:
 
     @classmethod
     def expiry(cls) -> Measure:
-        """Make the kind of expiries: microseconds as on the wire."""
+        """Return the codec of expiries: microseconds as on the wire."""
         return cls(parse_expiry, format_expiry, is_bare_allowed=False)
 
     @classmethod
     def topic_size(cls) -> Measure:
-        """Make the kind of topic sizes: bytes as on the wire."""
+        """Return the codec of topic sizes: bytes as on the wire."""
         return cls(parse_topic_size, format_topic_size, is_bare_allowed=True)
 
 
 class Choice:
-    """One of a few words, in any case.
+    """One of a few words, case-insensitive.
 
     Args:
         words: the words.
@@ -248,7 +244,7 @@ class Choice:
         word = str(raw).lower()
         word = self._aliases.get(word, word)
         if not isinstance(raw, str | bool) or word not in self._words:
-            raise ValueError(f"is one of {', '.join(self._words)}, not {raw!r}")
+            raise ValueError(f"must be one of {', '.join(self._words)}, not {raw!r}")
         return word
 
     def read_text(self, text: str) -> str:
@@ -260,11 +256,11 @@ class Choice:
 
 
 class CoresKind:
-    """Which cores the shards get; checked here, applied when the machine is known."""
+    """The CPU allocation: its syntax is checked here, the cores when the server starts."""
 
     def read(self, raw: object) -> str:
         if isinstance(raw, bool) or not isinstance(raw, str | int):
-            raise ValueError(f'is a number or a text such as "all", not {raw!r}')
+            raise ValueError(f'must be a number or a string such as "all", not {raw!r}')
         return str(parse_cpu_allocation(str(raw)))
 
     def read_text(self, text: str) -> str:

@@ -1,10 +1,8 @@
-"""Layers of settings, one above the other, and the configuration that they add up to.
+"""Layers of settings: merging them, and building the configuration.
 
-A layer is a tree like the TOML file, with each value remembering where it came from. Merging puts
-one tree over another: sections are merged key by key, anything else is replaced. Building turns
-the merged tree into ``ServerConfig`` and collects every value that does not fit.
-
-Owns merging and building. Knows neither files nor environments, and no rule across keys.
+A layer is a tree like the TOML file, in which each value keeps its origin. Sections of two layers
+are merged key by key; any other value of the higher layer replaces the lower one. Building converts
+the merged tree to ``ServerConfig`` and collects every invalid value.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ __all__ = ["Layer", "Setting", "Tree", "build", "find_setting", "merge", "plant"
 
 
 class Layer(IntEnum):
-    """Who said something; a higher one overrides a lower one."""
+    """The source of a setting; a higher one overrides a lower one."""
 
     DEFAULT = 0
     FILE = 1
@@ -41,12 +39,11 @@ class Layer(IntEnum):
 
 @record
 class Setting:
-    """A value as somebody wrote it.
+    """A value before its conversion.
 
     Attributes:
-        raw: a TOML value, or a text where the environment spoke.
-        layer: who wrote it.
-        origin: the file or the variable, for people.
+        raw: a TOML value, or the text of an environment variable.
+        origin: the file or the variable, for error texts.
     """
 
     raw: object
@@ -61,7 +58,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 def plant(raw: Mapping[str, object], layer: Layer, origin: str = "") -> Tree:
-    """Turn what a TOML parser returns into a tree of settings."""
+    """Convert the result of a TOML parser to a tree of settings."""
     return {key: _plant(value, layer, origin) for key, value in raw.items()}
 
 
@@ -74,7 +71,7 @@ def _plant(raw: object, layer: Layer, origin: str) -> Node:
 
 
 def merge(lower: Tree, upper: Tree) -> Tree:
-    """Put one tree over another."""
+    """Merge two layers."""
     merged = dict(lower)
     for key, node in upper.items():
         below = merged.get(key)
@@ -85,7 +82,7 @@ def merge(lower: Tree, upper: Tree) -> Tree:
 
 
 def find_setting(tree: Tree, path: str) -> Setting | None:
-    """Find who spoke about a key; of an array, who spoke about its first element."""
+    """Find the setting of a key; of an array, the first setting of its first element."""
     node: Node = tree
     for part in path.partition("[")[0].split("."):
         if not isinstance(node, dict) or part not in node:
@@ -103,16 +100,14 @@ def _first_setting(node: Node) -> Setting | None:
 def build(
     section: type[SectionT], tree: Tree, problems: list[Problem], path: Path = ()
 ) -> SectionT | None:
-    """Make a section of a tree.
+    """Build a section from a tree.
 
     Args:
-        section: which one.
-        tree: what was said about it.
-        problems: receives everything that does not fit.
-        path: where the section is.
+        problems: receives every invalid or unknown key.
+        path: the path of the section.
 
     Returns:
-        The section, or None if anything in it did not fit.
+        The section, or None if there was a problem in it.
     """
     count = len(problems)
     branches = branches_of(section)
@@ -137,7 +132,7 @@ def _build_branch(branch: Branch, node: Node | None, problems: list[Problem], pa
         return _build_array(branch.below, node, problems, path)
     if isinstance(node, dict):
         return build(branch.below, node, problems, path)
-    message = f"is a section: write [{join_path(path)}] and its keys below"
+    message = f"must be a section: write [{join_path(path)}] and its keys below"
     problems.append(Problem(join_path(path), message, _origin(node)))
     return None
 
@@ -149,7 +144,7 @@ def _build_array(
         return ()
     tables = [table for table in node if isinstance(table, dict)] if isinstance(node, list) else []
     if not isinstance(node, list) or len(tables) < len(node):
-        message = f"is a list of sections: write [[{join_path(path)}]] for each"
+        message = f"must be a list of sections: write [[{join_path(path)}]] for each"
         problems.append(Problem(join_path(path), message, _origin(node)))
     return tuple(
         build(section, table, problems, (*path, index)) for index, table in enumerate(tables)
@@ -158,7 +153,7 @@ def _build_array(
 
 def _read(leaf: Leaf, node: Node, problems: list[Problem], path: Path) -> object:
     if not isinstance(node, Setting):
-        problems.append(Problem(join_path(path), "is a value, not a section", _origin(node)))
+        problems.append(Problem(join_path(path), "must be a value, not a section", _origin(node)))
         return None
     try:
         if node.layer is Layer.ENVIRONMENT:
@@ -174,7 +169,7 @@ def _read(leaf: Leaf, node: Node, problems: list[Problem], path: Path) -> object
 
 
 def _unknown(section: type[Section], path: Path, node: Node) -> Problem:
-    """Name the nearest key: the only one of that name, a neighbour, or any that looks like it."""
+    """Suggest a key: the only one of that name, a similar sibling, or any similar key."""
     here, key = join_path(path), str(path[-1])
     neighbours = [join_path((*path[:-1], neighbour)) for neighbour in branches_of(section)]
     namesakes = sorted(known for known in known_paths() if known.endswith(f".{key}"))
@@ -185,7 +180,7 @@ def _unknown(section: type[Section], path: Path, node: Node) -> Problem:
         or look_alikes(here, known_paths(), count_max=1)
     )
     advice = f"did you mean {nearest[0]}?" if nearest else "iggy-server defaults lists all keys"
-    return Problem(here, f"is no key of the configuration; {advice}", _origin(node))
+    return Problem(here, f"is not a key of the configuration; {advice}", _origin(node))
 
 
 def _origin(node: Node) -> str:

@@ -1,7 +1,4 @@
-"""Loading: the defaults, over them the file, over that the environment; then the rules.
-
-Owns the order. Everything that it reads is given to it, or is one of the files in ``sources``.
-"""
+"""Loads the configuration: defaults, overridden by the file, overridden by the environment."""
 
 from __future__ import annotations
 
@@ -36,15 +33,13 @@ DISPLAY_VARIABLE: Final = "IGGY_DISPLAY_CONFIG"
 
 @record(kw_only=True)
 class LoadedConfig:
-    """What a start works with.
+    """The result of loading.
 
     Attributes:
-        config: every key.
-        flags: the command line.
         environment: the variables, with those of ``.env`` and of the flags; it holds secrets.
-        source: where the keys came from, for people.
-        warnings: what somebody should know.
-        is_displayed: whether somebody wants to see all keys, by ``IGGY_DISPLAY_CONFIG``.
+        source: the file of the configuration, for the banner.
+        warnings: lines for the log.
+        is_displayed: whether all keys are to be printed, by ``IGGY_DISPLAY_CONFIG``.
     """
 
     config: ServerConfig
@@ -61,12 +56,11 @@ def load_config(
     """Load the configuration.
 
     Args:
-        flags: the command line.
         environment: the variables of the process.
-        working_directory: where relative paths start.
+        working_directory: the base of relative paths.
 
     Raises:
-        ConfigError: with every problem at once.
+        ConfigError: the configuration is invalid; it lists every problem.
     """
     warnings: list[str] = []
     variables = read_variables(environment, working_directory, warnings)
@@ -77,7 +71,7 @@ def load_config(
     warnings += unknown_variables(variables)
     warnings += inert_warnings(config, default_config())
     if not any(door.enabled for door in (config.tcp, config.http, config.quic, config.websocket)):
-        warnings.append("no door is enabled, so nobody can connect")
+        warnings.append("no transport is enabled, so no client can connect")
     if flags.with_default_root_credentials:
         variables = _with_default_credentials(variables, warnings)
     return LoadedConfig(
@@ -92,7 +86,7 @@ def load_config(
 
 @cache
 def default_config() -> ServerConfig:
-    """Return the configuration of a server that was told nothing."""
+    """Return the configuration with every key at its default."""
     problems: list[Problem] = []
     config = build(ServerConfig, _default_tree(), problems)
     assert config is not None, problems
@@ -123,15 +117,15 @@ def _build_checked(tree: Tree) -> ServerConfig:
 
 
 def _with_default_credentials(variables: dict[str, str], warnings: list[str]) -> dict[str, str]:
-    """Fill in the root user of a development server where nothing is said about it."""
+    """Set the credentials of the root user to iggy/iggy where the environment has none."""
     names = (USERNAME_VARIABLE, PASSWORD_VARIABLE)
     if all(name in variables for name in names):
         warnings.append(
-            "--with-default-root-credentials is ignored: the environment names the root user"
+            "--with-default-root-credentials is ignored: the environment sets the credentials"
         )
     else:
         warnings.append(
             "a new data directory gets the root user iggy with the password iggy; "
-            "never do that where others can connect"
+            "do not use this where others can connect"
         )
     return {**dict.fromkeys(names, DEFAULT_CREDENTIAL), **variables}

@@ -1,4 +1,4 @@
-"""Which log lines are wanted: the syntax of ``RUST_LOG`` and of ``system.logging.level``.
+"""Log levels: the syntax of ``RUST_LOG`` and of ``system.logging.level``.
 
     info                          everything from info upwards
     warn,iggy=debug               debug for this server, warn for the libraries that it uses
@@ -6,9 +6,7 @@
     off
 
 A part is the name of a Python logger; ``iggy`` and ``server`` mean this server, and ``::`` may
-separate names as it does in Rust. Without a level for everything else, that is ``error``.
-
-Owns the syntax. Sets no logger.
+separate names as in Rust. Without a level for all other loggers, it is ``error``.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ _PART: Final = re.compile(r"\w+(?:(?:\.|::)\w+)*")
 
 @record
 class LogFilter:
-    """Which lines are wanted.
+    """The levels of all loggers.
 
     Attributes:
-        level: the lowest wanted level where nothing else is said.
-        parts: the lowest wanted level by the name of a logger and those below it.
+        level: the level of the root logger.
+        parts: the levels of named loggers.
     """
 
     level: int
@@ -53,17 +51,17 @@ class LogFilter:
 
 
 def parse_log_filter(text: str) -> LogFilter:
-    """Read which log lines are wanted.
+    """Parse log levels.
 
     Args:
-        text: levels and ``part=level``, separated by commas, in any case.
+        text: ``level`` and ``part=level``, separated by commas, case-insensitive.
 
     Raises:
-        ValueError: the text is empty, or a part of it is neither.
+        ValueError: the text is empty or malformed.
     """
     directives = [directive.strip() for directive in text.split(",") if directive.strip()]
     if not directives:
-        raise ValueError(f"{text!r} names no level; write {', '.join(_LEVELS)}")
+        raise ValueError(f"{text!r} has no level; write {', '.join(_LEVELS)}")
     level = logging.ERROR
     parts: dict[str, int] = {}
     for directive in directives:
@@ -79,7 +77,7 @@ def parse_log_filter(text: str) -> LogFilter:
 
 
 def _loggers(part: str) -> tuple[str, ...]:
-    """Translate the name of a part, which may be one of the original's, into logger names."""
+    """Translate the name of a part, which may be a Rust module of Apache Iggy, to logger names."""
     first, *rest = part.replace("::", ".").split(".")
     roots = _OWN_LOGGERS if first in _OWN_NAMES else (first,)
     return tuple(".".join((root, *rest)) for root in roots)

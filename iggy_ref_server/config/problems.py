@@ -1,7 +1,4 @@
-"""What is wrong with a configuration: every problem at once, each with the key and what to do.
-
-Owns the exception. Knows no rules.
-"""
+"""The problems of a configuration, each with the key and what to write instead."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ __all__ = ["ConfigError", "Problem"]
 
 @record
 class Problem:
-    """One thing that is wrong.
+    """A problem of the configuration.
 
     Attributes:
         path: the key, such as ``system.segment.size``.
-        message: a sentence that goes on after the key.
-        origin: the file or the variable that said so; empty for a default.
+        message: a text that continues the key.
+        origin: the file or the variable; empty for a default.
     """
 
     path: str
@@ -35,7 +32,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used.
+    """The configuration is invalid.
 
     Attributes:
         problems: all of them, in the order of the file.

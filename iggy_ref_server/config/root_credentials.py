@@ -1,10 +1,10 @@
-"""Who the first user of a new data directory is.
+"""The credentials of the root user of a new data directory.
 
-    both IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD     they are taken
-    none of them                                       iggy, with a password made up and shown once
-    one of them                                        refused
+    both IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD     they are used
+    neither                                            iggy, with a generated password, printed once
+    one of them                                        an error
 
-Later starts do not ask: the stored user stays as it is. Owns the rules; stores and prints nothing.
+Later starts do not read them: the stored user stays as it is.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class RootCredentials:
     """A name and a password.
 
     Attributes:
-        username: who.
         password: never logged.
-        is_generated: whether the password was made up, so that somebody must be told.
+        is_generated: whether the password was generated, so that it must be printed.
     """
 
     username: str
@@ -49,14 +48,14 @@ class RootCredentials:
 def choose_root_credentials(
     environment: Mapping[str, str], choose: Callable[[str], str]
 ) -> RootCredentials:
-    """Find the root user's name and password.
+    """Return the credentials of the root user.
 
     Args:
         environment: may hold both.
         choose: picks a character at random, such as ``secrets.choice``.
 
     Raises:
-        ConfigError: only one is given, or one is too short or too long.
+        ConfigError: only one is set, or one is too short or too long.
     """
     username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
     if username is None and password is None:
@@ -64,14 +63,14 @@ def choose_root_credentials(
         return RootCredentials(USERNAME_DEFAULT, generated, is_generated=True)
     if username is None or password is None:
         missing = USERNAME_VARIABLE if username is None else PASSWORD_VARIABLE
-        message = "is missing: set both the name and the password of the root user, or none"
+        message = "is missing: set both the name and the password of the root user, or neither"
         raise ConfigError([Problem(missing, message)])
     given = (
         (USERNAME_VARIABLE, len(os.fsencode(username)), USERNAME_BYTES),
         (PASSWORD_VARIABLE, len(os.fsencode(password)), PASSWORD_BYTES),
     )
     problems = [
-        Problem(name, f"has from {sizes.start} to {sizes.stop - 1} bytes, not {size}")
+        Problem(name, f"must have from {sizes.start} to {sizes.stop - 1} bytes, not {size}")
         for name, size, sizes in given
         if size not in sizes
     ]

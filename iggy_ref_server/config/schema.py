@@ -1,9 +1,8 @@
-"""The whole configuration as one frozen tree that mirrors the TOML file.
+"""The schema of the configuration: frozen structs that mirror the TOML file.
 
 ``config.system.partition.messages_required_to_save`` is the key of the same path. Durations are
-whole microseconds and end in ``_us``, sizes are whole bytes and end in ``_bytes``.
-
-Owns the root and its small sections. Has no defaults: those are in the default file.
+whole microseconds and end in ``_us``, sizes are whole bytes and end in ``_bytes``. Defaults are not
+here but in the default file.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ __all__ = [
 
 
 class ConsumerGroup(Section, frozen=True):
-    """How partitions move between the members of a group."""
+    """Rebalancing of partitions between the members of a group."""
 
     rebalancing_timeout_us: Duration
     rebalancing_check_interval_us: Duration
 
 
 class MessagesMaintenance(Section, frozen=True):
-    """The cleaner that enforces retention."""
+    """The periodic task that applies retention."""
 
     cleaner_enabled: bool
     interval_us: Duration
 
 
 class DataMaintenance(Section, frozen=True):
-    """What is done to data regularly."""
+    """Periodic work on stored data."""
 
     messages: MessagesMaintenance
 
 
 class MessageSaver(Section, frozen=True):
-    """The task that writes what is only in memory."""
+    """The periodic task that writes messages that are only in memory."""
 
     enabled: bool
     enforce_fsync: bool
@@ -58,35 +57,35 @@ class MessageSaver(Section, frozen=True):
 
 
 class TokenCleaner(Section, frozen=True):
-    """The task that removes tokens that have expired."""
+    """The periodic task that removes expired tokens."""
 
     enabled: bool
     interval_us: Duration
 
 
 class PersonalAccessToken(Section, frozen=True):
-    """Tokens instead of passwords."""
+    """Personal access tokens."""
 
     max_tokens_per_user: PositiveU32
     cleaner: TokenCleaner
 
 
 class Heartbeat(Section, frozen=True):
-    """Whether clients must show that they live, and how often."""
+    """The heartbeats that clients must send."""
 
     enabled: bool
     interval_us: Duration
 
 
 class Exporter(Section, frozen=True):
-    """Where OpenTelemetry data would be sent."""
+    """The target of OpenTelemetry data."""
 
     transport: Literal["grpc", "http"]
     endpoint: str
 
 
 class Telemetry(Section, frozen=True):
-    """OpenTelemetry."""
+    """Export by OpenTelemetry, which this server does not have."""
 
     enabled: bool
     service_name: str
@@ -95,14 +94,14 @@ class Telemetry(Section, frozen=True):
 
 
 class CurrentNode(Section, frozen=True):
-    """This server, as clients see it."""
+    """This server, as clients address it."""
 
     name: str
     ip: str
 
 
 class NodePorts(Section, frozen=True):
-    """The ports of another node; None means the same as here."""
+    """The ports of another node; None means the port of this node."""
 
     tcp: U16 | None = None
     quic: U16 | None = None
@@ -111,7 +110,7 @@ class NodePorts(Section, frozen=True):
 
 
 class OtherNode(Section, frozen=True):
-    """Another server of the cluster."""
+    """Another node of the cluster."""
 
     name: str
     ip: str
@@ -119,14 +118,14 @@ class OtherNode(Section, frozen=True):
 
 
 class Nodes(Section, frozen=True):
-    """The servers of the cluster."""
+    """The nodes of the cluster."""
 
     current: CurrentNode
     others: tuple[OtherNode, ...]
 
 
 class Cluster(Section, frozen=True):
-    """What clients are told when they ask for the cluster."""
+    """The cluster metadata that clients get; there is no replication."""
 
     enabled: bool
     name: str
@@ -134,7 +133,7 @@ class Cluster(Section, frozen=True):
 
 
 class WebSocketLimits(Section, frozen=True):
-    """What the clients of the WebSocket door can ask for, besides the bounds of all clients."""
+    """Limits of the clients over the web socket transport, besides those of all clients."""
 
     max_connections: PositiveU32
     max_handshakes: PositiveU32
@@ -144,7 +143,7 @@ class WebSocketLimits(Section, frozen=True):
 
 
 class HttpLimits(Section, frozen=True):
-    """What the clients of the HTTP door can ask for, besides the bounds of all clients."""
+    """Limits of HTTP clients, besides those of all clients."""
 
     max_connections: PositiveU32
     max_handshakes: PositiveU32
@@ -154,7 +153,7 @@ class HttpLimits(Section, frozen=True):
 
 
 class QuicLimits(Section, frozen=True):
-    """What the clients of the QUIC door can ask for, besides the bounds of all clients."""
+    """Limits of QUIC clients, besides those of all clients."""
 
     max_connections: PositiveU32
     max_handshakes: PositiveU32
@@ -165,7 +164,7 @@ class QuicLimits(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    """What one client, or all together, can ask of the server; the original has no such bounds."""
+    """Limits of one client or of all clients; Apache Iggy 0.8 has no such keys."""
 
     max_connections: PositiveU32
     max_unauthenticated_connections: PositiveU32
@@ -185,7 +184,7 @@ class Limits(Section, frozen=True):
 
 
 class ServerConfig(Section, frozen=True):
-    """Everything that can be told to the server."""
+    """The whole configuration."""
 
     consumer_group: ConsumerGroup
     data_maintenance: DataMaintenance

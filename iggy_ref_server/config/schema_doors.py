@@ -1,7 +1,4 @@
-"""The doors of the server and what each can be told: TCP, HTTP, QUIC and WebSocket.
-
-Owns the sections ``[tcp]``, ``[http]``, ``[quic]`` and ``[websocket]``.
-"""
+"""The sections of the listeners: ``[tcp]``, ``[http]``, ``[quic]`` and ``[websocket]``."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ __all__ = ["Certificate", "Http", "Quic", "Tcp", "Tls", "TrustedIssuer", "WebSoc
 
 
 class Tls(Section, frozen=True):
-    """Encryption of a door: certificate files, or a certificate made for development."""
+    """TLS of a listener: certificate files, or a self-signed certificate for development."""
 
     enabled: bool
     self_signed: bool
@@ -20,7 +17,7 @@ class Tls(Section, frozen=True):
 
 
 class Certificate(Section, frozen=True):
-    """A certificate where encryption is not optional."""
+    """The certificate of a listener that always uses TLS."""
 
     self_signed: bool
     cert_file: str
@@ -28,7 +25,7 @@ class Certificate(Section, frozen=True):
 
 
 class TcpSocket(Section, frozen=True):
-    """Options of accepted TCP sockets; they count only with ``override_defaults``."""
+    """Options of accepted TCP sockets; they apply only with ``override_defaults``."""
 
     override_defaults: bool
     recv_buffer_size_bytes: Size
@@ -51,7 +48,7 @@ class Tcp(Section, frozen=True):
 
 
 class HttpCors(Section, frozen=True):
-    """Which other origins a browser may come from."""
+    """Cross-origin requests of browsers."""
 
     enabled: bool
     allowed_methods: tuple[str, ...]
@@ -63,7 +60,7 @@ class HttpCors(Section, frozen=True):
 
 
 class TrustedIssuer(Section, frozen=True):
-    """Someone else whose tokens are accepted."""
+    """Another issuer whose tokens are accepted."""
 
     issuer: str
     audience: str
@@ -72,7 +69,7 @@ class TrustedIssuer(Section, frozen=True):
 
 
 class HttpJwt(Section, frozen=True):
-    """The tokens of the HTTP door."""
+    """The access tokens of the REST API."""
 
     algorithm: str
     issuer: str
@@ -89,14 +86,14 @@ class HttpJwt(Section, frozen=True):
 
 
 class HttpMetrics(Section, frozen=True):
-    """The page for Prometheus."""
+    """The endpoint for Prometheus."""
 
     enabled: bool
     endpoint: str
 
 
 class HttpTls(Section, frozen=True):
-    """Encryption of the HTTP door."""
+    """TLS of the REST API."""
 
     enabled: bool
     cert_file: str
@@ -104,7 +101,7 @@ class HttpTls(Section, frozen=True):
 
 
 class Http(Section, frozen=True):
-    """The REST face."""
+    """The REST API."""
 
     enabled: bool
     address: str
@@ -117,7 +114,7 @@ class Http(Section, frozen=True):
 
 
 class QuicSocket(Section, frozen=True):
-    """Options of the UDP socket; they count only with ``override_defaults``."""
+    """Options of the UDP socket; they apply only with ``override_defaults``."""
 
     override_defaults: bool
     recv_buffer_size_bytes: Size
@@ -142,7 +139,7 @@ class Quic(Section, frozen=True):
 
 
 class WebSocket(Section, frozen=True):
-    """The binary protocol over WebSocket; a size that is None is left to the library."""
+    """The binary protocol over web sockets; a size of None means the default of the server."""
 
     enabled: bool
     address: str

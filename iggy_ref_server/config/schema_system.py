@@ -1,7 +1,4 @@
-"""The section ``[system]``: where data lies, and how it is kept.
-
-Owns the section and the names of the directories in it, relative to ``system.path``.
-"""
+"""The section ``[system]``: storage and the shards. Directories are relative to ``system.path``."""
 
 from __future__ import annotations
 
@@ -25,20 +22,20 @@ __all__ = ["Logging", "Partition", "System"]
 
 
 class Directory(Section, frozen=True):
-    """A directory of the data directory."""
+    """A directory inside the data directory."""
 
     path: str
 
 
 class Backup(Section, frozen=True):
-    """What converters of old formats once used."""
+    """Directories of format converters, which this server does not have."""
 
     path: str
     compatibility: Directory
 
 
 class State(Section, frozen=True):
-    """The log of metadata."""
+    """The metadata log."""
 
     enforce_fsync: bool
     max_file_operation_retries: U32
@@ -46,7 +43,7 @@ class State(Section, frozen=True):
 
 
 class Logging(Section, frozen=True):
-    """What is told to people who read logs."""
+    """Log levels and log files."""
 
     path: str
     level: str
@@ -59,21 +56,21 @@ class Logging(Section, frozen=True):
 
 
 class Encryption(Section, frozen=True):
-    """Encryption of what lies on the disk; ``key`` is base64 of 32 bytes."""
+    """Encrypted data at rest; ``key`` is 32 bytes in base64."""
 
     enabled: bool
     key: Secret
 
 
 class Compression(Section, frozen=True):
-    """Compression by the server, which no server does."""
+    """Server-side compression, which this server does not have."""
 
     allow_override: bool
     default_algorithm: Literal["none", "gzip"]
 
 
 class Topic(Section, frozen=True):
-    """What topics get that leave it to the server."""
+    """Defaults of topics."""
 
     path: str
     max_size_bytes: TopicSize
@@ -81,10 +78,7 @@ class Topic(Section, frozen=True):
 
 
 class Partition(Section, frozen=True):
-    """When messages are written, and when they are acknowledged.
-
-    ``ack`` is what counts; ``enforce_fsync`` has already been taken into account.
-    """
+    """When messages are written and acknowledged; ``ack`` already includes ``enforce_fsync``."""
 
     path: str
     ack: Literal["memory", "written", "fsync"]
@@ -95,7 +89,7 @@ class Partition(Section, frozen=True):
 
 
 class Segment(Section, frozen=True):
-    """The files that messages lie in."""
+    """The files that hold messages."""
 
     size_bytes: Size
     max_age_us: Duration
@@ -107,13 +101,13 @@ class Segment(Section, frozen=True):
 
 
 class Retention(Section, frozen=True):
-    """What is deleted when the disk fills; a bound of 0 is none."""
+    """Deletion of old segments on a full disk; 0 is off."""
 
     min_free_space_bytes: Size
 
 
 class MessageDeduplication(Section, frozen=True):
-    """Messages whose id was seen lately are dropped; a bound of 0 is none."""
+    """Messages with a recent id are dropped; a limit of 0 is none."""
 
     enabled: bool
     max_entries: U64
@@ -121,13 +115,13 @@ class MessageDeduplication(Section, frozen=True):
 
 
 class Recovery(Section, frozen=True):
-    """What to do about lost files."""
+    """Handling of lost files, which this server does not automate."""
 
     recreate_missing_state: bool
 
 
 class MemoryPool(Section, frozen=True):
-    """The buffer pool of the original."""
+    """The buffer pool of Apache Iggy, which this server does not have."""
 
     enabled: bool
     size_bytes: Size
@@ -135,19 +129,19 @@ class MemoryPool(Section, frozen=True):
 
 
 class Sharding(Section, frozen=True):
-    """How many shards there are, and on which cores."""
+    """The shards and their CPU cores."""
 
     cpu_allocation: Cores
 
 
 class StorageEngine(Section, frozen=True):
-    """What serves the files."""
+    """The storage engine."""
 
     engine: Literal["auto", "io_uring", "threads"]
 
 
 class System(Section, frozen=True):
-    """Where data lies, and how it is kept."""
+    """Storage and shards."""
 
     path: str
     backup: Backup
@@ -168,6 +162,6 @@ class System(Section, frozen=True):
     storage: StorageEngine
 
     def partition_path(self, stream_id: int, topic_id: int, partition_id: int) -> str:
-        """Name the directory of a partition, relative to the data directory."""
+        """Return the directory of a partition, relative to the data directory."""
         topic = f"{self.stream.path}/{stream_id}/{self.topic.path}/{topic_id}"
         return f"{topic}/{self.partition.path}/{partition_id}"

@@ -1,4 +1,4 @@
-"""What a section of the configuration is made of.
+"""The base class of sections, and the types of their fields.
 
 A section is a frozen msgspec struct, so it can be sent to another process as bytes. Its fields are
 the keys of the TOML section; a unit at the end of a field's name (``_us``, ``_bytes``) is dropped
@@ -6,8 +6,6 @@ in TOML, where the value itself carries one:
 
     interval_us: Duration        interval = "30 s"
     size_bytes: Size             size = "1 GiB"
-
-Owns the vocabulary of types. Knows no key.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ Duration: TypeAlias = Annotated[int, Measure.duration()]
 """Microseconds; 0 stands for none."""
 
 Size: TypeAlias = Annotated[int, Measure.size()]
-"""Bytes; 0 stands for no bound where a key allows that."""
+"""Bytes; 0 stands for no limit where a key allows that."""
 
 Budget: TypeAlias = Annotated[int, Measure.budget()]
-"""Bytes; 0 stands for what the machine allows."""
+"""Bytes; 0 derives the value from the machine."""
 
 Expiry: TypeAlias = Annotated[int, Measure.expiry()]
 """Microseconds as on the wire: 2^64 - 1 is never, 0 is the server's default."""
@@ -50,10 +48,10 @@ TopicSize: TypeAlias = Annotated[int, Measure.topic_size()]
 """Bytes as on the wire: 2^64 - 1 is unlimited, 0 is the server's default."""
 
 Cores: TypeAlias = Annotated[str, CoresKind()]
-"""A text that ``parse_cpu_allocation`` reads."""
+"""A string that ``parse_cpu_allocation`` accepts."""
 
 Secret: TypeAlias = Annotated[str, SecretKind()]
-"""A text that is never shown."""
+"""A string that is never displayed."""
 
 U16: TypeAlias = Annotated[int, NumberKind(0, 2**16 - 1)]
 U32: TypeAlias = Annotated[int, NumberKind(0, 2**32 - 1)]
@@ -62,12 +60,12 @@ PositiveU32: TypeAlias = Annotated[int, NumberKind(1, 2**32 - 1)]
 
 
 def toml_key(field: str) -> str:
-    """Turn the name of a field into its key: the unit goes."""
+    """Return the key of a field: its name without the unit."""
     return field.removesuffix("_us").removesuffix("_bytes")
 
 
 class Section(Struct, frozen=True, kw_only=True, rename=toml_key):
-    """A section of the configuration. Its secrets do not show when it is printed."""
+    """A section of the configuration; ``repr`` hides secrets."""
 
     def __repr__(self) -> str:
         shown = (

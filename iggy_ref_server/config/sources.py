@@ -1,11 +1,10 @@
-"""The two files that a start may read: ``.env`` with variables, and the TOML file.
+"""The sources of the configuration: the environment, a ``.env`` file, and the TOML file.
 
     IGGY_ENV_PATH       else the nearest .env in the working directory or above
-    IGGY_CONFIG_PATH    else core/server/config.toml, where the original keeps it; a relative path
-                        is searched in the working directory and above
+    IGGY_CONFIG_PATH    else core/server/config.toml, as in Apache Iggy 0.8; a relative path is
+                        searched in the working directory and above
 
-A file that is not there is no reason to stop, but one that was named is worth a warning. Owns the
-names and the search. Knows no keys.
+A missing file is no error; it is a warning if a variable names it.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ BUILT_IN: Final = "built-in defaults"
 def read_variables(
     environment: Mapping[str, str], working_directory: Path, warnings: list[str]
 ) -> dict[str, str]:
-    """Add the variables of a ``.env`` file to those of the process, which win.
+    """Return the variables of the process and of a ``.env`` file; those of the process win.
 
     Args:
         environment: the variables of the process.
         working_directory: where the search starts.
-        warnings: receives what somebody should know.
+        warnings: receives lines for the log.
     """
     named = environment.get(DOTENV_VARIABLE)
     path = find_upwards(named or DOTENV_DEFAULT, working_directory)
@@ -64,13 +63,13 @@ def read_config_file(
     Args:
         environment: may name the file.
         working_directory: where the search starts.
-        warnings: receives what somebody should know.
+        warnings: receives lines for the log.
 
     Returns:
-        What the file says, and its name for people.
+        The content of the file, and its name.
 
     Raises:
-        ConfigError: the file is there, but it is no TOML or cannot be read.
+        ConfigError: the file cannot be read, or is not TOML.
     """
     named = environment.get(CONFIG_PATH_VARIABLE)
     path = find_upwards(named or CONFIG_PATH_DEFAULT, working_directory)
@@ -81,6 +80,6 @@ def read_config_file(
     try:
         return tomllib.loads(path.read_text(encoding="utf-8")), str(path)
     except tomllib.TOMLDecodeError as refusal:
-        raise ConfigError([Problem(str(path), f"is no TOML: {refusal}")]) from None
+        raise ConfigError([Problem(str(path), f"is not TOML: {refusal}")]) from None
     except (OSError, UnicodeDecodeError) as refusal:
         raise ConfigError([Problem(str(path), f"cannot be read: {refusal}")]) from None

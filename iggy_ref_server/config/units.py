@@ -1,11 +1,10 @@
-"""Durations and sizes as people write them, and back.
+"""The syntax of values: durations and sizes, addresses, CPU allocations, log levels.
 
     "5ms"  "1 m"  "7 days"  "2 days 4 hours"      durations: numbers with a unit, added up
     "1 GiB"  "100 KB"  "1.5 MiB"  "512"           sizes: decimal or binary units, or plain bytes
-    "none"  "unlimited"                           no bound at all
+    "none"  "unlimited"                           no limit
 
-Durations are whole microseconds and sizes are whole bytes, so nothing is lost on the way. Owns the
-two grammars. Knows no keys: what a value is for is said elsewhere.
+Durations are whole microseconds and sizes are whole bytes, so formatting loses nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ __all__ = [
 U64_MAX: Final = 2**64 - 1
 
 NEVER_US: Final = U64_MAX
-"""An expiry that never comes, as the wire writes it."""
+"""No expiry, as the wire encodes it."""
 
 UNLIMITED_BYTES: Final = U64_MAX
-"""A topic size without a bound, as the wire writes it."""
+"""A topic size without a limit, as the wire encodes it."""
 
 SERVER_DEFAULT: Final = 0
-"""An expiry or a topic size that is left to the server, as the wire writes it."""
+"""An expiry or a topic size that the server chooses, as the wire encodes it."""
 
 EXPIRY_US_MAX: Final = (2**32 - 1) * 1_000_000
-"""The longest expiry that a real server takes from its configuration: 2^32 - 1 seconds."""
+"""The longest expiry in a configuration of Apache Iggy: 2^32 - 1 seconds."""
 
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
@@ -85,7 +84,7 @@ _NO_SIZE: Final = frozenset({"unlimited", "none"})
 
 
 def parse_duration(text: str) -> int:
-    """Read a duration; no duration at all, such as ``"none"``, is 0.
+    """Parse a duration; none, such as ``"none"``, is 0.
 
     Args:
         text: such as ``"5ms"``, ``"1 m"`` or ``"2 days 4 hours"``, in any case.
@@ -94,7 +93,7 @@ def parse_duration(text: str) -> int:
         Microseconds.
 
     Raises:
-        ValueError: the text is no duration; the message says what was expected.
+        ValueError: the text is not a duration; the message says what was expected.
     """
     lowered = text.strip().lower()
     if lowered in _NO_DURATION:
@@ -107,14 +106,14 @@ def parse_duration(text: str) -> int:
         total += Fraction(match[1]) * _DURATION_UNITS[match[2]]
         position = match.end()
     if position == 0 or position < len(lowered):
-        raise ValueError(f'{text!r} is no duration; write a number and a unit, such as "30 s"')
+        raise ValueError(f'{text!r} is not a duration; write a number and a unit, such as "30 s"')
     if total.denominator != 1 or total > U64_MAX:
-        raise ValueError(f"{text!r} is no whole number of microseconds in 64 bits")
+        raise ValueError(f"{text!r} is not a whole number of microseconds in 64 bits")
     return int(total)
 
 
 def format_duration(duration_us: int) -> str:
-    """Write a duration exactly, as ``parse_duration`` reads it.
+    """Format a duration exactly; ``parse_duration`` reads it back.
 
     Args:
         duration_us: microseconds, from 0 to 2^64 - 1.
@@ -128,7 +127,7 @@ def format_duration(duration_us: int) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Read a size; no bound at all, such as ``"unlimited"``, is 0.
+    """Parse a size; no limit, such as ``"unlimited"``, is 0.
 
     Args:
         text: such as ``"1 GiB"``, ``"100.00 KB"`` or ``"512"``.
@@ -137,7 +136,7 @@ def parse_size(text: str) -> int:
         Bytes.
 
     Raises:
-        ValueError: the text is no size; the message says what was expected.
+        ValueError: the text is not a size; the message says what was expected.
     """
     stripped = text.strip()
     if stripped.lower() in _NO_SIZE:
@@ -145,15 +144,15 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(stripped)
     factor = _size_factor(match["unit"]) if match else None
     if match is None or factor is None:
-        raise ValueError(f'{text!r} is no size; write a number and a unit, such as "100 KB"')
+        raise ValueError(f'{text!r} is not a size; write a number and a unit, such as "100 KB"')
     size_bytes = Fraction(match["number"]) * factor
     if size_bytes.denominator != 1 or size_bytes > U64_MAX:
-        raise ValueError(f"{text!r} is no whole number of bytes in 64 bits")
+        raise ValueError(f"{text!r} is not a whole number of bytes in 64 bits")
     return int(size_bytes)
 
 
 def _size_factor(unit: str) -> int | None:
-    """Find a unit; the ``B`` may be left out, but a small ``b`` would mean bits."""
+    """Return the factor of a unit; ``B`` may be omitted, but a lower-case ``b`` means bits."""
     if unit in {"", "B"}:
         return 1
     written = unit[:1].upper() + unit[1:]
@@ -161,7 +160,7 @@ def _size_factor(unit: str) -> int | None:
 
 
 def format_size(size_bytes: int) -> str:
-    """Write a size exactly, in the largest unit of which it is a whole multiple.
+    """Format a size exactly, in the largest unit of which it is a whole multiple.
 
     Args:
         size_bytes: from 0 to 2^64 - 1.
@@ -191,21 +190,21 @@ def parse_expiry(text: str) -> int:
         return SERVER_DEFAULT
     expiry_us = parse_duration(text)
     if expiry_us == 0:
-        raise ValueError(f'{text!r} would expire everything at once; write "none" to keep all')
+        raise ValueError(f'{text!r} would expire messages at once; write "none" to keep them')
     if expiry_us > EXPIRY_US_MAX:
         raise ValueError(f"{text!r} is longer than {format_duration(EXPIRY_US_MAX)}")
     return expiry_us
 
 
 def format_expiry(expiry_us: int) -> str:
-    """Write an expiry as ``parse_expiry`` reads it."""
+    """Format an expiry; ``parse_expiry`` reads it back."""
     if expiry_us == NEVER_US:
         return "never_expire"
     return "server_default" if expiry_us == SERVER_DEFAULT else format_duration(expiry_us)
 
 
 def parse_topic_size(text: str) -> int:
-    """Read how large a topic may become.
+    """Parse the maximum size of a topic.
 
     Args:
         text: a size, ``"unlimited"``, or ``"0"`` or ``"server_default"``.
@@ -223,7 +222,7 @@ def parse_topic_size(text: str) -> int:
 
 
 def format_topic_size(size_bytes: int) -> str:
-    """Write a topic size as ``parse_topic_size`` reads it."""
+    """Format a topic size; ``parse_topic_size`` reads it back."""
     if size_bytes == UNLIMITED_BYTES:
         return "unlimited"
     return "server_default" if size_bytes == SERVER_DEFAULT else format_size(size_bytes)

@@ -1,9 +1,9 @@
-"""The doctor: looks at a data directory that no server uses, says what is wrong, and mends it.
+"""Check and repair of a data directory that no server uses.
 
     check     reads everything and changes nothing
-    repair    mends what can be mended; what has to go is moved to ``quarantine/``, never deleted
+    repair    repairs what it can; what it removes is moved to ``quarantine/``, never deleted
 
-Every finding carries its own remedy, so that a check tells exactly what a repair would do.
+Every finding carries its own repair, so a check reports exactly what a repair would do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the doctor works with: a data directory, the settings that explain it, and a voice.
-
-Owns the context of an examination, and how progress is told. Examines nothing.
-"""
+"""The data directory under check, its configuration, and the progress output."""
 
 from __future__ import annotations
 
@@ -21,21 +18,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Case", "Progress", "size_text"]
 
-# A line every so often, while a long file is read.
+# How much is read between two progress lines.
 PROGRESS_STEP_BYTES = 256 << 20
 KIBI = 1024
 
 
 @record(kw_only=True)
 class Case:
-    """A data directory under examination.
+    """A data directory under check.
 
     Attributes:
         storage: the data directory.
-        clock: tells the time of what a repair writes.
-        config: names the directories, and has the key where things are encrypted.
-        say: tells the person one line.
-        writes_survived: whether no power loss can explain what is missing.
+        clock: the time for records that a repair writes.
+        config: has the names of directories, and the key of encrypted data.
+        say: prints a line.
+        writes_survived: whether missing bytes cannot be explained by a power loss.
     """
 
     storage: Storage
@@ -46,22 +43,17 @@ class Case:
 
     @property
     def cipher(self) -> PayloadCipher | None:
-        """The key of the metadata."""
+        """The cipher of the metadata."""
         return cipher_of(self.config)
 
     @property
     def metadata_settings(self) -> MetadataSettings:
-        """What topics of a real server get that were left to its defaults."""
+        """The defaults of topics, for metadata that are imported from Apache Iggy."""
         return metadata_settings(self.config)
 
 
 class Progress:
-    """Tells how far the reading of messages has come.
-
-    Args:
-        say: tells the person one line.
-        partitions_count: how many there are to read.
-    """
+    """Prints the progress of reading messages."""
 
     def __init__(self, say: Callable[[str], None], partitions_count: int) -> None:
         self._say = say
@@ -70,7 +62,7 @@ class Progress:
         self._size_bytes = self._read_bytes = self._told_bytes = 0
 
     def begin(self, path: str, segments_count: int, size_bytes: int) -> None:
-        """Go on to the next partition."""
+        """Start the next partition."""
         self._number += 1
         self._size_bytes, self._read_bytes, self._told_bytes = size_bytes, 0, 0
         segments = "1 segment" if segments_count == 1 else f"{segments_count} segments"
@@ -79,7 +71,7 @@ class Progress:
         )
 
     def advance(self, read_bytes: int) -> None:
-        """Note that more of the partition was read."""
+        """Count bytes of the partition that were read."""
         self._read_bytes += read_bytes
         if self._read_bytes - self._told_bytes >= PROGRESS_STEP_BYTES:
             self._told_bytes = self._read_bytes
@@ -87,7 +79,7 @@ class Progress:
 
 
 def size_text(size_bytes: int) -> str:
-    """Write a size for people, rounded."""
+    """Format a size, rounded."""
     if size_bytes < KIBI:
         return f"{size_bytes} B"
     size = float(size_bytes)

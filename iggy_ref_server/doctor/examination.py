@@ -1,6 +1,6 @@
-"""Examine a whole data directory: metadata, tree, and every partition.
+"""Checks a whole data directory: metadata, directory tree, and every partition.
 
-Owns the order, and when to stop: without metadata nobody can tell whose messages these are.
+Without metadata the owner of the messages is unknown, so the check stops.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ __all__ = ["examine"]
 
 
 class Address(NamedTuple):
-    """A partition that the metadata know."""
+    """A partition of the metadata."""
 
     topic: TopicRecord
     record: PartitionRecord
 
 
 async def examine(case: Case, found: Callable[[Finding], None]) -> None:
-    """Look at everything and change nothing.
+    """Check everything and change nothing.
 
     Args:
-        case: the data directory.
-        found: is told every finding as soon as it is made.
+        found: called with each finding at once.
 
     Raises:
         StorageError: a directory or the metadata cannot be read.
@@ -48,7 +47,7 @@ async def examine(case: Case, found: Callable[[Finding], None]) -> None:
     metadata, findings = await examine_metadata(case)
     _tell(findings, found)
     if metadata is None:
-        case.say("the partitions are not looked at until the metadata can be read")
+        case.say("partitions are not checked, because the metadata cannot be read")
         return
     if not metadata.version and await count_files(case.storage, case.config.system.stream.path):
         found(_headless(case))
@@ -82,9 +81,9 @@ def _tell(findings: list[Finding], found: Callable[[Finding], None]) -> None:
 def _headless(case: Case) -> Finding:
     return Finding(
         case.config.system.stream.path,
-        "there are files of streams, but no metadata that would say what they are",
-        "restore the directory `state` from a backup; no server starts like this. Where there is"
-        " no backup, repair moves all of it to quarantine, and the next start begins as new",
+        "there are files of streams, but no metadata",
+        "restore the directory `state` from a backup; no server starts without it. If there is no"
+        " backup, repair moves all streams to quarantine, and the next start creates a new server",
         partial(_move_away, case.config.system.stream.path),
         is_fatal=True,
     )
@@ -116,9 +115,9 @@ def _path(case: Case, address: Address) -> str:
 
 
 async def _attempt(path: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
-    """Look at a partition; a disk that refuses is a finding too."""
+    """Check a partition; an error of the disk is a finding too."""
     try:
         return await look()
     except StorageError as error:
-        remedy = "look after the disk first; then restore the file from a backup"
+        remedy = "replace or repair the disk first, then restore the file from a backup"
         return [Finding(path, str(error), remedy, is_fatal=True)]

@@ -1,7 +1,4 @@
-"""What the doctor finds: a problem, how grave it is, and the remedy.
-
-Owns the words' frame. What is looked for, and how it is mended, is said where it is found.
-"""
+"""A finding: the problem, its severity, and the remedy."""
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ Mend: TypeAlias = Callable[[Quarantine], Awaitable[None]]
 
 
 class Gravity(Enum):
-    """What a finding means for the person who runs the server."""
+    """What a finding means for the administrator."""
 
     NOTE = "note"
-    MENDABLE = "to mend"
-    FATAL = "cannot be mended"
+    MENDABLE = "repairable"
+    FATAL = "not repairable"
 
 
 @record
 class Finding:
-    """One thing that is not as it should be.
+    """A problem of the data directory.
 
     Attributes:
         path: the file or directory, relative to the data directory.
         problem: what is wrong with it.
-        remedy: what ``repair`` does about it, or what a person can do.
-        mend: does it; None where nothing is to be done, or nothing can be.
-        is_fatal: whether the data directory is unusable, in part at least, and no repair brings
-            back what is missing; where there is a ``mend`` it can be used again without that.
+        remedy: what ``repair`` does about it, or what the administrator can do.
+        mend: does the repair; None where there is none.
+        is_fatal: whether a part of the data directory is unusable and no repair restores the
+            missing data; with a ``mend`` it becomes usable without them.
     """
 
     path: str
@@ -46,7 +43,7 @@ class Finding:
 
     @property
     def gravity(self) -> Gravity:
-        """How grave it is."""
+        """The severity."""
         if self.is_fatal:
             return Gravity.FATAL
         return Gravity.NOTE if self.mend is None else Gravity.MENDABLE

@@ -1,6 +1,6 @@
-"""Hold an index to the messages of its log, entry by entry.
+"""Checks the segments of a partition: each index against its log, each log, and the sequence.
 
-Owns the verdict. Changes nothing.
+Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["IndexComparison"]
 
 
 class IndexComparison:
-    """The comparison of one index, made while its log is read.
+    """Compares an index with its log, while the log is read.
 
     Args:
         index: the open index; None where there is none.
-        size_bytes: how long it is.
+        size_bytes: the size of the index.
     """
 
     def __init__(self, index: File | None, size_bytes: int) -> None:
@@ -33,7 +33,7 @@ class IndexComparison:
         self._wrong_from: int | None = None
 
     async def see(self, stretch: Stretch) -> None:
-        """Compare the entries of messages that come next in the log.
+        """Compare the entries of the next messages of the log.
 
         Raises:
             StorageError: the index cannot be read.
@@ -43,32 +43,32 @@ class IndexComparison:
                 stretch.messages, relative_offset=self._count, position=stretch.position
             )
             found = await self._index.read(len(entries), self._count * ENTRY_BYTES)
-            # What is missing at the end is another matter than what is wrong.
+            # Missing entries at the end are a different problem than wrong entries.
             if found != entries[: len(found)]:
                 self._wrong_from = self._count + first_difference(found, entries) // ENTRY_BYTES
         self._count += stretch.messages_count
 
     @property
     def is_right(self) -> bool:
-        """Whether what is there agrees with the log, however far it goes."""
+        """Whether the existing entries agree with the log."""
         return self._wrong_from is None and self._size_bytes <= self._count * ENTRY_BYTES
 
     def verdict(self) -> str:
-        """Tell what is wrong; empty when nothing is."""
+        """Describe what is wrong; empty if the index is complete."""
         if self._index is None:
             return "is missing"
         if self._wrong_from is not None:
             return f"does not agree with the log from entry {self._wrong_from} on"
         count, rest = divmod(self._size_bytes, ENTRY_BYTES)
         if count < self._count:
-            torn = f", and ends in {rest} bytes of an entry" if rest else ""
+            torn = f", and ends in {rest} bytes of a partial entry" if rest else ""
             return f"lacks the last {self._count - count} of {self._count} entries{torn}"
         surplus_bytes = self._size_bytes - self._count * ENTRY_BYTES
         return f"is {surplus_bytes} bytes too long" if surplus_bytes else ""
 
 
 def first_difference(left: Buffer, right: Buffer) -> int:
-    """Find the first byte in which two texts differ, the shorter one deciding how far to look."""
+    """Return the position of the first different byte, up to the length of the shorter one."""
     left, right = memoryview(left), memoryview(right)
     low, high = 0, min(len(left), len(right))
     while low < high:

@@ -1,6 +1,6 @@
-"""Examine the metadata: our own, or what a real server left and nobody has taken over yet.
+"""Checks a whole data directory: metadata, directory tree, and every partition.
 
-Owns the judgement which damage can be mended. Reading and saving are the metadata room's affair.
+The metadata are those of this server, or those of Apache Iggy 0.8 that are not imported yet.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = ["examine_metadata"]
 
 
 async def examine_metadata(case: Case) -> tuple[Metadata | None, list[Finding]]:
-    """Read the metadata.
+    """Check the metadata.
 
     Returns:
-        What exists, as far as it can be read, None where nothing is known; and what is wrong.
+        The metadata as far as they can be read, None if they cannot; and the findings.
 
     Raises:
         StorageError: a file cannot be read.
@@ -51,15 +51,15 @@ async def examine_metadata(case: Case) -> tuple[Metadata | None, list[Finding]]:
 
 
 def _without_root(metadata: Metadata) -> list[Finding]:
-    """Say that nobody can log in who may do everything; a server mends that when it starts."""
+    """Report a missing root user; a server creates it when it starts."""
     if metadata.users.find(ROOT_USER_ID) is not None:
         return []
     return [
         Finding(
             LOG_PATH,
-            "there is no root user any more, so nobody may do everything",
-            "a server makes it anew when it starts: the name and the password come from"
-            " IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD, or are made up and printed",
+            "the root user is missing, so no user has all permissions",
+            "a server creates it when it starts: the name and the password come from"
+            " IGGY_ROOT_USERNAME and IGGY_ROOT_PASSWORD, or the password is generated and printed",
         )
     ]
 
@@ -77,16 +77,16 @@ async def _own(case: Case) -> tuple[Metadata, list[Finding]]:
     log = await case.storage.read_file(LOG_PATH) or b""
     has_head = log.startswith(LOG_MAGIC) and len(log) >= HEAD_SIZE
     if has_head:
-        check_head(log, LOG_MAGIC, LOG_PATH)  # what a newer server wrote is not for us to mend
+        check_head(log, LOG_MAGIC, LOG_PATH)  # a file of a newer server must not be repaired here
     metadata, lost = salvage(metadata, log, seal)
     problems = await check_metadata(case.storage, encryptor=case.cipher)
     if not problems:
         return metadata, []
     remedy = (
-        "repair moves a copy to quarantine and drops them; a server does so when it starts"
+        "repair moves a copy to quarantine and drops them; a server drops them when it starts"
         if has_head and not lost
-        else "a server does not start on it. repair moves a copy to quarantine and saves every"
-        " change that can be read; a backup may hold more"
+        else "a server does not start with it. repair moves a copy to quarantine and keeps every"
+        " change that can be read; a backup may have more"
     )
     problem = "; ".join([*(text.partition("; nothing was changed")[0] for text in problems), *lost])
     return metadata, [Finding(LOG_PATH, problem, remedy, partial(_mend, case))]
@@ -99,15 +99,15 @@ async def _mend(case: Case, quarantine: Quarantine) -> None:
 
 
 async def _upstream(case: Case, findings: list[Finding]) -> tuple[Metadata, list[Finding]]:
-    """Try how it would go to take over the state of a real server."""
+    """Try to import the metadata of Apache Iggy."""
     data = await case.storage.read_file(UPSTREAM_LOG_PATH)
     if not data:
         return Metadata.EMPTY, findings
     imported = import_state(data, case.metadata_settings, case.cipher)
     note = Finding(
         UPSTREAM_LOG_PATH,
-        f"it is the state of a real server, with {len(imported.changes)} changes, not yet taken"
-        " over",
-        "the server does that when it starts, and leaves the file as it is",
+        f"it is the metadata log of Apache Iggy, with {len(imported.changes)} changes, not imported"
+        " yet",
+        "a server imports it when it starts, and does not change the file",
     )
     return imported.metadata, [*findings, note]

@@ -1,6 +1,6 @@
-"""Examine the stored offsets of a partition: one small file for each consumer and group.
+"""Checks the stored offsets of a partition: one small file for each consumer and group.
 
-Owns what makes such a file believable. A server passes over files that are not, one by one.
+A server ignores files that are not plausible.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["GivenOffsets", "examine_offsets"]
 
-MOVED_AWAY = "repair moves it to quarantine; until then a server passes over it"
+MOVED_AWAY = "repair moves it to quarantine; until then a server ignores it"
 
 
 @record(kw_only=True)
 class GivenOffsets:
-    """Which offsets a partition has given to messages.
+    """The offsets that a partition has assigned to messages.
 
     Attributes:
         last: its highest offset; None where there never was a message.
-        highest: an offset behind all that are known to have been given.
-        is_loss_possible: whether a power loss may have taken messages.
+        highest: an offset above all that are known to be assigned.
+        is_loss_possible: whether a power loss may have lost messages.
     """
 
     last: int | None
@@ -42,13 +42,7 @@ class GivenOffsets:
 async def examine_offsets(
     storage: Storage, directory: str, given: GivenOffsets, group_ids: Container[int]
 ) -> list[Finding]:
-    """Read all stored offsets of a partition.
-
-    Args:
-        storage: the data directory.
-        directory: the partition's directory.
-        given: which offsets it has given.
-        group_ids: the consumer groups of the topic.
+    """Check all stored offsets of a partition.
 
     Raises:
         StorageError: a file cannot be read.
@@ -70,7 +64,7 @@ async def examine_offsets(
 
 
 async def _changed(storage: Storage, folder: str, noted: dict[str, int]) -> list[Finding]:
-    """Find what is not as an orderly stop has noted it."""
+    """Compare the files with the record that a regular stop has written."""
     findings: list[Finding] = []
     for name, offset in noted.items():
         path = f"{folder}/{name}"
@@ -78,8 +72,8 @@ async def _changed(storage: Storage, folder: str, noted: dict[str, int]) -> list
             findings.append(
                 Finding(
                     path,
-                    f"it is not what it was when the server stopped: {offset}",
-                    "repair puts it right, and a server does so when it starts",
+                    f"it differs from the offset at the last stop of the server, {offset}",
+                    "repair restores that offset, and a server does so when it starts",
                     partial(_lower, path, offset),
                 )
             )
@@ -103,34 +97,36 @@ async def _examine(
     stored = OFFSET.unpack(content)[0]
     last_offset = given.last
     if last_offset is None:
-        problem = f"it says {stored}, but there never was a message"
+        problem = f"it holds {stored}, but the partition never had a message"
         return Finding(path, problem, MOVED_AWAY, partial(_move_away, path))
-    problem = f"it says {stored}, but the last message has the offset {last_offset}"
+    problem = f"it holds {stored}, but the last message has the offset {last_offset}"
     if is_impossible(
         stored,
         last_offset,
         max(last_offset + 1, given.highest),
         is_loss_possible=given.is_loss_possible,
     ):
-        remedy = "repair moves it to quarantine, and its consumer starts over, as with a server"
+        remedy = (
+            "repair moves it to quarantine, and its consumer starts over; a server does the same"
+        )
         return Finding(path, problem, remedy, partial(_move_away, path))
     if stored > last_offset:
         return Finding(
             path,
             problem,
-            "repair lowers it to the last message, so that the next one is not missed",
+            "repair lowers it to the last message, so that its consumer gets the next one",
             partial(_lower, path, last_offset),
         )
     return None
 
 
 def shape_problem(entry: Entry) -> str:
-    """Tell what is wrong with the name or the size; empty when nothing is."""
+    """Describe what is wrong with the name or the size; empty if nothing is."""
     is_number = entry.name.isascii() and entry.name.isdigit()
     if entry.is_directory or not is_number or str(int(entry.name)) != entry.name:
-        return "its name is not the id of a consumer"
+        return "its name is not a consumer id"
     if int(entry.name) > ID_MAX:
-        return "no consumer has such a high id"
+        return "its name is above the highest consumer id"
     if entry.size_bytes != OFFSET.size:
         return f"it has {entry.size_bytes} bytes instead of {OFFSET.size}"
     return ""

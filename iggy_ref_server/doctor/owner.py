@@ -1,9 +1,8 @@
-"""What to do about a partition whose files are not simply its own.
+"""Findings for a partition whose files may belong to another generation or partition.
 
-Whose they are is decided where the server decides it (``partitions.ownership``). A server sets
-aside what nobody can tell; here a person has asked, so more can be done, and nothing is deleted.
-
-Owns the remedies.
+``partitions.ownership`` decides whose they are, for the server as well. A server quarantines a
+partition in doubt. A repair was requested by the administrator, so it may do more; it deletes
+nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +26,14 @@ __all__ = ["judge_owner", "misplaced"]
 
 
 def judge_owner(directory: str, owner: Ownership, life: int) -> tuple[Finding | None, bool]:
-    """Say what is to be done about the files.
+    """Check whose the files are.
 
     Args:
-        directory: the partition's directory.
-        owner: whose they are.
-        life: the generation of the partition, from the metadata.
+        owner: what ``partitions.ownership`` has decided.
+        life: the current number, from the metadata.
 
     Returns:
-        The finding, if there is one, and whether the segments are worth a look.
+        The finding, if there is one, and whether the segments are to be checked as well.
     """
     verdict = owner.verdict
     if verdict.is_opened or verdict is Verdict.NO_RESERVATION:
@@ -44,7 +42,7 @@ def judge_owner(directory: str, owner: Ownership, life: int) -> tuple[Finding | 
         return _without_files(directory, owner), False
     if verdict is Verdict.NOTHING:
         remedy = (
-            "repair begins it empty, as a server would; if it held messages, restore them from a"
+            "repair begins it empty, as a server would; if it had messages, restore them from a"
             " backup first"
         )
         mend = partial(_begin_empty, directory, life)
@@ -59,7 +57,7 @@ def judge_owner(directory: str, owner: Ownership, life: int) -> tuple[Finding | 
 
 
 def _is_flipped(owner: Ownership, life: int) -> bool:
-    """Tell whether a number without a checksum is the right one but for a single bit."""
+    """Return whether a number without a checksum differs from the right one in one bit."""
     if owner.verdict is not Verdict.CONTRADICTORY or owner.found is None:
         return False
     wrong, right = str(owner.found.number).encode(), str(life).encode()
@@ -68,11 +66,11 @@ def _is_flipped(owner: Ownership, life: int) -> bool:
 
 
 def misplaced(directory: str, home: str) -> Finding:
-    """Say what is to be done about files of another partition."""
+    """Return the finding for files of another partition."""
     return Finding(
         directory,
-        f"a server sets the partition aside: the files are those of {home}",
-        "move the directories back to their places by hand, or restore them from a backup",
+        f"a server does not serve the partition: the files are those of {home}",
+        "move the directories back by hand, or restore them from a backup",
         is_fatal=True,
     )
 
@@ -80,9 +78,9 @@ def misplaced(directory: str, home: str) -> Finding:
 def _without_files(directory: str, owner: Ownership) -> Finding:
     return Finding(
         directory,
-        f"a server sets the partition aside: {owner.reason}",
-        "restore the directory from a backup; without one, have a client purge or delete the topic,"
-        " since nobody knows which offsets were given",
+        f"a server does not serve the partition: {owner.reason}",
+        "restore the directory from a backup; without one, purge or delete the topic, because the"
+        " assigned offsets are unknown",
         is_fatal=True,
     )
 
@@ -90,9 +88,9 @@ def _without_files(directory: str, owner: Ownership) -> Finding:
 def _without_logs(directory: str, owner: Ownership) -> Finding:
     return Finding(
         directory,
-        f"a server sets the partition aside: {owner.reason}",
-        "restore them from a backup; without one, repair begins an empty log behind all offsets"
-        " that are known to have been given",
+        f"a server does not serve the partition: {owner.reason}",
+        "restore them from a backup; without one, repair begins an empty log above all offsets"
+        " that are known to be assigned",
         partial(_make_segment, directory),
     )
 
@@ -100,8 +98,8 @@ def _without_logs(directory: str, owner: Ownership) -> Finding:
 def _without_number(directory: str, owner: Ownership, life: int) -> Finding:
     return Finding(
         f"{directory}/{incarnation.NAME}",
-        f"a server sets the partition aside: {owner.reason}",
-        f"repair takes the files for those of the present partition, generation {life}",
+        f"a server does not serve the partition: {owner.reason}",
+        f"repair assigns the files to the current partition, generation {life}",
         partial(_set_number, directory, life),
     )
 
@@ -109,15 +107,15 @@ def _without_number(directory: str, owner: Ownership, life: int) -> Finding:
 def _newer(directory: str, owner: Ownership) -> Finding:
     return Finding(
         directory,
-        f"a server sets the partition aside: {owner.reason}",
-        "restore the directory `state` from a backup that is as new as the messages; to begin the"
-        " partition empty, move its directory away by hand",
+        f"a server does not serve the partition: {owner.reason}",
+        "restore the directory `state` from a backup that is as new as the messages; for an empty"
+        " partition, move its directory away by hand",
         is_fatal=True,
     )
 
 
 def _outdated(directory: str, owner: Ownership, life: int) -> Finding:
-    server = "sets the partition aside" if owner.verdict.is_damage else "deletes them at its start"
+    server = "does not serve it" if owner.verdict.is_damage else "deletes them when it starts"
     return Finding(
         directory,
         owner.reason,

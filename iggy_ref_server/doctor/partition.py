@@ -1,7 +1,4 @@
-"""Examine one partition: whose files these are, its row of segments, and its stored offsets.
-
-Owns the order of these questions, and the names that do not belong there.
-"""
+"""Checks one partition: whose files these are, its segments, and its stored offsets."""
 
 from __future__ import annotations
 
@@ -45,17 +42,14 @@ async def examine_partition(
     known: Collection[str],
     is_loss_possible: bool,
 ) -> list[Finding]:
-    """Read all files of a partition that the metadata know.
+    """Check all files of a partition of the metadata.
 
     Args:
-        storage: the data directory.
-        directory: the partition's directory.
-        life: the number of its present life, from the metadata.
+        life: the current number, from the metadata.
         group_ids: the consumer groups of the topic.
-        progress: is told how far it is.
-        was_opened: whether a server has opened this life before.
+        was_opened: whether a server has opened that one before.
         known: the directories of all partitions.
-        is_loss_possible: whether a power loss may have taken messages.
+        is_loss_possible: whether a power loss may have lost messages.
 
     Raises:
         StorageError: a file cannot be read.
@@ -92,7 +86,7 @@ async def examine_partition(
 
 
 async def _highest_given(storage: Storage, directory: str) -> int:
-    """Return an offset behind all that are noted as given; 0 where the note is damaged."""
+    """Return an offset above all recorded ones; 0 where the record is damaged."""
     try:
         return (await Reservation.load(storage, directory)).highest
     except CorruptPartition:
@@ -106,7 +100,7 @@ def _strange_names(directory: str, entries: list[Entry], listing: Listing) -> li
     findings = [
         Finding(
             f"{directory}/{name}",
-            "it is an index without a log",
+            "it is an index without a log file",
             "repair moves it to quarantine; a server would delete it when it starts",
             partial(_move_away, f"{directory}/{name}"),
         )
@@ -118,7 +112,9 @@ def _strange_names(directory: str, entries: list[Entry], listing: Listing) -> li
         )
         if entry.name not in OWN_NAMES and not is_segment:
             findings.append(
-                Finding(f"{directory}/{entry.name}", "no server made it", "it is left where it is")
+                Finding(
+                    f"{directory}/{entry.name}", "it is not a file of a server", "it is not changed"
+                )
             )
     return findings
 

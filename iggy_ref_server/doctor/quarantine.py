@@ -1,9 +1,11 @@
-"""Where things go that have to leave their place: a directory in which nothing is ever deleted.
+"""The context of a check: findings, the quarantine of a repair, and progress output.
+
+A repair moves what it removes to the quarantine, where nothing is ever deleted:
 
     quarantine/0001/streams/0/topics/0/partitions/0/<what was moved, under its old name>
     quarantine/0001/<...>/00000000000000000000.log.bytes-4096-4133
 
-Each repair has a number of its own. Owns the names below ``quarantine/``. Decides nothing.
+Each repair has its own number.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ QUARANTINE_PATH = "quarantine"
 
 
 class Quarantine:
-    """What one repair puts aside.
+    """The quarantine directory of one repair.
 
     Args:
         storage: the data directory.
-        path: the directory of this repair, which is made when it is needed.
+        path: the directory of this repair, created when it is needed.
 
     Attributes:
-        kept: what was put there, in the order in which it was.
+        kept: the paths that were moved or copied here, in sequence.
     """
 
     def __init__(self, storage: Storage, path: str) -> None:
@@ -39,7 +41,7 @@ class Quarantine:
 
     @classmethod
     async def begin(cls, storage: Storage) -> Quarantine:
-        """Take the next number.
+        """Start a repair with the next free number.
 
         Raises:
             StorageError: the directory cannot be read.
@@ -49,15 +51,15 @@ class Quarantine:
         return cls(storage, f"{QUARANTINE_PATH}/{number:04}")
 
     async def take(self, path: str) -> None:
-        """Move a file or a directory away from its place.
+        """Move a file or a directory here.
 
         Raises:
-            StorageError: it is still where it was.
+            StorageError: it was not moved.
         """
         await self.storage.rename(path, await self._place(path))
 
     async def take_copy(self, path: str) -> None:
-        """Keep a copy of a small file that is about to be written over.
+        """Copy a small file that is about to be overwritten.
 
         Raises:
             StorageError: there is no copy.
@@ -67,17 +69,17 @@ class Quarantine:
             await self.storage.replace(await self._place(path), content)
 
     async def take_bytes(self, file: File, start: int, end: int) -> None:
-        """Keep a copy of a stretch of a file that is about to be cut out.
+        """Copy a range of a file that is about to be cut out.
 
         Raises:
-            StorageError: there is no copy, or not all of it.
+            StorageError: there is no complete copy.
         """
         target = await self._place(f"{file.path}.bytes-{start}-{end}")
         await copy_bytes(file, start, end, await self.storage.open(target, create=True))
         await self.storage.sync_directory(parent(target))
 
     async def workbench(self, path: str) -> str:
-        """Name a file in which something can be prepared, to be moved to a place of its own."""
+        """Return the path of a temporary file, to be renamed when it is complete."""
         target = f"{self.path}/unfinished/{path}"
         await self.storage.make_directories(parent(target))
         await self.storage.remove(target)

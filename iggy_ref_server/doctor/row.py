@@ -1,7 +1,6 @@
-"""Examine the row of a partition's segments: whether they are sound and leave nothing out.
+"""Checks the sequence of a partition's segments: each one intact, and no offset missing.
 
-Owns what segments must agree upon with each other and with the file ``reservation``, and the words
-for it. What a single file holds is read elsewhere.
+The segments are compared with each other and with the file ``reservation``.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["examine_row", "last_offset"]
 
-# More messages than this never wait in memory after they were acknowledged.
+# The most messages that can be acknowledged and not written: a journal of empty messages.
 UNWRITTEN_MAX = JOURNAL_BYTES_MAX // HEADER_BYTES
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def last_offset(segments: Sequence[ExaminedSegment]) -> int | None:
-    """Return the highest offset of a row; None where there never was a message."""
+    """Return the highest offset; None where there never was a message."""
     ends = [end for segment in segments for _, end in segment.rows]
     return max(ends) - 1 if any(ends) else None
 
@@ -41,7 +40,7 @@ def last_offset(segments: Sequence[ExaminedSegment]) -> int | None:
 def gaps_between(
     segments: Sequence[ExaminedSegment], reservation: Reservation | None = None
 ) -> Ranges:
-    """Find the offsets that are missing before, between and behind those that are there."""
+    """Find the missing offsets before, between and after the existing ones."""
     rows = [row for segment in segments for row in segment.rows]
     if reservation is not None and rows:
         first = min(reservation.removed_below, rows[0][0])
@@ -57,13 +56,10 @@ async def examine_row(
     *,
     has_lost_file: bool = False,
 ) -> list[Finding]:
-    """Judge the segments of a partition, one by one and together.
+    """Check the segments of a partition, one by one and together.
 
     Args:
-        storage: the data directory.
-        directory: the partition's directory.
-        segments: what its files hold.
-        has_lost_file: whether there was a file ``reservation``, and it is gone.
+        has_lost_file: whether the file ``reservation`` existed and is missing.
 
     Raises:
         StorageError: a file cannot be read.
@@ -90,14 +86,14 @@ async def examine_row(
 
 
 def _judge(segment: ExaminedSegment, gaps: Ranges) -> Iterator[Finding]:
-    """Say what is wrong with one segment."""
+    """Yield the findings of one segment."""
     reach = segment.rows[-1][1] if segment.rows else 0
     if segment.next_start is not None and reach > segment.next_start:
         yield Finding(
             segment.log_path,
-            f"it reaches to offset {reach - 1}, but the next segment starts at"
+            f"it extends to offset {reach - 1}, but the next segment starts at"
             f" {segment.next_start}",
-            "nobody can tell which of the two is right: move one of them away by hand",
+            "it is unknown which of the two is right: move one of them away by hand",
             is_fatal=True,
         )
     elif not segment.is_sound:
@@ -111,17 +107,17 @@ def _judge(segment: ExaminedSegment, gaps: Ranges) -> Iterator[Finding]:
         yield Finding(
             segment.index_path,
             f"the index {segment.index_problem}",
-            "repair makes it right from the log, and a server does so when it needs it",
+            "repair rebuilds it from the log, and a server does so when it needs it",
             partial(_mend_index, segment),
         )
 
 
 def _remedy(segment: ExaminedSegment) -> str:
     if segment.is_torn_only and not segment.lost:
-        return "repair moves them to quarantine; a server would cut them off when it starts"
+        return "repair moves them to quarantine; a server truncates them when it starts"
     return (
-        "repair moves what is no message to quarantine, and all other messages can be read again;"
-        " a backup may hold what is lost"
+        "repair moves invalid bytes to quarantine, and all other messages become readable; a backup"
+        " may have what is lost"
     )
 
 
@@ -129,8 +125,8 @@ def _missing(directory: str, missing: Ranges, gaps: Ranges) -> Finding:
     return Finding(
         directory,
         f"the messages {offsets_text(missing)} are missing",
-        "restore their segments from a backup; without one, repair notes that they are lost, and"
-        " all others can be read again",
+        "restore their segments from a backup; without one, repair records that they are lost, and"
+        " all others become readable",
         partial(_note_gaps, directory, gaps),
     )
 
@@ -140,8 +136,8 @@ def _bad_reservation(
 ) -> Finding:
     return Finding(
         f"{directory}/{NAME}",
-        f"a server puts the partition aside: {damage.reason}",
-        "repair makes a new one that skips all offsets which may have been given away",
+        f"a server does not serve the partition: {damage.reason}",
+        "repair writes a new one that skips all offsets that may have been assigned",
         partial(_replace_reservation, directory, segments, gaps),
     )
 

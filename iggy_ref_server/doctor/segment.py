@@ -1,8 +1,4 @@
-"""Examine one segment: the whole log, and every entry of its index.
-
-Owns the description of what the two files of a segment hold, in numbers and in words. Changes
-nothing.
-"""
+"""Checks one segment: the whole log, and every entry of its index."""
 
 from __future__ import annotations
 
@@ -30,12 +26,11 @@ MESSAGES_MAX = POSITION_MAX // HEADER_BYTES
 
 @record
 class ExaminedSegment:
-    """What the files of a segment hold.
+    """The content of a segment's files.
 
     Attributes:
         directory: the partition's directory.
-        files: what the listing says.
-        next_start: where the next segment starts, None for the last one.
+        next_start: the start offset of the next segment; None for the last one.
         runs: the intact messages that belong here.
         index_problem: what is wrong with the index; empty where nothing is.
         is_index_right: whether the index is right as far as it goes.
@@ -56,22 +51,22 @@ class ExaminedSegment:
 
     @property
     def start_offset(self) -> int:
-        """What the name says."""
+        """The start offset in the file name."""
         return self.files.start_offset
 
     @property
     def log_path(self) -> str:
-        """Name of the log."""
+        """The path of the log."""
         return log_path(self.directory, self.start_offset)
 
     @property
     def index_path(self) -> str:
-        """Name of the index."""
+        """The path of the index."""
         return index_path(self.directory, self.start_offset)
 
     @property
     def in_place(self) -> Run | None:
-        """The messages at the beginning, if they are those that the name promises."""
+        """The messages at position 0, if they start at the offset of the file name."""
         for run in self.runs[:1]:
             if (run.start, run.first_offset) == (0, self.start_offset):
                 return run
@@ -87,26 +82,26 @@ class ExaminedSegment:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the log is all as it should be."""
+        """Whether the log is complete and undamaged."""
         end = 0 if self.in_place is None else self.in_place.end
         is_whole = len(self.runs) <= 1 and end == self.files.log_bytes
         return is_whole and not self.indexed_count
 
     @property
     def is_torn_only(self) -> bool:
-        """Whether all that is wrong with the log is its very end."""
+        """Whether only the end of the log is damaged."""
         return not self.runs or (len(self.runs) == 1 and self.in_place is not None)
 
     @property
     def damage(self) -> tuple[tuple[int, int], ...]:
-        """The stretches of the log that are no messages, or messages of the next segment."""
+        """The byte ranges that are not messages, or messages of the next segment."""
         edges = [0, *(edge for run in self.runs for edge in (run.start, run.end))]
         pairs = zip(edges[::2], [*edges[1::2], self.files.log_bytes], strict=True)
         return tuple((start, end) for start, end in pairs if start < end)
 
     @property
     def rows(self) -> tuple[tuple[int, int], ...]:
-        """The offsets that are there, as half-open ranges; an empty one for an empty segment."""
+        """The existing offsets as half-open ranges; an empty range for an empty segment."""
         if self.runs:
             return tuple((run.first_offset, run.next_offset) for run in self.runs)
         is_kept = self.next_start is None or not self.files.log_bytes
@@ -114,14 +109,14 @@ class ExaminedSegment:
 
     @property
     def lost(self) -> tuple[tuple[int, int], ...]:
-        """The offsets that the log should hold and does not, as far as that is known."""
+        """The offsets that the log should have and has not, as far as that is known."""
         edges = [self.start_offset, *(edge for pair in self.rows for edge in pair)]
         last = self.known_end if self.next_start is None else self.next_start
         pairs = zip(edges[::2], [*edges[1::2], last], strict=True)
         return tuple((start, end) for start, end in pairs if start < end)
 
     def describe_damage(self) -> str:
-        """Tell what is wrong with the log."""
+        """Describe what is wrong with the log."""
         size_bytes = sum(end - start for start, end in self.damage)
         if self.stranger is not None:
             text = f"it begins with the message {self.stranger}, so it is another segment's log"
@@ -130,7 +125,7 @@ class ExaminedSegment:
         elif self.is_torn_only and self.claimed_count:
             text = f"its last {size_bytes} bytes are damaged"
         elif self.is_torn_only:
-            text = f"its last {size_bytes} bytes are no whole message"
+            text = f"its last {size_bytes} bytes are not a complete message"
         else:
             places = ", ".join(f"{start} to {end}" for start, end in self.damage)
             text = f"{size_bytes} bytes are no messages ({places})" if places else "offsets jump"
@@ -142,7 +137,7 @@ class ExaminedSegment:
 
 
 def offsets_text(ranges: tuple[tuple[int, int], ...]) -> str:
-    """Write half-open ranges of offsets for people."""
+    """Format half-open ranges of offsets."""
     return ", ".join(
         f"{start}" if end == start + 1 else f"{start} to {end - 1}" for start, end in ranges
     )
@@ -158,11 +153,8 @@ async def examine_segment(
     """Read both files of a segment.
 
     Args:
-        storage: the data directory.
-        directory: the partition's directory.
-        files: what the listing says.
-        next_start: where the next segment starts, None for the last one.
-        advance: is told how many bytes were read.
+        next_start: the start offset of the next segment; None for the last one.
+        advance: called with the number of bytes that were read.
 
     Raises:
         StorageError: a file cannot be read.
@@ -184,7 +176,7 @@ async def examine_segment(
     if index is not None:
         walk = LogWalk(log, end.end, end.next_offset, end.end)
         indexed_count = await count_indexed(index, files, walk, next_start)
-    # What the next segment holds as well is left over from a repair that was interrupted.
+    # Messages that the next segment has as well are left by a repair that was interrupted.
     runs = tuple(run for run in found if next_start is None or run.first_offset < next_start)
     return ExaminedSegment(
         directory,

@@ -1,11 +1,9 @@
-"""Mend the files of a segment: cut out what is no message, and make the index anew.
+"""Repairs the files of a segment: cuts out invalid bytes, and rebuilds the index.
 
-What is intact behind damage gets a segment of its own, with a name that says its first offset.
-The order of the steps lets a repair be interrupted anywhere and begun again: copies of what is cut
-come first, new segments appear whole and from the last to the first, and the old log is cut when
-nothing depends on its tail any more.
-
-Owns that order. What is wrong was found elsewhere.
+Intact messages after a damaged range get their own segment, named by their first offset. A repair
+can be interrupted at any step and run again. So the steps have this sequence: copy the bytes that
+will be cut; create the new segments, complete, from the last to the first; truncate the old log
+when nothing depends on its tail.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ __all__ = ["mend_index", "mend_log", "note_gaps"]
 
 
 async def note_gaps(storage: Storage, directory: str, gaps: Collection[tuple[int, int]]) -> None:
-    """Have a partition know which of its offsets are lost for good.
+    """Record in the partition which offsets are lost.
 
     Raises:
-        StorageError: it does not.
+        StorageError: they are not recorded.
     """
     reservation = await Reservation.load(storage, directory)
     await reservation.note_gaps(gaps)
@@ -47,12 +45,10 @@ async def mend_log(
     """Keep all intact messages of a damaged log, and move the rest to quarantine.
 
     Args:
-        quarantine: where it goes.
-        segment: what was found.
-        gaps: all offsets that the partition lacks when it is mended.
+        gaps: all offsets that the partition lacks after the repair.
 
     Raises:
-        StorageError: it is not mended; the next repair goes on.
+        StorageError: the log is not repaired; the next repair continues.
     """
     storage = quarantine.storage
     log = await storage.open(segment.log_path)
@@ -66,10 +62,10 @@ async def mend_log(
 
 
 async def mend_index(quarantine: Quarantine, segment: ExaminedSegment) -> None:
-    """Make the index of a sound log right.
+    """Rebuild the index of an intact log.
 
     Raises:
-        StorageError: it is not; the next repair goes on.
+        StorageError: it is not rebuilt; the next repair continues.
     """
     if segment.files.index_bytes is not None and not segment.is_index_right:
         await quarantine.take(segment.index_path)
@@ -77,7 +73,7 @@ async def mend_index(quarantine: Quarantine, segment: ExaminedSegment) -> None:
 
 
 async def _separate(quarantine: Quarantine, segment: ExaminedSegment, log: File, run: Run) -> None:
-    """Give a run a segment of its own."""
+    """Copy a run of messages to its own segment."""
     storage = quarantine.storage
     target = log_path(segment.directory, run.first_offset)
     prepared = await quarantine.workbench(target)
@@ -90,14 +86,14 @@ async def _separate(quarantine: Quarantine, segment: ExaminedSegment, log: File,
 
 
 async def _leave_in_place(quarantine: Quarantine, segment: ExaminedSegment, log: File) -> None:
-    """Cut the old log to what may stay under its name, or move all of it away."""
+    """Truncate the old log to the messages that belong there, or quarantine all of it."""
     kept = segment.in_place
     if kept is None and any(run.first_offset == segment.start_offset for run in segment.runs):
-        return  # a segment of that name was made anew already
+        return  # the new segment already has that name
     is_index_good = segment.is_torn_only and segment.is_index_right
     if segment.files.index_bytes is not None and not is_index_good:
         await quarantine.take(segment.index_path)
-    # An empty last segment remembers which offset comes next.
+    # An empty last segment keeps the next offset in its name.
     if kept is None and (segment.runs or segment.next_start is not None):
         await quarantine.take(segment.log_path)
         return
@@ -108,7 +104,7 @@ async def _leave_in_place(quarantine: Quarantine, segment: ExaminedSegment, log:
 
 
 async def _make_index(quarantine: Quarantine, directory: str, start_offset: int) -> None:
-    """Make the index of a sound log, all of it or none."""
+    """Write the index of an intact log to a temporary file, and rename it."""
     storage, target = quarantine.storage, index_path(directory, start_offset)
     log = await storage.open(log_path(directory, start_offset))
     prepared = await quarantine.workbench(target)

@@ -1,7 +1,4 @@
-"""Look for directories of streams, topics and partitions that the metadata do not know.
-
-Owns the comparison of the tree with the metadata. Opens no file.
-"""
+"""Finds directories of streams, topics and partitions that are not in the metadata."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ __all__ = ["examine_tree"]
 
 
 async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> list[Finding]:
-    """Find what belongs to nothing that exists.
+    """Compare the directory tree with the metadata.
 
     Raises:
         StorageError: a directory cannot be read.
@@ -33,7 +30,7 @@ async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> 
             path = f"{level.path}/{entry.name}"
             if entry.is_directory and entry.name.isdecimal() and int(entry.name) in level.ids:
                 continue
-            # A server leaves the empty directories of what was deleted.
+            # A server leaves empty directories of deleted streams, topics and partitions.
             if not entry.is_directory or (count := await count_files(storage, path)):
                 findings.append(_stranger(path, level.kind, count if entry.is_directory else None))
     return findings
@@ -41,14 +38,14 @@ async def examine_tree(storage: Storage, system: System, metadata: Metadata) -> 
 
 def _stranger(path: str, kind: str, files_count: int | None) -> Finding:
     if files_count is None:
-        return Finding(path, "no server made it", "it is left where it is")
+        return Finding(path, "it is not a file of a server", "it is not changed")
     files = "1 file" if files_count == 1 else f"{files_count} files"
     return Finding(
         path,
-        f"it holds {files} of a {kind} that does not exist: it was deleted, or the metadata have"
+        f"it has {files} of a {kind} that does not exist: it was deleted, or the metadata have"
         " lost it",
-        "repair moves it to quarantine; a server removes it when it starts, if the number of its"
-        " life proves that it was deleted",
+        "repair moves it to quarantine; a server removes it when it starts, if its generation"
+        " proves that it was deleted",
         partial(_move_away, path),
     )
 

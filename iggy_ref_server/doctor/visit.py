@@ -1,10 +1,8 @@
-"""A visit to the doctor from the command line: lock, examine, mend, and say so.
+"""The commands ``check`` and ``repair``: lock the directory, check it, repair it, print the result.
 
-    0    sound, or mended
-    1    something is to be mended
-    2    something cannot be mended, or the directory cannot be examined
-
-Owns the lines that a person reads, and the exit status.
+0    no problems, or all repaired
+1    there are problems that ``repair`` repairs
+2    something is not repairable, or the directory cannot be checked
 """
 
 from __future__ import annotations
@@ -40,28 +38,12 @@ Say: TypeAlias = Callable[[str], None]
 
 
 def check(directory: Path, say: Say) -> int:
-    """Say what is wrong with a data directory, and change nothing.
-
-    Args:
-        directory: the data directory.
-        say: tells the person one line.
-
-    Returns:
-        0 when all is well, 1 when something is to be mended, 2 when something cannot be.
-    """
+    """Check a data directory, and change nothing; return the exit status, 0, 1 or 2."""
     return _visit(directory, say, check_case, hold=_hold_if_locked)
 
 
 def repair(directory: Path, say: Say) -> int:
-    """Mend a data directory as far as that can be done without losing anything.
-
-    Args:
-        directory: the data directory.
-        say: tells the person one line.
-
-    Returns:
-        0 when all is well now, 2 when something could not be mended.
-    """
+    """Repair a data directory, and delete nothing; return the exit status, 0 or 2."""
     return _visit(directory, say, repair_case, hold=lock_data_directory)
 
 
@@ -73,7 +55,7 @@ def _visit(
     hold: Callable[[Path], int | None],
 ) -> int:
     if not any((directory / name).is_dir() for name in ("state", "streams")):
-        say(f"{directory} is no data directory: it has neither `state` nor `streams`")
+        say(f"{directory} is not a data directory: it has neither `state` nor `streams`")
         return BEYOND
     try:
         config = load_config(StartFlags(), os.environ, Path.cwd()).config
@@ -103,7 +85,7 @@ async def _treat(
 
 @contextmanager
 def _held(directory: Path, hold: Callable[[Path], int | None]) -> Iterator[None]:
-    """Keep servers away meanwhile."""
+    """Hold the lock of the data directory during the block."""
     descriptor = hold(directory)
     try:
         yield
@@ -113,7 +95,7 @@ def _held(directory: Path, hold: Callable[[Path], int | None]) -> Iterator[None]
 
 
 def _hold_if_locked(directory: Path) -> int | None:
-    """Take the lock without writing anything; where there is none, no server was ever here."""
+    """Lock without writing; a directory without a lock file was never used by this server."""
     path = directory / LOCK_NAME
     if not path.exists():
         return None
@@ -131,16 +113,16 @@ def _hold_if_locked(directory: Path) -> int | None:
 
 
 async def check_case(case: Case) -> int:
-    """Examine and tell; return the exit status."""
+    """Check and print; return the exit status."""
     findings = await _examine(case)
     status = _status(findings)
     if status == TO_MEND:
-        case.say("`iggy-server repair` mends this while no server uses the directory")
+        case.say("run `iggy-server repair` while no server uses the directory")
     return status
 
 
 async def repair_case(case: Case) -> int:
-    """Examine, mend, and look again; return the exit status."""
+    """Check, repair, and check again; return the exit status."""
     findings = await _examine(case)
     quarantine = await Quarantine.begin(case.storage)
     for finding in findings:
@@ -150,12 +132,12 @@ async def repair_case(case: Case) -> int:
         case.say(f"kept {path}")
     if all(finding.mend is None for finding in findings):
         return _status(findings)
-    case.say("looking again")
+    case.say("checking again")
     left = await _examine(replace(case, say=lambda line: None))
     rest = [finding for finding in left if finding.gravity is not Gravity.NOTE]
     for finding in rest:
         _tell(case.say, finding)
-    case.say("some of it could not be mended" if rest else "all is well now")
+    case.say("some problems are not repaired" if rest else "all problems are repaired")
     return BEYOND if rest else SOUND
 
 
@@ -164,9 +146,9 @@ async def _mend(
 ) -> None:
     try:
         await mend(place)
-        case.say(f"mended {finding.path}")
+        case.say(f"repaired {finding.path}")
     except StorageError as error:
-        case.say(f"could not mend {finding.path}: {error}")
+        case.say(f"cannot repair {finding.path}: {error}")
 
 
 async def _examine(case: Case) -> list[Finding]:
@@ -181,9 +163,9 @@ async def _examine(case: Case) -> list[Finding]:
     for finding in findings:
         counts[finding.gravity] += 1
     case.say(
-        "all is well"
+        "no problems found"
         if _status(findings) == SOUND
-        else f"{counts[Gravity.MENDABLE]} to mend, {counts[Gravity.FATAL]} that cannot be mended"
+        else f"{counts[Gravity.MENDABLE]} repairable, {counts[Gravity.FATAL]} not repairable"
     )
     return findings
 

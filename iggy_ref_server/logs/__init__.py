@@ -1,11 +1,11 @@
-"""Logging of the whole process: readable lines on the terminal and in rolling files.
+"""The log output of a process: lines on the terminal and in rolling files.
 
     with start_logging(config.system.logging, directory, environment, process="shard-0"):
         ...
 
-Rooms use ``logging.getLogger(__name__)`` and know nothing of this. ``RUST_LOG`` decides what is
-wanted, else ``system.logging.level``. Each process starts its own logging, also one that was forked
-from a process that logs already; the files are shared.
+Modules use ``logging.getLogger(__name__)``. ``RUST_LOG`` sets the levels, else
+``system.logging.level``. Each process calls ``start_logging``, also after a fork from a process
+that logs already; all processes share the files.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def start_logging(
 
     Args:
         settings: ``config.system.logging``.
-        directory: the data directory, which ``settings.path`` is relative to.
+        directory: the data directory, the base of ``settings.path``.
         environment: may hold ``RUST_LOG``.
         process: the name of this process in every line.
         terminal: standard output by default.
@@ -81,7 +81,7 @@ def start_logging(
 
 
 class _LineHandler(logging.Handler):
-    """Turns records into lines and hands them to the writer."""
+    """Formats records and passes the lines to the writer."""
 
     def __init__(self, writer: LogWriter, process: str) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class _LineHandler(logging.Handler):
         self._process_id = os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        # A forked child inherits this handler, but not the thread that would write the line.
+        # A forked child inherits this handler, but not the thread that writes the lines.
         if os.getpid() != self._process_id:
             return
         try:
@@ -100,7 +100,7 @@ class _LineHandler(logging.Handler):
 
 
 def _open_file(settings: Logging, directory: Path, complaints: list[str]) -> RollingFile | None:
-    """Open the log file; a server that cannot still logs to the terminal."""
+    """Open the log file; on an error, log to the terminal only."""
     if not settings.file_enabled:
         return None
     limits = LogLimits(
@@ -111,14 +111,16 @@ def _open_file(settings: Logging, directory: Path, complaints: list[str]) -> Rol
     try:
         return RollingFile(directory / settings.path, limits)
     except OSError as refusal:
-        complaints.append(f"logs go to the terminal only, because of {refusal}")
+        complaints.append(
+            f"the log file cannot be opened, so logs go to the terminal only: {refusal}"
+        )
         return None
 
 
 def _choose_filter(
     settings: Logging, environment: Mapping[str, str], complaints: list[str]
 ) -> LogFilter:
-    """Take what the environment wants, if that can be understood, else what the settings say."""
+    """Return the levels of the environment if they are valid, else those of the settings."""
     wanted = environment.get(FILTER_VARIABLE)
     if wanted:
         try:
@@ -129,7 +131,7 @@ def _choose_filter(
 
 
 def _set_levels(wanted: LogFilter) -> dict[str, int]:
-    """Set the levels of loggers, and return what they were; the root's name is empty."""
+    """Set the levels of loggers, and return the previous ones; the root's name is empty."""
     before = {}
     for name, level in {"": wanted.level, **wanted.parts}.items():
         before[name] = logging.getLogger(name).level

@@ -1,12 +1,10 @@
-"""A log record as one line that people and tools can read.
+"""The format of a log record: one line.
 
     2026-01-02T03:04:05.678901Z  INFO shard-0 partitions.commit: flushed stream=3 topic=1
     (time in UTC)              (level)(process)(logger):         (message)(extra fields)
 
-What a client named is escaped, so that nobody can forge a line or talk to a terminal. Only a
-traceback has more lines; each starts with ``    | ``.
-
-Owns the layout. Writes nothing.
+Control characters are escaped, so that a name chosen by a client cannot forge a line or control a
+terminal. Only a traceback has more lines; each starts with ``    | ``.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _COLOURS: Final = {logging.ERROR: "31", logging.WARNING: "33", logging.INFO: "",
 
 
 class LineFormatter(logging.Formatter):
-    """Writes records as lines.
+    """Formats records as lines.
 
     Args:
         process: the name of this process, such as ``shard-0``.
@@ -46,7 +44,7 @@ class LineFormatter(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record; the line end is left to the writer."""
+        """Format a record, without the line end."""
         moment = datetime.fromtimestamp(record.created, tz=UTC)
         level = _LEVEL_NAMES.get(record.levelno, record.levelname)
         name = record.name.removeprefix(OWN_PREFIX)
@@ -65,7 +63,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _field(value: object) -> str:
-    """Write the value of an extra field; one with blanks gets quotes."""
+    """Format an extra field; a value with blanks is quoted."""
     text = str(value)
     if text and not any(character in text for character in ' ="') and text.isprintable():
         return text

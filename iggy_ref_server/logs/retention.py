@@ -1,7 +1,7 @@
-"""Which old log files have to go.
+"""The log files of a server: rotation, and removal of old files.
 
-Pure: a list of files, the time and the limits give a list of names. The file that is being written
-is not among them, but room is left for it.
+``plan_sweep`` chooses the files to remove. The current file is not among them, but its maximum size
+is part of the total.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Archive", "LogLimits", "plan_sweep"]
 
 @record
 class Archive:
-    """A log file that is not written any more."""
+    """A rotated log file."""
 
     name: str
     size_bytes: int
@@ -27,12 +27,12 @@ class Archive:
 
 @record(kw_only=True)
 class LogLimits:
-    """How much log there may be.
+    """Limits of the log files.
 
     Attributes:
-        file_size_bytes_max: of one file; 0 keeps a single file for ever.
-        total_size_bytes_max: of all files; 0 is without a bound.
-        retention_s: how old a file may become.
+        file_size_bytes_max: of one file; 0 keeps a single file.
+        total_size_bytes_max: of all files; 0 is unlimited.
+        retention_s: the maximum age of a file.
     """
 
     file_size_bytes_max: int
@@ -41,15 +41,11 @@ class LogLimits:
 
 
 def plan_sweep(archives: Iterable[Archive], now_s: float, limits: LogLimits) -> list[str]:
-    """Choose the files to remove: too old, or the oldest of too many.
+    """Return the names of files to remove: too old, or the oldest of too many.
 
     Args:
-        archives: what there is besides the file being written.
+        archives: all files but the current one.
         now_s: seconds since 1970.
-        limits: what may stay.
-
-    Returns:
-        Names, the oldest first.
     """
     oldest_first = sorted(archives, key=lambda archive: (archive.modified_at_s, archive.name))
     kept = [
@@ -64,7 +60,7 @@ def plan_sweep(archives: Iterable[Archive], now_s: float, limits: LogLimits) -> 
 
 
 def _count_max(limits: LogLimits) -> float:
-    """Tell how many files fit besides the one being written; hourly files are small and many."""
+    """Return how many files may stay besides the current one; hourly files are small and many."""
     if not limits.file_size_bytes_max:
         return float("inf")
     return limits.total_size_bytes_max // limits.file_size_bytes_max - 1

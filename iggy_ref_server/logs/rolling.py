@@ -1,14 +1,12 @@
-"""The log file, ``iggy-server.log``, and those that were put aside.
+"""The current log file, ``iggy-server.log``, and rotated ones.
 
-    iggy-server.log                          being written, by every process of the server
-    iggy-server.log.20260102030405678901     put aside at that time, in UTC
+    iggy-server.log                          the current file, written by all processes
+    iggy-server.log.20260102030405678901     rotated at that time, in UTC
 
-A file that would grow too large, or that was last written in another hour, is put aside before the
+A file that would grow too large, or that was last written in an earlier hour, is rotated before the
 next line. All processes append to the same file under a lock on its directory, so any of them may
-put it aside and the others follow.
-
-Owns the files. Knows nothing of records. A line that cannot be written is counted, not raised: a
-full disk must not stop the server from serving.
+rotate it, and the others reopen it. A line that cannot be written is counted, not raised: a full
+disk must not stop the server.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ class RollingFile:
     """The log file of a server.
 
     Args:
-        directory: where it is; made if it is not there.
-        limits: when a file is put aside, and when it goes.
-        now_s: tells the time.
+        directory: created if it does not exist.
+        now_s: returns the seconds since 1970.
 
     Raises:
         OSError: the directory or the file cannot be opened.
@@ -71,12 +68,12 @@ class RollingFile:
             self.lines_lost += 1
 
     def sweep(self) -> list[str]:
-        """Remove files that are too old or too many, and return their names."""
+        """Remove old files, and return their names."""
         with self._locked():
             return self._sweep()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
         os.close(self._lock)
 
@@ -93,7 +90,7 @@ class RollingFile:
         return os.open(self._path, flags, 0o600)
 
     def _follow(self) -> None:
-        """Open the file again if another process, or a person, has put it aside."""
+        """Reopen the file if another process, or logrotate, has renamed it."""
         try:
             is_same = os.path.samestat(os.stat(self._path), os.fstat(self._file))
         except FileNotFoundError:

@@ -1,9 +1,7 @@
-"""The thread that writes log lines, so that a loop never waits for a terminal or a disk.
+"""The log writer: a thread, so that the event loop never waits for a terminal or a disk.
 
-Lines wait in a bounded queue. When it is full they are dropped and counted, and the count is
-written as soon as there is room: a stalled terminal must not stall the server.
-
-Owns the thread and the queue. Knows neither records nor levels, beyond colouring.
+Lines wait in a bounded queue. When the queue is full, lines are dropped and counted, and the count
+is written later: a stalled terminal must not stall the server.
 """
 
 from __future__ import annotations
@@ -22,24 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Line", "LogWriter"]
 
-# Some seconds of an agitated server, and a few megabytes.
+# Some seconds of output of a busy server, and a few megabytes.
 LINES_WAITING_MAX: Final = 10_000
 
 
 class Line(NamedTuple):
-    """A line and how grave it is."""
+    """A line and its level."""
 
     level: int
     text: str
 
 
 class LogWriter:
-    """Writes lines to a terminal and a file from a thread of its own.
+    """Writes lines to a terminal and a file on its own thread.
 
     Args:
         terminal: receives every line.
         file: receives every line too, if there is one.
-        sweep_interval_s: how often old files are looked for.
+        sweep_interval_s: how often old files are removed.
     """
 
     def __init__(
@@ -63,18 +61,18 @@ class LogWriter:
         self._thread.start()
 
     def put(self, line: Line) -> None:
-        """Hand over a line, without waiting."""
+        """Enqueue a line without waiting."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
             self._lines_dropped += 1
 
     def flush(self) -> None:
-        """Wait until everything handed over is written."""
+        """Wait until all enqueued lines are written."""
         self._lines.join()
 
     def stop(self) -> None:
-        """Write what is waiting and end the thread; once is enough, twice is harmless."""
+        """Write all enqueued lines and end the thread; idempotent."""
         if self._thread.is_alive():
             self._lines.put(None)
             self._thread.join()
@@ -98,10 +96,10 @@ class LogWriter:
     def _write(self, line: Line) -> None:
         dropped, self._lines_dropped = self._lines_dropped, 0
         if dropped:
-            self._write(Line(line.level, f"{dropped} log lines were dropped: too many at once"))
+            self._write(Line(line.level, f"{dropped} log lines were dropped: the queue was full"))
         if self._file is not None:
             self._file.append(f"{line.text}\n".encode(errors="backslashreplace"))
-        # The terminal may be gone, closed, or of another encoding; the file has the line.
+        # The terminal may be closed or have another encoding; the file has the line.
         with suppress(OSError, ValueError):
             encoding = self._terminal.encoding or "utf-8"
             text = line.text.encode(encoding, "backslashreplace").decode(encoding)

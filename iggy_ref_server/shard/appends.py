@@ -1,10 +1,8 @@
-"""From a send request to its partition, at the speed of a dictionary look-up.
+"""From the body of a send to staged batches, with a cache of routes.
 
-Most sends of a client name the same stream, topic and partitioning byte for byte. What those bytes
-mean for this user is worked out once and remembered until the metadata change; afterwards a send
-costs one look-up and the staging of its batch.
-
-Owns the remembered routes and the list of partitions that wait for their commit.
+Most sends of a client name the same stream, topic and partitioning byte for byte. The route of
+these bytes, with the user's permission, is cached until the metadata change. Afterwards a send
+costs one dictionary look-up and the staging of its batch.
 """
 
 from __future__ import annotations
@@ -41,23 +39,23 @@ if TYPE_CHECKING:
 __all__ = ["SendAppends"]
 
 ROUTES_MAX = 4096
-# The metadata of a send begin behind their own length and end with the count of messages.
+# The bytes before the indexes: u32 length, identifiers and partitioning (the cache key), u32 count.
 METADATA_AT, COUNT_BYTES = 4, 4
 
 
 class _Route(NamedTuple):
-    """Where sends with these metadata go: one door, or all doors of a topic in turn."""
+    """The target of a send: one partition, or all partitions of a topic by round-robin."""
 
     doors: tuple[PartitionDoor, ...]
     turn: Turn | None = None
 
 
 class SendAppends:
-    """Stages sends and has them committed.
+    """Stages the batches of sends, and commits them.
 
     Args:
-        metadata: returns what exists now.
-        turns: the round-robin of balanced sends.
+        metadata: returns the current metadata.
+        turns: chooses the partitions of balanced sends.
         nursery: for commits that have to wait.
     """
 
@@ -76,19 +74,19 @@ class SendAppends:
         self._touched: dict[Partition, None] = {}
 
     def use(self, router: Router) -> None:
-        """Take the router that finds the doors of partitions."""
+        """Set the router."""
         self._router = router
 
     def touched(self, partition: Partition) -> None:
-        """Note that a partition of this shard waits for its commit."""
+        """Mark a partition of this shard for the next commit."""
         self._touched[partition] = None
 
     def stage(self, session: Session, body: memoryview) -> Staged:
-        """Take a batch; the outcome is known when it is committed.
+        """Stage a batch; the result is known after the commit.
 
         Raises:
             ServerFault: the batch is refused.
-            InvalidBatch: the body must not be stored.
+            InvalidBatch: the body is malformed.
         """
         metadata = self._metadata()
         user = session.user(metadata)
@@ -128,7 +126,7 @@ class SendAppends:
         return _Route(doors, self._turns.of(topic))
 
     def commit(self) -> None:
-        """Have everything written that was staged; what cannot be done at once is begun."""
+        """Write all staged batches, or start to write those that have to wait."""
         if not self._touched:
             return
         touched, self._touched = self._touched, {}

@@ -1,7 +1,6 @@
-"""What all shards know together: the figures of partitions, the clients.
+"""Statistics of partitions and clients, gathered from all shards.
 
-Owns the gathering. Each shard answers for itself; the pieces are put together where they are asked
-for.
+Each shard reports its own; the calling shard puts the parts together.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["Census", "caller_of", "session_of"]
 
 
 def caller_of(session: Session) -> letters.Caller:
-    """Describe a session to another shard."""
+    """Describe a session for another shard."""
     return letters.Caller(
         session.client_id,
         session.address,
@@ -40,7 +39,7 @@ def caller_of(session: Session) -> letters.Caller:
 
 
 def session_of(caller: letters.Caller) -> Session:
-    """Read the description of a session of another shard."""
+    """Make a session from the description by another shard."""
     return Session(
         client_id=caller.client_id,
         address=caller.address,
@@ -52,12 +51,12 @@ def session_of(caller: letters.Caller) -> Session:
 
 
 class Census:
-    """Asks all shards.
+    """Gathers statistics and clients of all shards.
 
     Args:
         directory: the partitions of this shard.
         clients: the clients of this shard.
-        hatches: the ways to the other shards.
+        hatches: the channels to the other shards.
     """
 
     def __init__(
@@ -67,22 +66,22 @@ class Census:
         self._clients = clients
         self._hatches = hatches
 
-    # What this shard knows by itself
+    # This shard
 
     def own_totals(self) -> letters.Totals:
-        """Give the figures of the partitions of this shard."""
+        """Return the statistics of the partitions of this shard."""
         return letters.Totals(
             tuple((*key, *partition.statistics()) for key, partition in self._directory)
         )
 
     def own_clients(self) -> letters.Clients:
-        """Give the clients of this shard that show signs of life."""
+        """Return the clients of this shard that are not evicted."""
         sessions = (client.session for client in self._clients)
         return letters.Clients(
             tuple(caller_of(session) for session in sessions if not session.is_evicted)
         )
 
-    # What all know
+    # All shards
 
     async def figures(self) -> Figures:
         found = Figures()

@@ -1,15 +1,12 @@
-"""The partitions that live on this shard.
+"""The open partitions of this shard.
 
-Opens them when the shard starts and follows the metadata afterwards: what was created is made,
-what was deleted is removed, what was purged starts anew. A partition whose files are damaged
-beyond repair is put aside, and the others are served; one whose files the disk refuses is tried
-again from time to time.
+They are opened when the shard starts. Afterwards each metadata change creates, purges or removes
+partitions. A partition with damaged files is quarantined: requests for it fail, and the others are
+served. A partition whose files cannot be opened or purged, such as on a full disk, is retried.
 
-What it is told to follow has happened already: it is in the log, and other shards follow it too. So
-following never fails. Whatever cannot be done at once, for whatever reason, is tried again until
-it is done, and until then requests for that partition are refused.
-
-Owns the table of open partitions. Which shard owns what is the placement's affair.
+A metadata change is final when it comes here: it is logged, and other shards apply it too. So
+following it never fails. What cannot be done now is retried until it is done, and until then
+requests for that partition fail.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ AT_ONCE_MAX = 32
 
 
 class PartitionKey(NamedTuple):
-    """Where a partition stands."""
+    """The ids of a partition."""
 
     stream_id: int
     topic_id: int
@@ -52,10 +49,10 @@ class PartitionDirectory:
     """Partitions by key.
 
     Args:
-        is_mine: tells whether a partition lives on this shard.
-        open_partition: opens or creates the files of one.
-        remove_files: deletes what is left of one, or of a whole topic or stream.
-        note_opened: notes up to which generation all partitions of this shard are on the disk.
+        is_mine: returns whether this shard owns a partition.
+        open_partition: opens or creates the files of a partition.
+        remove_files: deletes the files of a partition.
+        note_opened: records up to which generation all partitions of this shard are on the disk.
     """
 
     def __init__(
@@ -86,14 +83,14 @@ class PartitionDirectory:
 
     @property
     def damaged(self) -> dict[PartitionKey, str]:
-        """The partitions that were put aside, and why."""
+        """The quarantined partitions, each with the reason."""
         return dict(self._damaged)
 
     def holds(self, key: PartitionKey, incarnation: int, created_at_us: int) -> bool:
-        """Tell whether the partition that somebody means is the one that is here.
+        """Return whether the partition that a call names is the one that is open here.
 
-        One that was emptied since he looked is still the same; one that was deleted and made anew
-        under the same id is not.
+        A purge since the call was made keeps the partition; a deletion and a new partition with
+        the same ids does not.
         """
         present = self._incarnations.get(key)
         if present is None or present == incarnation:
@@ -104,13 +101,15 @@ class PartitionDirectory:
         """Return an open partition.
 
         Raises:
-            ServerFault: there is none, or it was put aside.
+            ServerFault: there is none, it is quarantined, or it cannot be opened yet.
         """
         partition = self._partitions.get(key)
         if partition is None:
             reason = self._damaged.get(key)
             if reason is not None:
-                raise ServerFault(StatusCode.CANNOT_READ_PARTITIONS, f"{key} is damaged: {reason}")
+                raise ServerFault(
+                    StatusCode.CANNOT_READ_PARTITIONS, f"{key} is quarantined: {reason}"
+                )
             error = self._refused.get(key)
             if error is not None:
                 raise ServerFault(_status_of(error), f"{key} is not open yet: {error}")
@@ -118,16 +117,13 @@ class PartitionDirectory:
         return partition
 
     async def follow(self, metadata: Metadata) -> None:
-        """Make the partitions of this shard what the metadata say, as far as that can be done now.
-
-        The rest is done by ``retry``.
-        """
+        """Open, purge and remove partitions to match the metadata; ``retry`` does what fails."""
         async with self._following:
             self._metadata = metadata
             await self._follow(metadata)
 
     async def retry(self) -> None:
-        """Try again to do what could not be done at once."""
+        """Retry what could not be done before; called once in a second."""
         async with self._following:
             is_done = not self._refused and self._are_groups_followed
             if not is_done and self._metadata is not None:
@@ -135,14 +131,16 @@ class PartitionDirectory:
             await self._note()
 
     async def _note(self) -> None:
-        """Note what has been opened, if there is anything new; it costs a sync, so not at once."""
+        """Record a new opened generation; called now and then, because it costs a sync."""
         if self._opened_generation <= self._noted_generation:
             return
         try:
             await self._note_opened(self._opened_generation)
         except StorageError as error:
             if not self._is_warned_of_note:
-                LOGGER.warning("what was opened is noted later; a start knows less: %s", error)
+                LOGGER.warning(
+                    "the record of opened partitions cannot be written and is retried: %s", error
+                )
             self._is_warned_of_note = True
         else:
             self._noted_generation = self._opened_generation
@@ -165,7 +163,7 @@ class PartitionDirectory:
         await self._follow_groups(metadata)
 
     async def _follow_groups(self, metadata: Metadata) -> None:
-        """Forget the offsets of groups that are gone, or were made anew under the same id."""
+        """Remove the offsets of groups that were deleted, or created again with the same id."""
         self._are_groups_followed = True
         for stream in metadata.streams:
             for topic in stream.topics:
@@ -189,12 +187,14 @@ class PartitionDirectory:
                     self._are_groups_followed = False
 
     async def _keep_groups(self, key: PartitionKey, partition: Partition, kept: set[int]) -> bool:
-        """Keep the offsets of these groups only; False if those of others are still there."""
+        """Remove the offsets of all other groups; return False if that has to be retried."""
         try:
             await partition.keep_groups(kept)
         except Exception as error:
-            LOGGER.warning("offsets of deleted groups are still in %s: %s", tuple(key), error)
-            # What cannot even be read gives nobody an offset, and a start looks at it anew.
+            LOGGER.warning(
+                "partition %s: offsets of deleted groups are not removed yet: %s", tuple(key), error
+            )
+            # A quarantined partition serves no offsets, and the next start removes them.
             return partition.health is PartitionHealth.QUARANTINED
         return True
 
@@ -216,7 +216,7 @@ class PartitionDirectory:
             await work(*arguments)
 
     async def _renew(self, key: PartitionKey, incarnation: int) -> None:
-        """Create, open or purge one partition."""
+        """Create, open or purge a partition."""
         partition = self._partitions.get(key)
         try:
             if partition is None:
@@ -227,18 +227,18 @@ class PartitionDirectory:
         except CorruptPartition as damage:
             self._refused.pop(key, None)
             self._damaged[key] = str(damage)
-            LOGGER.error("partition %s is put aside: %s", tuple(key), damage)
+            LOGGER.error("partition %s is quarantined: %s", tuple(key), damage)
         except Exception as error:
             if partition is not None and partition.health is not PartitionHealth.READ_ONLY:
-                # Nobody knows how far the purge has come. Opened anew, its files are of a life
-                # that is over.
+                # The purge may be half done. Opening it again finds files of an old generation
+                # and removes them.
                 await self._close(key)
             if key not in self._refused:
-                LOGGER.error("partition %s is not ready, and tried again: %s", tuple(key), error)
+                LOGGER.error("partition %s cannot be opened and is retried: %s", tuple(key), error)
             self._refused[key] = error
         else:
             if self._refused.pop(key, None) is not None:
-                LOGGER.warning("partition %s is ready now", tuple(key))
+                LOGGER.warning("partition %s is open now", tuple(key))
 
     async def _drop(self, key: PartitionKey) -> None:
         del self._incarnations[key]
@@ -249,21 +249,21 @@ class PartitionDirectory:
             await self._remove_files(key)
         except Exception as error:
             LOGGER.warning(
-                "files of a deleted partition are still there; the next start removes them: %s",
+                "the files of a deleted partition are not removed; the next start removes them: %s",
                 error,
             )
 
     async def _close(self, key: PartitionKey) -> None:
-        """Let go of a partition whose messages nobody wants any more."""
+        """Close a partition that was deleted or whose purge failed."""
         partition = self._partitions.pop(key, None)
         if partition is not None:
             try:
                 await partition.aclose()
             except Exception as error:
-                LOGGER.warning("partition %s was not closed in order: %s", tuple(key), error)
+                LOGGER.warning("partition %s cannot be closed cleanly: %s", tuple(key), error)
 
     async def aclose(self) -> dict[PartitionKey, Unsaved]:
-        """Save and close all partitions; return, and log, what could not be saved."""
+        """Save and close all partitions; log and return the messages that could not be saved."""
         unsaved: dict[PartitionKey, Unsaved] = {}
 
         limiter = trio.Semaphore(AT_ONCE_MAX)

@@ -1,6 +1,7 @@
-"""The door of a partition on another shard: every question becomes a letter.
+"""Calls to other shards: a remote partition, consumer groups on shard 0, the view of all shards.
 
-Owns the letters of a partition. Sends are posted without waiting, so they arrive in their order.
+``RemotePartition`` has the interface of a local partition and makes a call of each method. Appends
+are sent without waiting, so they arrive in the sequence of the client's sends.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class RemoteDoor:
     """A partition of another shard.
 
     Args:
-        shard_id: that shard.
-        hatch: the way to that shard.
-        partition: its address there.
+        shard_id: the owner.
+        hatch: the channel to the owner.
+        partition: identifies the partition there.
     """
 
     __slots__ = ("_hatch", "_partition", "shard_id")
@@ -38,7 +39,7 @@ class RemoteDoor:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether much is on its way to that shard already."""
+        """Whether the channel to the owner is full."""
         return self._hatch.is_full
 
     def stage(self, body: memoryview, shape: BatchShape) -> Pending:

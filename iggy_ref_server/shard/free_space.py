@@ -1,13 +1,10 @@
-"""What to do when the disk is almost full: old messages go so that new ones can be stored.
+"""Deletes old segments when free disk space falls below a limit; off by default.
 
-The oldest sealed segment of the shard goes, whatever its topic, again and again until enough is
-free; first those that every consumer and group has read, then, if there are none, those that
-somebody has not read. Every one is told in the log with its offsets. It is off by default.
-Another shard may have what this one lacks, so a shard that has only unread segments waits whether
-somebody else makes space.
-
-Owns the choice among the partitions of a shard. Each shard looks for itself, so together they may
-remove one segment each more than they had to.
+The oldest sealed segment of the shard is deleted, whatever its topic, until enough space is free:
+first segments that every consumer and group has read, then unread ones. Each deletion is logged
+with its offsets. Another shard may still have segments that were read, so a shard with only unread
+segments waits a few checks. Each shard decides alone, so all shards together may delete one segment
+each too many.
 """
 
 from __future__ import annotations
@@ -28,14 +25,14 @@ __all__ = ["FreeSpace"]
 
 LOGGER = logging.getLogger(__name__)
 
-# One look removes no more than this, so that other chores have their turn.
+# One check deletes no more than this, so that other periodic tasks can run.
 REMOVALS_MAX = 64
-# So many looks in a row nobody made space before unread messages go.
+# Unread segments are deleted after so many checks in a row without more free space.
 PATIENCE_LOOKS = 3
 
 
 class _Choice(NamedTuple):
-    """A segment that could go."""
+    """A segment that may be deleted."""
 
     key: PartitionKey
     partition: Partition
@@ -47,9 +44,9 @@ class FreeSpace:
     """Keeps some space free.
 
     Args:
-        storage: knows how much there is.
+        storage: the disk.
         directory: the partitions of the shard.
-        bytes_min: how much shall be free; 0 for no such thing.
+        bytes_min: how many bytes to keep free; 0 is off.
     """
 
     def __init__(self, storage: Storage, directory: PartitionDirectory, bytes_min: int) -> None:
@@ -63,26 +60,26 @@ class FreeSpace:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether a limit is configured."""
         return self._bytes_min > 0
 
     async def look(self) -> None:
-        """Make space if there is too little.
+        """Delete segments if too little space is free.
 
         Raises:
-            StorageError: it is unknown how much there is.
+            StorageError: the free space cannot be read.
         """
         free_bytes, _ = await self._storage.free_bytes()
         if free_bytes >= self._bytes_min:
             if self._is_low:
-                LOGGER.warning("enough space is free again: %d bytes", free_bytes)
+                LOGGER.warning("enough disk space is free again: %d bytes", free_bytes)
             self._is_low = self._is_stuck = False
             self._looks_count = 0
             return
         self._is_low = True
         self._looks_count = 0 if free_bytes > self._last_free_bytes else self._looks_count + 1
         self._last_free_bytes = free_bytes
-        # What was removed may be free a little later, so it is counted here.
+        # The file system may free the blocks later, so the bytes are counted here.
         for _ in range(REMOVALS_MAX):
             if free_bytes >= self._bytes_min:
                 return
@@ -92,7 +89,7 @@ class FreeSpace:
             free_bytes += removed_bytes
 
     async def _remove_one(self, free_bytes: int) -> int:
-        """Remove the oldest segment that may go; return its size, 0 when nothing went."""
+        """Delete the oldest segment that may be deleted; return its size, or 0."""
         choice = self._choose(is_unread=False)
         if choice is None:
             if self._looks_count < PATIENCE_LOOKS:
@@ -101,8 +98,8 @@ class FreeSpace:
         if choice is None:
             if not self._is_stuck:
                 LOGGER.error(
-                    "only %d of %d bytes are free and no segment is left that could be deleted; "
-                    "delete or purge topics, or add space",
+                    "only %d of %d bytes are free, and no segment can be deleted; delete or purge "
+                    "topics, or add disk space",
                     free_bytes,
                     self._bytes_min,
                 )
@@ -113,7 +110,7 @@ class FreeSpace:
             if not await choice.partition.removal.reclaim(segment):
                 return 0
         except ServerFault as fault:
-            LOGGER.error("a segment cannot be deleted to make space: %s", fault)
+            LOGGER.error("a segment cannot be deleted to free disk space: %s", fault)
             return 0
         LOGGER.warning(
             "only %d of %d bytes are free: stream %d, topic %d, partition %d: deleted the messages "
@@ -124,7 +121,7 @@ class FreeSpace:
             segment.start_offset,
             segment.next_offset - 1,
             segment.size_bytes,
-            ", which a consumer or group had NOT read" if choice.is_unread else "",
+            ", which some consumer or group had NOT read" if choice.is_unread else "",
         )
         return segment.size_bytes
 

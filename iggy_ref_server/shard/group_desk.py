@@ -1,7 +1,7 @@
-"""Consumer groups as polls and offset commands see them, from any shard.
+"""Consumer groups for polls and offset commands, on any shard.
 
-The groups live on shard 0. There the desk asks them directly; elsewhere it asks over the wall. Both
-answer alike.
+The groups live on shard 0. ``LocalGroups`` uses them directly there; ``RemoteGroups`` has the same
+methods and calls shard 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["GroupsHere", "GroupsThere"]
 
 
 class GroupsHere:
-    """The desk on shard 0."""
+    """The consumer groups, on shard 0."""
 
     def __init__(self, registry: GroupRegistry) -> None:
         self._registry = registry
@@ -52,7 +52,7 @@ class GroupsHere:
 
 
 class GroupsThere:
-    """The desk on every other shard."""
+    """The consumer groups, from every other shard."""
 
     def __init__(self, hatch: Hatch) -> None:
         self._hatch = hatch

@@ -1,15 +1,13 @@
-"""Connections that move to the shard which has what they ask for.
+"""Connection migration: move a client's socket to the shard that owns the data it uses.
 
-Forwarding costs waking the other process for every request, and a copy of every byte. A client that
-keeps asking for partitions of one other shard is better served there, so its socket is passed to
-that shard, once, with what is known of the client. The client notices nothing: its number, its
-login and its memberships stay, and what it has sent ahead goes along.
+Forwarding wakes the other process for every request and copies every byte. A client that keeps
+using partitions of one other shard is better served there. So its socket is passed to that shard,
+with the session. The client notices nothing: its id, its login and its group memberships stay, and
+bytes that it has sent ahead are passed along.
 
-Descriptors cannot travel between the letters of the wall without every letter being read as if it
-might bring one. So each pair of shards has a passage for them alone: a socket of whole packets,
-each with one descriptor and one record.
-
-Owns the passages. When a client moves is decided by those who serve it.
+A descriptor travels as ancillary data of ``sendmsg``, and every read of a stream would have to
+provide for it. So each pair of shards has a second socket for migration, of type SEQPACKET: each
+packet holds one descriptor and one record. The socket server decides when a client migrates.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrival", "Handover"]
 
-# A record is a few hundred bytes beside what the client has sent ahead, at most 64 KiB.
+# A record has a few hundred bytes, plus at most 64 KiB that the client has sent ahead.
 PACKET_BYTES_MAX = 1 << 17
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
-    """A client that comes from another shard.
+    """A client that migrates from another shard.
 
     Attributes:
-        caller: who it is.
-        metadata_version: what it has seen; it must not see anything older here.
-        last_seen_us: its last sign of life.
-        unread: what it has sent ahead.
+        caller: its session.
+        metadata_version: the version that it has seen; it must not see an older one here.
+        last_seen_us: when its last request came.
+        unread: bytes that it has sent ahead.
     """
 
     caller: Caller
@@ -51,7 +49,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def session(self) -> Session:
-        """The session that goes on."""
+        """The session to continue."""
         return session_of(self.caller)
 
 
@@ -60,13 +58,13 @@ _decoder = msgspec.msgpack.Decoder(Arrival)
 
 
 class Handover:
-    """All passages of one shard.
+    """Sends clients to other shards, and receives theirs.
 
     Args:
-        passages: sockets to the other shards, by their ids.
-        last_seen_us: returns the last sign of life of a client.
-        leave: takes a client out of the books of this shard.
-        version: returns which metadata this shard shows its clients.
+        passages: SEQPACKET sockets to the other shards, by their ids.
+        last_seen_us: returns when the last request of a client came.
+        leave: removes a client from this shard.
+        version: returns the version of the metadata that clients of this shard see.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Handover:
     def move(
         self, connected: socket.socket, session: Session, unread: bytes, shard_id: int
     ) -> bool:
-        """Have another shard go on with a connection; False when that shard cannot take it now."""
+        """Pass a connection to another shard; return False if its socket is full."""
         arrival = Arrival(caller_of(session), self._version(), self._last_seen_us(session), unread)
         packet = _encoder.encode(arrival)
         try:
@@ -97,7 +95,7 @@ class Handover:
         return True
 
     async def run(self, arrived: Callable[[socket.socket, Arrival], None]) -> None:
-        """Take connections of other shards until cancelled."""
+        """Receive connections of other shards until cancelled."""
         async with trio.open_nursery() as nursery:
             for passage in self._passages.values():
                 nursery.start_soon(self._receive, passage, arrived)

@@ -1,12 +1,10 @@
-"""Directories that the metadata do not know: what a deletion left when the process died.
+"""Stale directories: what a deletion or a creation left behind when the server was killed.
 
-A deletion is logged first, and its files go afterwards. A server that dies in between leaves them,
-and nobody would ever look at them again. At a start shard 0 removes those that are provably
-deleted: the number of the life that they belong to is intact, was given out by these metadata, and
-no repair has lost changes since. So are those that hold no message, which a creation leaves that
-was never completed. Everything else is left alone, with a line for the person who runs the server.
-
-Owns that judgement. Partitions that exist are the directory's affair.
+A deletion is logged first, and the files are removed afterwards. A server that is killed in between
+leaves them. At a start shard 0 removes the directories that are provably deleted: their generation
+number is intact, these metadata assigned it, and no repair has lost changes since. It also removes
+directories without messages, which an unfinished creation leaves. It leaves all others where they
+are and logs a warning.
 """
 
 from __future__ import annotations
@@ -35,12 +33,12 @@ __all__ = ["Level", "levels", "remove_leftovers"]
 
 LOGGER = logging.getLogger(__name__)
 
-# What is in every partition, also in one without messages.
+# The files of a partition that never had a message.
 OWN_NAMES = {incarnation.NAME, reservation.NAME}
 
 
 class Level(NamedTuple):
-    """A directory, what it holds a directory of each of, and which of them are known."""
+    """A directory with one subdirectory per stream, topic or partition, and the known ids."""
 
     path: str
     kind: str
@@ -48,7 +46,7 @@ class Level(NamedTuple):
 
 
 def levels(system: System, metadata: Metadata) -> Iterator[Level]:
-    """Name all directories in which directories of streams, topics and partitions stand."""
+    """List the directories that hold directories of streams, topics and partitions."""
     streams = system.stream.path
     yield Level(streams, "stream", frozenset(metadata.streams.by_id))
     for stream in metadata.streams:
@@ -60,15 +58,19 @@ def levels(system: System, metadata: Metadata) -> Iterator[Level]:
 
 
 async def remove_leftovers(storage: Storage, system: System, metadata: Metadata) -> None:
-    """Remove what is provably deleted; name what is not known and stays.
+    """Remove directories that are provably deleted; log those that are unknown and stay.
 
-    A disk that refuses is no reason not to start: the next start tries again.
+    An error of the disk does not prevent the start: the next one tries again.
     """
     for level in levels(system, metadata):
         try:
             await _look_through(storage, system, metadata, level)
         except StorageError as error:
-            LOGGER.warning("%s was not searched for deleted files: %s", level.path, error)
+            LOGGER.warning(
+                "%s cannot be searched for deleted files; the next start tries again: %s",
+                level.path,
+                error,
+            )
 
 
 async def _look_through(storage: Storage, system: System, metadata: Metadata, level: Level) -> None:
@@ -78,23 +80,23 @@ async def _look_through(storage: Storage, system: System, metadata: Metadata, le
         path = f"{level.path}/{entry.name}"
         below = await _partitions(storage, system, path, level.kind)
         if all([await _is_over(storage, metadata, directory) for directory in below]):
-            # Partition by partition, the number last: what a crash leaves can then be told from
-            # the files of the next partition with these ids.
+            # Partition by partition, the file with the generation last: what a crash leaves can
+            # then be told from the files of the next partition with these ids.
             for directory in below:
                 await remove_files(storage, directory)
             await storage.remove_tree(path)
-            LOGGER.info("%s is removed: the %s was deleted before the stop", path, level.kind)
+            LOGGER.info("%s is removed: the %s was deleted before the last stop", path, level.kind)
         else:
             LOGGER.warning(
-                "%s belongs to no %s that the metadata know, and nothing proves that it was"
-                " deleted; it is left as it is. `iggy-server repair` moves it to quarantine",
+                "%s belongs to no %s in the metadata, and nothing proves that it was deleted; it is"
+                " not changed. `iggy-server repair` moves it to quarantine",
                 path,
                 level.kind,
             )
 
 
 async def _partitions(storage: Storage, system: System, path: str, kind: str) -> list[str]:
-    """Find the directories of partitions at or below a directory of some kind."""
+    """Find the directories of partitions in the directory of a stream, topic or partition."""
     if kind == "partition":
         return [path]
     below = {"stream": (system.topic.path, "topic"), "topic": (system.partition.path, "partition")}
@@ -108,7 +110,7 @@ async def _partitions(storage: Storage, system: System, path: str, kind: str) ->
 
 
 async def _is_blank(storage: Storage, directory: str) -> bool:
-    """Tell whether nothing is in a partition: no message, no stored offset, nothing unknown."""
+    """Return whether a partition is empty: no message, no stored offset, no unknown file."""
     for entry in await storage.entries(directory):
         if entry.is_directory:
             if await count_files(storage, f"{directory}/{entry.name}"):
@@ -119,15 +121,15 @@ async def _is_blank(storage: Storage, directory: str) -> bool:
 
 
 async def _is_over(storage: Storage, metadata: Metadata, directory: str) -> bool:
-    """Tell whether the life that a directory belongs to has provably ended, or never began."""
+    """Return whether a directory is provably deleted, or was never completed."""
     if await _is_blank(storage, directory):
         return True
     try:
         found = await read_generation(storage, directory)
     except GenerationDamaged:
         return False
-    # What a real server made has no number, one of an earlier release has no checksum, and files of
-    # later generations are of other metadata.
+    # Apache Iggy writes no generation, an earlier release wrote it without a checksum, and a later
+    # generation belongs to other metadata.
     return (
         found is not None
         and found.is_checked

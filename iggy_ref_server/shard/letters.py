@@ -1,9 +1,8 @@
-"""What shards say to each other: one record per question, one per answer.
+"""The messages between shards: one struct per call, one per reply.
 
-A letter is a small msgpack record and, beside it, a payload of raw bytes that is never packed: a
-batch on its way to its partition, a reply on its way to its client.
-
-Owns the vocabulary. Knows neither sockets nor what a shard does with a letter.
+A message is a small msgpack record and, beside it, a payload of raw bytes that is never packed: the
+batch of an append, the messages of a poll, the body of a reply. Channels carry them
+(``shard.channel``), and the call handler carries them out (``shard.call_handler``).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 
 
 class Partition(msgspec.Struct, frozen=True, array_like=True):
-    """Which partition, which life of it, and when it was made, which no purge changes."""
+    """A partition: its ids, its generation, and its creation time, which a purge keeps."""
 
     stream_id: int
     topic_id: int
@@ -49,7 +48,7 @@ class Partition(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Caller(msgspec.Struct, frozen=True, array_like=True):
-    """Who asks."""
+    """A session of a client, as another shard needs it."""
 
     client_id: int
     address: str
@@ -64,17 +63,18 @@ class _Letter(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Hello(_Letter, frozen=True):
-    """A shard that starts asks shard 0 for the metadata."""
+    """Ask shard 0 for the metadata; sent by a shard that starts."""
 
 
 class Welcome(_Letter, frozen=True):
-    """The metadata so far are in the payload."""
+    """A snapshot of the metadata is in the payload."""
 
 
 class Entry(_Letter, frozen=True):
-    """A change of the metadata is in the payload; answer when all it implies is done.
+    """Apply an entry of the metadata log, which is in the payload.
 
-    What it adds is made ready, but not shown to clients before a ``Show``, where that is said.
+    The reply comes when the partitions of the shard agree with the metadata. With ``is_shown`` set
+    to False, clients do not see the change before a ``Show``.
     """
 
     version: int
@@ -82,27 +82,27 @@ class Entry(_Letter, frozen=True):
 
 
 class Show(_Letter, frozen=True):
-    """All shards are ready for the change before; clients may see it from here on."""
+    """Show a change to clients: all shards have applied its entry."""
 
     version: int
 
 
 class Ask(_Letter, frozen=True):
-    """A request of a client that only shard 0 can answer; its payload is the payload."""
+    """Run a client's request on shard 0; the body of the request is the payload."""
 
     caller: Caller
     code: int
 
 
 class Append(_Letter, frozen=True):
-    """A whole inspected SendMessages body is in the payload."""
+    """Append a batch; the payload is a validated SendMessages body."""
 
     partition: Partition
     shape: tuple[int, int, int, int, int, int]
 
 
 class Poll(_Letter, frozen=True):
-    """Read messages."""
+    """Poll a partition."""
 
     partition: Partition
     strategy_kind: int
@@ -115,7 +115,7 @@ class Poll(_Letter, frozen=True):
 
 
 class PolledReply(_Letter, frozen=True):
-    """The messages are in the payload."""
+    """The result of a poll; the messages are in the payload."""
 
     current_offset: int
     messages_count: int
@@ -123,7 +123,7 @@ class PolledReply(_Letter, frozen=True):
 
 
 class ChangeOffset(_Letter, frozen=True):
-    """Store an offset, delete it (None), or only ask for it."""
+    """Read, store or delete (None) the offset of a consumer."""
 
     partition: Partition
     consumer_kind: int
@@ -133,7 +133,7 @@ class ChangeOffset(_Letter, frozen=True):
 
 
 class Stored(_Letter, frozen=True):
-    """How far a consumer and its partition have come."""
+    """The last offset of a partition, and the stored offset of a consumer."""
 
     current_offset: int
     stored_offset: int | None
@@ -149,19 +149,19 @@ class Tend(_Letter, frozen=True):
 
 
 class Totals(_Letter, frozen=True):
-    """Ask for the figures of all partitions of the addressed shard, or give them."""
+    """Ask for the statistics of all partitions of a shard; the reply has the same type."""
 
     partitions: tuple[tuple[int, int, int, int, int, int, int, int | None], ...] = ()
 
 
 class Clients(_Letter, frozen=True):
-    """Ask for the clients of the addressed shard, or give them."""
+    """Ask for the clients of a shard; the reply has the same type."""
 
     clients: tuple[Caller, ...] = ()
 
 
 class Resolve(_Letter, frozen=True):
-    """Ask shard 0 which partition a member of a group may use; None is its own choice."""
+    """Ask shard 0 which partition a group member uses; None lets the group choose."""
 
     stream_id: int
     topic_id: int
@@ -172,14 +172,14 @@ class Resolve(_Letter, frozen=True):
 
 
 class Confirm(_Letter, frozen=True):
-    """Shard 0's answer; no partition means that there is nothing for this member."""
+    """The partition of a group member; None where the member has none."""
 
     partition_id: int | None
     epoch: int = 0
 
 
 class NotePolled(_Letter, frozen=True):
-    """Tell shard 0 that a member gets messages; answered with whether it may still have them."""
+    """Tell shard 0 that a member has polled; the reply has no partition if it lost it."""
 
     stream_id: int
     topic_id: int
@@ -191,7 +191,7 @@ class NotePolled(_Letter, frozen=True):
 
 
 class Committed(_Letter, frozen=True):
-    """Tell shard 0 the stored offset of a group; None is none any more."""
+    """Tell shard 0 the stored offset of a group; None when it was deleted."""
 
     stream_id: int
     topic_id: int
@@ -201,22 +201,22 @@ class Committed(_Letter, frozen=True):
 
 
 class Groups(_Letter, frozen=True):
-    """Ask shard 0 for the memberships of clients, or give them."""
+    """Ask shard 0 for the groups of clients; the reply has the same type."""
 
     client_ids: tuple[int, ...] = ()
     memberships: tuple[tuple[int, int, int, int], ...] = ()
 
 
 class Gone(_Letter, frozen=True):
-    """A client of another shard has disconnected or was evicted."""
+    """Tell shard 0 that a client has disconnected or was evicted."""
 
     client_id: int
 
 
 class Reply(_Letter, frozen=True):
-    """Done; what a client shall be told is in the payload, or in the status of an error.
+    """Success, or the result of a client's request: status, and the body as the payload.
 
-    The version is that of the metadata which the answer rests on.
+    ``version`` is the version of the metadata that shard 0 had; the calling shard waits for it.
     """
 
     version: int = 0
@@ -225,7 +225,7 @@ class Reply(_Letter, frozen=True):
 
 
 class Fault(_Letter, frozen=True):
-    """Refused."""
+    """The call failed."""
 
     status: int
     message: str

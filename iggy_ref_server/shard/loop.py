@@ -1,11 +1,9 @@
-"""A shard's life: its rooms are opened in order, serve, and are closed in reverse.
+"""A shard: its components are made, opened, and closed in reverse.
 
-    storage → metadata → partitions → walls → data plane → doors → chores
+    storage → metadata → channels → partitions → maintenance → listeners
 
-A shard knows nothing of processes. The supervisor runs one per core; tests and simulations run many
-in one process, on one clock, with storage in memory.
-
-Owns the assembling. Nothing below imports this package.
+A shard does not depend on processes. The supervisor runs one process per shard; tests and
+simulations run many shards in one process, on one clock, with storage in memory.
 """
 
 from __future__ import annotations
@@ -85,21 +83,17 @@ class ShardPlan:
     """Everything that a shard is given.
 
     Attributes:
-        shard_id: which one it is; shard 0 writes the metadata.
-        config: the configuration of the server.
-        storage: the data directory.
-        clock: the time of day.
-        root: returns the first user's name and password, where a new data directory needs them.
-        neighbours: sockets to the other shards, by their ids.
-        passages: sockets over which connections move to the other shards; none where they stay.
-        passwords: hashes passwords.
-        turns: the round-robin of balanced sends, shared by all shards.
-        entrances: what this shard has of each door, by the door's name.
-        ports: where the doors of the server are.
-        ip: the address of the TCP door.
-        is_follower: whether to call itself a follower.
-        writes_survived: whether the machine has run since a server last used the data directory.
-        random_bytes: where ids and tokens come from.
+        shard_id: shard 0 writes the metadata.
+        root: returns the credentials of the root user, where a new data directory needs them.
+        neighbours: sockets of the channels to the other shards, by their ids.
+        passages: sockets for connection migration; none where connections do not migrate.
+        turns: the counters of balanced sends, shared by all shards.
+        entrances: the bound sockets of this shard, by the name of the listener.
+        ports: the ports of the server's listeners.
+        ip: the address of the TCP listener.
+        is_follower: whether this node reports itself as a follower.
+        writes_survived: whether the machine has not rebooted since a server last used the data.
+        random_bytes: the source of ids and tokens.
     """
 
     shard_id: int
@@ -120,14 +114,13 @@ class ShardPlan:
 
 
 class Shard:
-    """The rooms of one shard, furnished and wired.
+    """The components of one shard, connected to each other.
 
     Args:
-        plan: what the shard is given.
-        nursery: holds everything that runs.
+        nursery: runs all tasks of the shard.
 
     Attributes:
-        unsaved: what could not be saved when the shard was closed; empty if all is well.
+        unsaved: the messages that could not be saved when the shard was closed.
     """
 
     def __init__(self, plan: ShardPlan, nursery: trio.Nursery) -> None:
@@ -176,7 +169,7 @@ class Shard:
         self.websockets = self._websocket_room()
 
     def _handler_context(self, registry: GroupRegistry, census: Census) -> Office:
-        """Put together what commands may use."""
+        """Make the context of the command handlers."""
         plan, config = self._plan, self._plan.config
         return Office(
             shard_id=plan.shard_id,
@@ -216,9 +209,9 @@ class Shard:
     # Opening and closing
 
     async def open(self) -> None:
-        """Open the rooms in order; afterwards the shard serves.
+        """Open metadata, channels and partitions; start the tasks of the shard.
 
-        What other shards ask of partitions, groups and clients waits until then.
+        Calls of other shards about partitions, groups and clients are deferred until then.
         """
         if self._plan.shard_id == 0:
             await self._open_metadata()
@@ -245,21 +238,21 @@ class Shard:
         context = PlanContext(now_us=plan.clock.now_us(), settings=self.office.settings)
         try:
             await store.change(lambda metadata: plan_expire_tokens(metadata, context))
-        except ServerFault as fault:  # such as a full disk; logins look at the time themselves
-            LOGGER.warning("expired tokens are removed later: %s", fault)
+        except ServerFault as fault:  # such as a full disk; logins check the expiry themselves
+            LOGGER.warning("expired tokens cannot be removed now: %s", fault)
         if store.current.users.find(ROOT_USER_ID) is None:
             await self._make_root(store, context)
         self.metadata.write_to(store)
         await remove_leftovers(plan.storage, plan.config.system, store.current)
 
     async def _make_root(self, store: MetadataStore, context: PlanContext) -> None:
-        """Make the user that may do everything: in a new directory, or where it was lost."""
+        """Create the root user: in a new data directory, or where it was lost."""
         root, users = self._plan.root(), store.current.users
         name = root.username
         while name in users.id_by_name:
             name += "-root"
         if users:
-            LOGGER.warning("there was no root user any more: %r is made anew", name)
+            LOGGER.warning("the root user is missing: %r is created", name)
         password_hash = await self.office.passwords.hash(root.password)
         await store.change(
             lambda metadata: plan_create_root(metadata, name, password_hash, context)
@@ -268,7 +261,7 @@ class Shard:
     async def listen(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Open the doors, and keep them open until cancelled."""
+        """Run the listeners until cancelled."""
         rooms = Rooms(
             config=self._plan.config,
             storage=self._plan.storage,
@@ -289,14 +282,14 @@ class Shard:
             task_status.started()
 
     async def serve_stream(self, stream: trio.abc.Stream, session: Session) -> None:
-        """Serve a client whose connection is a stream, such as one in memory."""
+        """Serve a client over a trio stream, such as one in memory."""
         try:
             await self.streams.serve(stream, session)
         finally:
             self._gone(session)
 
     async def drain(self) -> None:
-        """Answer what clients are owed, and say good-bye to them."""
+        """Send outstanding replies, and close all connections."""
         with trio.CancelScope(shield=True), trio.move_on_after(STOP_CLIENTS_S):
             async with trio.open_nursery() as nursery:
                 for room in (self.room, self.streams, self.websockets):
@@ -311,7 +304,7 @@ class Shard:
         await self._plan.storage.aclose()
 
     async def _carry(self, hatch: Hatch) -> None:
-        """Carry letters; a neighbour that is gone is the supervisor's affair."""
+        """Run a channel; when the other shard ends, the supervisor acts."""
         await hatch.run()
 
     # Partitions
@@ -340,9 +333,9 @@ class Shard:
         try:
             await self.directory.follow(metadata)
         except Exception as error:
-            # The change has happened, and this shard is not what the metadata say. Nobody may be
-            # served by it any more.
-            LOGGER.critical("the shard cannot follow the metadata, and ends: %s", error)
+            # The change is final, and the partitions of this shard do not match it. It must not
+            # serve any client.
+            LOGGER.critical("the shard cannot apply a metadata change and ends: %s", error)
             self._nursery.start_soon(_fail, error)
         self._router.forget()
 
@@ -357,14 +350,14 @@ class Shard:
         return self._plan.clock.now_us() if client is None else client.last_seen_us
 
     def _left(self, session: Session) -> None:
-        """Forget a client that another shard goes on with; its memberships stay."""
+        """Forget a client that has migrated; its group memberships stay."""
         self.clients.remove(session)
 
     def _arrived(self, connected: socket.socket, arrival: Arrival) -> None:
         self._nursery.start_soon(self._take_in, connected, arrival)
 
     async def _take_in(self, connected: socket.socket, arrival: Arrival) -> None:
-        """Go on with a client of another shard, once it can see here what it saw there."""
+        """Continue a client of another shard, once the metadata here are as new as there."""
         try:
             await self.metadata.reach(arrival.metadata_version)
         except BaseException:
@@ -374,12 +367,12 @@ class Shard:
         self.clients.add(Client(link.session, link.end, arrival.last_seen_us, link.abort))
 
     def _gone(self, session: Session) -> None:
-        """Forget a client whose connection has ended, in all places at once."""
+        """Forget a client whose connection has ended, here and in its groups."""
         if self.clients.remove(session):
             self._leave_groups(session.client_id)
 
     def _evict(self, client: Client) -> None:
-        """Give away the places of a client that shows no sign of life."""
+        """Remove a client without heartbeats from its groups; the connection stays."""
         client.session.is_evicted = True
         self._leave_groups(client.session.client_id)
 
@@ -389,11 +382,11 @@ class Shard:
         else:
             self._hatches[0].post(letters.Gone(client_id), (), lambda letter, payload: None)
 
-    # Requests that only shard 0 can answer
+    # Requests that only shard 0 can handle
 
     async def _forward(self, session: Session, request: RequestReceived) -> Answer:
         if session.user_id is not None:
-            # Whoever was deleted is told so here, where the connection can be closed.
+            # A user that was deleted gets an error here, where the connection can be closed.
             session.user(self.metadata.current)
         try:
             reply, payload = await self._hatches[0].ask(
@@ -402,13 +395,13 @@ class Shard:
         except ServerFault as fault:
             return answer_for(fault)
         assert isinstance(reply, letters.Reply)
-        # Shard 0 is ahead at times; what this client sees next must not be older than this.
+        # Shard 0 may be ahead of this replica; the client must not see an older state next.
         await self.metadata.reach(reply.version)
         return Answer(reply.status, (payload,) if payload.nbytes else (), reply.is_final)
 
 
 async def _fail(error: Exception) -> None:
-    """End the shard, from a task that nobody waits for."""
+    """End the shard: an error in its nursery cancels all tasks."""
     raise error
 
 

@@ -1,9 +1,6 @@
-"""What the machine offers to shards: cores, their NUMA nodes, and how much of them is ours.
+"""The CPU cores that this process may use: NUMA nodes, hardware threads, and the cgroup quota.
 
-``read_machine`` is the only place that asks the operating system. Where it does not tell about
-nodes or threads, there is one node, and every core stands for itself.
-
-Owns the reading. Decides nothing.
+Where the kernel does not report nodes or threads, there is one node, and every core is physical.
 """
 
 from __future__ import annotations
@@ -25,11 +22,11 @@ SYSTEM = Path("/sys")
 
 @record
 class Core:
-    """A core as the operating system counts them: a hardware thread.
+    """A CPU as the kernel counts them: a hardware thread.
 
     Attributes:
         id: its number.
-        node: the NUMA node that it belongs to.
+        node: its NUMA node.
         first_sibling: the lowest number among the threads of the same physical core.
     """
 
@@ -44,7 +41,7 @@ class Machine:
 
     Attributes:
         cores: sorted by number, never none.
-        shares_max: how many cores' worth of time the process gets, if that is limited.
+        shares_max: the CPU quota of the cgroup in cores, if there is one.
     """
 
     cores: tuple[Core, ...]
@@ -52,11 +49,11 @@ class Machine:
 
 
 def read_machine(root: Path = SYSTEM, usable: Iterable[int] | None = None) -> Machine:
-    """Ask the operating system for the cores that this process may use.
+    """Read the cores that this process may use.
 
     Args:
-        root: where the kernel describes the machine.
-        usable: the numbers of the cores; by default those that the scheduler allows.
+        root: the mount point of sysfs.
+        usable: the numbers of the cores; the CPU affinity of this process by default.
     """
     if usable is None:
         usable = os.sched_getaffinity(0)
@@ -90,7 +87,7 @@ def _read_list(path: Path) -> list[int]:
 
 
 def _read_shares(root: Path) -> int | None:
-    """Read how many cores a container may use; it sees its own control group as the root."""
+    """Read the CPU quota; a container sees its own cgroup as the root."""
     try:
         quota, period = (root / "fs/cgroup/cpu.max").read_text().split()
         return max(1, int(quota) // int(period))

@@ -1,7 +1,4 @@
-"""What a shard does by itself, again and again: save, clean, sweep, evict.
-
-Owns the rhythm of each chore. What a chore means is the affair of the room it is done in.
-"""
+"""Periodic tasks of a shard: save, retention, expiry of tokens, eviction, free space."""
 
 from __future__ import annotations
 
@@ -33,9 +30,8 @@ __all__ = ["Maintenance"]
 LOGGER = logging.getLogger(__name__)
 
 MANNERS_S = 1.0
-# A disk that refused may have room again soon.
 RETRY_S = 1.0
-# How late a segment may be sealed because of its age, and space be made.
+# How late a segment may be sealed by its age, and space be reclaimed.
 ROLL_S = 1.0
 SPACE_S = 1.0
 # After so many intervals without a sign of life a client loses its place in all groups. The real
@@ -52,14 +48,14 @@ ALMOST_FULL = 0.9
 
 
 class Maintenance:
-    """The chores of one shard.
+    """The periodic tasks of one shard.
 
     Args:
-        office: everything of the shard that commands use.
+        office: the context of the command handlers.
         directory: the partitions of the shard.
         room: the sockets of the shard.
-        evict: takes a client that shows no signs of life out of its groups.
-        budget: what all connections may hold together.
+        evict: removes a client without heartbeats from its groups.
+        budget: the memory of all connections.
     """
 
     def __init__(
@@ -80,7 +76,7 @@ class Maintenance:
         )
 
     async def run(self) -> None:
-        """Do all chores in their rhythm until cancelled."""
+        """Run all enabled tasks, each at its interval, until cancelled."""
         config = self._office.config
         saver, cleaner = config.message_saver, config.data_maintenance.messages
         tokens, heartbeat = config.personal_access_token.cleaner, config.heartbeat
@@ -112,7 +108,9 @@ class Maintenance:
             try:
                 await chore()
             except (ServerFault, StorageError) as error:
-                LOGGER.warning("a chore will be tried again in %s s: %s", interval_s, error)
+                LOGGER.warning(
+                    "a maintenance task failed and is retried in %s s: %s", interval_s, error
+                )
 
     async def _save(self) -> None:
         for _, partition in self._directory:
@@ -130,7 +128,7 @@ class Maintenance:
     async def _report(self) -> None:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         LOGGER.info(
-            "%d clients, %d partitions, %.1f s of CPU, at most %.0f MiB resident",
+            "%d clients, %d partitions, %.1f s of CPU time, at most %.0f MiB resident",
             len(self._office.clients),
             len(dict(self._directory)),
             usage.ru_utime + usage.ru_stime,
@@ -149,7 +147,9 @@ class Maintenance:
         now_us = self._office.clock.now_us()
         for client in clients.silent_since(now_us - round(interval_us * HEARTBEAT_FACTOR)):
             if not client.session.is_evicted:
-                LOGGER.warning("client %s shows no sign of life", client.session.address)
+                LOGGER.warning(
+                    "client %s sent no heartbeat and loses its partitions", client.session.address
+                )
                 self._evict(client)
         for client in clients.silent_since(now_us - interval_us * LAST_HEARTBEAT_FACTOR):
             client.close()
@@ -170,10 +170,10 @@ class Maintenance:
                 await partition.expire_segments(topic.message_expiry_us)
 
     async def _trim(self, topic: TopicRecord) -> None:
-        """Drop the oldest segments while the topic is almost full.
+        """Delete the oldest segments while the topic is almost full.
 
         The size is that of all shards. Only the shard with the oldest segment of the whole topic
-        drops one, so that shards do not trim too much together.
+        deletes one, so that shards together do not delete too much.
         """
         while True:
             figures = {

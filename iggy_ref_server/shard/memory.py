@@ -1,7 +1,4 @@
-"""How much memory the buffers of a shard may take, from what the machine or the container has.
-
-Owns the reading and the share. What is counted is the affair of ``data_plane.budget``.
-"""
+"""The memory budget of a shard's buffers, from the memory of the machine or the container."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Final
 
 __all__ = ["budget_bytes", "memory_bytes"]
 
-# Of all memory; the rest is for the pages of files, indexes and whoever else is on the machine.
+# A quarter of the memory; the rest is for the page cache, indexes and other programs.
 SHARE: Final = 4
-# Where nothing is known, and where next to nothing is there.
+# Used where the memory size is unknown; and the smallest budget of a shard.
 UNKNOWN_BYTES: Final = 1 << 30
 LEAST_BYTES: Final = 64 << 20
 # cgroup v1 says "no limit" with a number near 2^63.
@@ -25,9 +22,9 @@ def budget_bytes(configured_bytes: int, shards_count: int, root: Path = Path("/"
     """Return the budget of one shard.
 
     Args:
-        configured_bytes: what the configuration says for all shards; 0 leaves it to the machine.
-        shards_count: how many share it.
-        root: where the files of the system are.
+        configured_bytes: the configured budget of all shards; 0 derives it from the memory.
+        shards_count: how many shards share it.
+        root: the root of the file system, for tests.
     """
     if configured_bytes:
         return max(1, configured_bytes // shards_count)
@@ -35,7 +32,7 @@ def budget_bytes(configured_bytes: int, shards_count: int, root: Path = Path("/"
 
 
 def memory_bytes(root: Path = Path("/")) -> int:
-    """Return how much memory this process and its like may use: the narrowest of all bounds."""
+    """Return how much memory the server may use: the smallest limit of cgroups and machine."""
     own = ""
     with contextlib.suppress(OSError, IndexError):
         own = (root / "proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].strip("/")
@@ -50,7 +47,7 @@ def memory_bytes(root: Path = Path("/")) -> int:
 
 
 def _number(path: Path) -> int:
-    """Read a number; 0 where there is none, as in ``max``."""
+    """Read a number; 0 where the file holds none, such as ``max``."""
     with contextlib.suppress(OSError, ValueError):
         return int(path.read_text())
     return 0

@@ -1,15 +1,12 @@
-"""The metadata of a shard, and what a change of them sets in motion.
+"""The metadata service of a shard: the current state, and the replication of changes.
 
-Shard 0 writes: log first, then apply, then tell all shards; a change is answered when every shard
-has followed it, so that a client never sees it undone on another connection. The other shards hold
-replicas that only go forward. Partitions are added and emptied on all shards before any shard shows
-that, so that whoever sees a topic can use it.
+Shard 0 is the writer: it logs a change, applies it and sends it to all shards. The request is
+answered when every shard has applied the change, so that a client never sees an older state on
+another connection. The other shards hold replicas that only go forward.
 
-What fails before a change is in the log is refused, and the change is nowhere. Once it is there it
-has happened: all shards follow, a partition that is not ready yet is made ready later, and the
-answer is a success. A shard that cannot follow at all ends, and the server with it.
-
-Owns the present state of the shard and the order of changes. Knows neither commands nor files.
+A failure before a change is in the log refuses the change, and no shard sees it. Once it is logged
+it is final: all shards apply it, a partition that cannot be opened is retried later, and the reply
+is a success. A shard that cannot apply it ends, and the server with it.
 """
 
 from __future__ import annotations
@@ -43,7 +40,8 @@ LOGGER = logging.getLogger(__name__)
 
 C = TypeVar("C", bound="Change | None")
 
-# What is made ready everywhere before it is shown anywhere.
+# All shards open or purge the partitions of these changes before any shard shows them to clients:
+# a client that sees a topic can use it on every shard.
 PREPARED = (
     changes.TopicCreated,
     changes.PartitionsAdded,
@@ -53,15 +51,15 @@ PREPARED = (
 
 
 class MetadataDesk:
-    """The metadata as one shard sees them.
+    """The metadata of one shard.
 
     Args:
-        hatches: the ways to the other shards.
-        settle: makes the partitions of this shard what the metadata say.
-        registry: the consumer groups, which follow the metadata on shard 0.
+        hatches: the channels to the other shards.
+        settle: opens, purges and removes partitions of this shard to match the metadata.
+        registry: the consumer groups, kept up to date on shard 0.
 
     Attributes:
-        current: what exists, as far as this shard knows.
+        current: the state that clients of this shard see.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class MetadataDesk:
         self._waiting = trio.lowlevel.ParkingLot()
 
     def _advance(self, metadata: Metadata) -> None:
-        """Show clients of this shard a later state."""
+        """Make a later state the current one."""
         assert metadata.version >= self.current.version, "replicas only go forward"
         self.current = metadata
         self._waiting.unpark_all()
@@ -93,7 +91,7 @@ class MetadataDesk:
     # Shard 0
 
     def write_to(self, store: MetadataStore) -> None:
-        """Become the one writer."""
+        """Become the writer; shard 0 only."""
         self._store = store
         self._advance(store.current)
         self._followed_version = store.current.version
@@ -110,22 +108,22 @@ class MetadataDesk:
         self._entries.append((entry, metadata, change_in(frame, None)))
 
     def snapshot_bytes(self) -> bytes:
-        """Return the present state for a replica that starts."""
+        """Return the current state for a replica that starts."""
         assert self._store is not None
         return self._store.snapshot_bytes()
 
     async def change(self, plan: Callable[[Metadata], C]) -> C:
-        """Plan and make a change, and wait until all shards have followed it.
+        """Plan and log a change, and wait until all shards have applied it.
 
-        Changes share syncs of the log, but are followed one at a time, in the order of the log. No
-        later change is shown on this shard before the caller awaits something else.
+        Changes share syncs of the log, but shards apply them one at a time, in log sequence. No
+        later change becomes current on this shard before the caller's next checkpoint.
         """
         store = self._store
         assert store is not None, "only shard 0 changes metadata"
         try:
             made = await store.change_at(plan)
         except ServerFault:
-            # A refusal may rest on a change that not everybody has followed, so it waits as well.
+            # A refusal may depend on a change that some shard has not applied yet; wait for it.
             await self._until_followed(store.current.version)
             raise
         with trio.CancelScope(shield=True):
@@ -141,7 +139,7 @@ class MetadataDesk:
             await self._turns.park()
 
     async def _publish(self) -> None:
-        """Have everybody follow the next change of the log."""
+        """Have all shards apply the next change of the log."""
         entry, metadata, change = self._entries.popleft()
         try:
             is_shown = not isinstance(change, PREPARED)
@@ -164,14 +162,14 @@ class MetadataDesk:
         payload: list[bytes],
         own: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Have all shards do their part, this one included."""
+        """Call all other shards, and do the work of this one at the same time."""
 
         async def attempt(work: Callable[[], Awaitable[object]]) -> None:
             try:
                 await work()
             except ServerFault as fault:
-                # A shard that is gone has no clients, and the supervisor stops the server.
-                LOGGER.error("a shard did not follow a change of the metadata: %s", fault)
+                # A shard that has ended has no clients, and the supervisor stops the server.
+                LOGGER.error("a shard did not apply a metadata change: %s", fault)
 
         async with trio.open_nursery() as nursery:
             for hatch in self._hatches.values():
@@ -180,7 +178,7 @@ class MetadataDesk:
                 nursery.start_soon(attempt, own)
 
     def _follow_with_groups(self, change: Change) -> None:
-        """Let the consumer groups be what the metadata say."""
+        """Update the consumer groups after a change."""
         registry = self.registry
         match change:
             case changes.GroupCreated():
@@ -205,7 +203,7 @@ class MetadataDesk:
     # Every other shard
 
     async def begin(self, snapshot: bytes) -> None:
-        """Start from what shard 0 knows now."""
+        """Start from a snapshot of shard 0."""
         async with self._following:
             metadata = decode_snapshot(snapshot, None)
             await self._settle(metadata)
@@ -213,8 +211,8 @@ class MetadataDesk:
             self._begun.set()
 
     async def follow(self, entry: bytes, *, is_shown: bool) -> None:
-        """Follow a change of shard 0, or only make ready for it."""
-        # A change may be on its way before the state that it changes has come.
+        """Apply an entry of shard 0's log; show it to clients only if ``is_shown``."""
+        # An entry may arrive before the snapshot that it builds upon.
         await self._begun.wait()
         async with self._following:
             metadata = replay(self.current, entry)
@@ -224,7 +222,7 @@ class MetadataDesk:
             await self._settle(metadata)
 
     def show(self, version: int) -> None:
-        """Show clients the change for which everybody is ready now."""
+        """Show clients the change that all shards have applied."""
         assert self._prepared is not None
         assert self._prepared.version >= version
         self._advance(self._prepared)

@@ -1,12 +1,9 @@
-"""Where the letters of other shards are read and answered.
+"""Carries out the calls of other shards.
 
-What can be answered at once is answered at once, in the order of arrival: appends above all, so
-that the sends of one client stay in order. The rest is done by tasks. While the shard is still
-opening what it owns, only letters about the metadata are read; the others wait, in their order. How
-many there can be is bounded by what a hatch lets another shard leave unanswered.
-
-Owns the meaning of each letter. How letters travel is the wall's affair, what partitions, groups
-and metadata do is theirs.
+Calls that need no waiting are handled inline, in the sequence in which they arrive. Appends are
+among them, so that the sends of one client keep their sequence. All others run in tasks. While the
+shard opens its partitions, only calls about metadata are handled and the others are deferred; the
+limits of the channels bound how many.
 """
 
 from __future__ import annotations
@@ -56,12 +53,12 @@ LOGGER = logging.getLogger(__name__)
 
 DONE = letters.Reply()
 
-# What a shard that is still opening its partitions can answer: their letters are how it gets there.
+# A shard that opens its partitions must handle these: it needs the metadata to go on.
 BEFORE_OPENING = (letters.Hello, letters.Entry, letters.Show)
 
 
 async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
-    """Read the pieces of files among the parts of an answer."""
+    """Replace file slices by their content: a file descriptor cannot cross the channel."""
     buffers: list[Buffer] = []
     for part in parts:
         if isinstance(part, FileSlice):
@@ -75,7 +72,7 @@ async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
 
 
 class PostOffice:
-    """Reads the letters of all hatches of a shard.
+    """Handles the calls of all channels of a shard.
 
     Args:
         directory: the partitions of this shard.
@@ -105,22 +102,22 @@ class PostOffice:
         self._early: list[tuple[Hatch, int, letters.Letter, memoryview]] | None = []
 
     def serve_requests(self, answer: Callable[[Any, RequestReceived], Awaitable[Answer]]) -> None:
-        """Take the dispatcher that answers requests of other shards' clients."""
+        """Set the dispatcher for forwarded requests; shard 0 only."""
         self._answer = answer
 
     def open(self) -> None:
-        """Answer everything from now on, beginning with what came too early."""
+        """Handle the deferred calls; from now on no call is deferred."""
         early, self._early = self._early or [], None
         for arrived in early:
             self.take(*arrived)
         self.tick()
 
-    # Letters in
+    # Calls
 
     def take(
         self, hatch: Hatch, question: int, letter: letters.Letter, payload: memoryview
     ) -> None:
-        """Take a letter; must not wait."""
+        """Handle a call inline, or start a task for it."""
         if self._early is not None and not isinstance(letter, BEFORE_OPENING):
             self._early.append((hatch, question, letter, payload))
             return
@@ -137,13 +134,13 @@ class PostOffice:
             self._nursery.start_soon(self._work, hatch, question, letter, payload)
 
     def tick(self) -> None:
-        """All letters that have arrived so far were taken."""
+        """Commit the appends of the batch that has ended."""
         self._appends.commit()
 
     async def _work(
         self, hatch: Hatch, question: int, letter: letters.Letter, payload: memoryview
     ) -> None:
-        """Answer a letter that has to wait for something."""
+        """Handle a call that has to wait."""
         try:
             answer, parts = await self._SLOWLY[type(letter)](self, letter, payload)
             hatch.answer(question, answer, parts)
@@ -151,7 +148,7 @@ class PostOffice:
             hatch.answer(question, letters.Fault(fault.status, fault.message))
         except Exception as error:
             if isinstance(letter, letters.Entry):
-                # A replica that has missed a change would answer wrongly from here on.
+                # A replica that has missed a change would serve wrong metadata: the shard ends.
                 raise
             status = answer_for(error).status
             hatch.answer(question, letters.Fault(status, str(error)))
@@ -161,7 +158,7 @@ class PostOffice:
     def _door(self, partition: letters.Partition) -> LocalDoor:
         key = PartitionKey(partition.stream_id, partition.topic_id, partition.partition_id)
         if not self._directory.holds(key, partition.incarnation, partition.created_at_us):
-            raise ServerFault(StatusCode.PARTITION_NOT_FOUND, f"{key} is not what it was")
+            raise ServerFault(StatusCode.PARTITION_NOT_FOUND, f"{key} was deleted")
         return LocalDoor(self._directory.get(key), self._appends.touched)
 
     def _append(
@@ -226,7 +223,7 @@ class PostOffice:
         return DONE, ()
 
     async def _ask(self, letter: letters.Ask, payload: memoryview) -> Answered:
-        assert self._answer is not None, "only shard 0 is asked"
+        assert self._answer is not None, "only shard 0 handles forwarded requests"
         request = RequestReceived(letter.code, payload)
         answer = await self._answer(session_of(letter.caller), request)
         parts = await read_parts(answer.parts)

@@ -1,7 +1,7 @@
-"""Whose partition is it: from a partition of the metadata to its door.
+"""Routing: from a send to its partitions, and from a partition to the shard that owns it.
 
-Owns the placement of partitions on shards (mmh3 of the packed namespace) and the doors, which are
-made once and kept as long as the partition lives.
+A partition belongs to the shard that the mmh3 hash of its packed ids gives. Its client, local or
+remote, is made once and kept until the metadata change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Router", "owner_of"]
 
 
 def owner_of(key: PartitionKey, shards_count: int) -> int:
-    """Return the shard on which a partition lives."""
+    """Return the shard that owns a partition."""
     namespace = pack_namespace(
         stream_id=key.stream_id, topic_id=key.topic_id, partition_id=key.partition_id
     )
@@ -35,13 +35,13 @@ def owner_of(key: PartitionKey, shards_count: int) -> int:
 
 
 class Router:
-    """Finds the doors of partitions.
+    """Finds the client of a partition.
 
     Args:
         shard_id: this shard.
-        hatches: the ways to the other shards, by their ids.
+        hatches: the channels to the other shards, by their ids.
         directory: the partitions of this shard.
-        touched: told of each local partition in which something was staged.
+        touched: called with each local partition that has a staged batch.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Router:
         self._doors: dict[tuple[PartitionKey, int], PartitionDoor] = {}
 
     def door(self, topic: TopicRecord, partition_id: int) -> PartitionDoor:
-        """Return the door of a partition.
+        """Return the client of a partition.
 
         Raises:
-            ServerFault: the topic has no such partition, or it was put aside as damaged.
+            ServerFault: the topic has no such partition, or it is quarantined.
         """
         record = topic.require_partition(partition_id)
         key = PartitionKey(topic.stream_id, topic.id, partition_id)
@@ -78,5 +78,5 @@ class Router:
         return RemoteDoor(owner, self._hatches[owner], partition)
 
     def forget(self) -> None:
-        """Drop all doors, because the metadata have changed."""
+        """Drop all clients, because the metadata have changed."""
         self._doors.clear()

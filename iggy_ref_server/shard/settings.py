@@ -1,6 +1,6 @@
-"""From the configuration to the settings of each room.
+"""From the configuration to the settings of each component.
 
-Owns the translation. Rooms know their own settings only, the configuration knows no rooms.
+A component has its own settings and does not read the configuration.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
     "websocket_receive_bytes",
 ]
 
-# What is received at once from a WebSocket: large batches come in few pieces, which still fit into
-# the caches of a core while they are unmasked.
+# The receive size of a WebSocket: large batches come in few pieces, and each piece still fits into
+# the CPU cache while it is unmasked.
 READ_BUFFER_BYTES = 256 << 10
 UNBOUNDED_BYTES = 1 << 63
 
 
 def cipher_of(config: ServerConfig) -> PayloadCipher | None:
-    """Return the key for what lies on the disk, if there is to be one."""
+    """Return the cipher for data at rest, if encryption is enabled."""
     encryption = config.system.encryption
     return PayloadCipher.from_base64(encryption.key) if encryption.enabled else None
 
@@ -76,7 +76,7 @@ def partition_settings(config: ServerConfig) -> PartitionSettings:
 
 
 def socket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
-    """Return the bounds of each connection, none of which may take the whole budget."""
+    """Return the limits of each connection; no send may take more than half of the budget."""
     limits = config.limits
     return SocketLimits(
         connection=Limits(
@@ -90,7 +90,7 @@ def socket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> 
 
 
 def unauthenticated_limits(config: ServerConfig) -> UnauthenticatedLimits:
-    """Return the bounds of those who have not logged in."""
+    """Return the limits of clients that have not logged in."""
     limits = config.limits
     return UnauthenticatedLimits(
         total_max=limits.max_unauthenticated_connections,
@@ -100,7 +100,7 @@ def unauthenticated_limits(config: ServerConfig) -> UnauthenticatedLimits:
 
 
 def websocket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
-    """Return the bounds of each WebSocket connection: the narrower ones."""
+    """Return the limits of each WebSocket connection: the lower of two where there are two."""
     return _narrowed(config, config.limits.websocket, budget_bytes)
 
 
@@ -110,7 +110,7 @@ def websocket_receive_bytes(config: ServerConfig) -> int:
 
 
 def quic_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> SocketLimits:
-    """Return the bounds of each QUIC connection: the narrower ones."""
+    """Return the limits of each QUIC connection: the lower of two where there are two."""
     return _narrowed(config, config.limits.quic, budget_bytes)
 
 

@@ -1,7 +1,6 @@
-"""Which shard runs on which core.
+"""Which shard runs on which CPU core: from the configuration and the usable cores.
 
-Pure: what was asked for and what the machine has give a list of placements, or a refusal that says
-what the machine has. Shard numbers are dense and have nothing to do with core numbers.
+Shard numbers are dense and independent of core numbers.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["ShardPlacement", "TopologyError", "place_shards"]
 
 
 class TopologyError(Exception):
-    """The machine does not have what was asked for."""
+    """The configured cores are not available."""
 
 
 @record
@@ -35,7 +34,7 @@ class ShardPlacement:
 
     Attributes:
         shard_id: from 0 upwards, without gaps.
-        core: the core that it is pinned to.
+        core: the core it is pinned to.
         node: the NUMA node of that core.
     """
 
@@ -45,15 +44,15 @@ class ShardPlacement:
 
 
 def place_shards(cpu_allocation: str, machine: Machine) -> list[ShardPlacement]:
-    """Give every shard a core.
+    """Assign a core to every shard.
 
     Args:
         cpu_allocation: the value of ``system.sharding.cpu_allocation``.
-        machine: what there is.
+        machine: the usable cores.
 
     Raises:
-        TopologyError: more is asked for than there is.
-        ValueError: the text says nothing sensible.
+        TopologyError: the configured cores are not available.
+        ValueError: the text is malformed.
     """
     wanted = parse_cpu_allocation(cpu_allocation)
     if isinstance(wanted, AllCores):
@@ -68,20 +67,20 @@ def place_shards(cpu_allocation: str, machine: Machine) -> list[ShardPlacement]:
 
 
 def _within_shares(cores: tuple[Core, ...], machine: Machine) -> tuple[Core, ...]:
-    """Take no more cores than the process gets time for; more shards would only wait."""
+    """Limit the cores to the CPU quota; more shards would be throttled."""
     return cores[: machine.shares_max]
 
 
 def _first(count: int, machine: Machine) -> tuple[Core, ...]:
     available = len(machine.cores)
     if count > available:
-        message = f"{count} shards need {count} cores, but only {available} can be used"
+        message = f"{count} shards need {count} cores, but only {available} are usable"
         raise TopologyError(f"{message} ({_numbers(machine.cores)})")
     return machine.cores[:count]
 
 
 def _range(wanted: CoreRange, machine: Machine) -> tuple[Core, ...]:
-    """Take cores by number, or by position where the process may use only some of the machine.
+    """Choose cores by number, or by position where the process may use only some of them.
 
     Inside a container the cores may be numbered from anywhere, and ``0..4`` still means four.
     """
@@ -91,7 +90,7 @@ def _range(wanted: CoreRange, machine: Machine) -> tuple[Core, ...]:
         return tuple(by_number[number] for number in numbers)
     if wanted.end <= len(machine.cores):
         return machine.cores[wanted.first : wanted.end]
-    message = f"the cores {wanted} are not all there; this process can use"
+    message = f"the cores {wanted} are not all usable; this process can use"
     raise TopologyError(f"{message} {_numbers(machine.cores)}")
 
 
@@ -100,7 +99,9 @@ def _by_node(wanted: NumaCores, machine: Machine) -> tuple[Core, ...]:
     unknown = sorted(set(wanted.nodes) - nodes)
     if unknown:
         there = ", ".join(map(str, sorted(nodes)))
-        raise TopologyError(f"there is no NUMA node {unknown[0]}; this process can use {there}")
+        raise TopologyError(
+            f"there is no NUMA node {unknown[0]}; this process can use nodes {there}"
+        )
     chosen: list[Core] = []
     for node in wanted.nodes or sorted(nodes):
         cores = [core for core in machine.cores if core.node == node]
@@ -108,14 +109,14 @@ def _by_node(wanted: NumaCores, machine: Machine) -> tuple[Core, ...]:
             cores = _one_thread_each(cores)
         if wanted.cores_per_node > len(cores):
             kind = "physical cores" if wanted.is_physical else "cores"
-            message = f"node {node} cannot give {wanted.cores_per_node} {kind}"
-            raise TopologyError(f"{message}; this process can use {len(cores)} of it")
+            message = f"NUMA node {node} does not have {wanted.cores_per_node} {kind}"
+            raise TopologyError(f"{message}; this process can use {len(cores)}")
         chosen += cores[: wanted.cores_per_node or None]
     return _within_shares(tuple(chosen), machine) if wanted == NumaCores() else tuple(chosen)
 
 
 def _one_thread_each(cores: Iterable[Core]) -> list[Core]:
-    """Keep one usable thread of every physical core."""
+    """Keep one hardware thread of every physical core."""
     first: dict[int, Core] = {}
     for core in cores:
         first.setdefault(core.id if core.first_sibling is None else core.first_sibling, core)

@@ -1,14 +1,12 @@
-"""Whose turn it is: the round-robin of balanced sends, one for all shards of a server.
+"""Round-robin of balanced sends over the partitions of a topic, shared by all shards.
 
-Each shard counts in a place of its own in memory that all shards share, and the turn of a topic is
-the sum of its places. Nobody waits for anybody: sends that come one after another are dealt out in
-order, sends at the same moment may take the same turn, which harms nobody. This is the only memory
-that shards share, because a question to another shard would cost more than the send.
+Each shard increments a counter of its own in shared memory, and the sum of a topic's counters
+chooses the partition. There is no lock: sends one after another go to one partition after another,
+and sends at the same moment may choose the same partition, which does no harm. This is the only
+memory that shards share, because a call to another shard would cost more than the send itself.
 
-When a topic gets more partitions or fewer, the turn stays where it was, as far as there is such a
-partition. So it is also kept among how many the last turn was taken.
-
-Owns that memory. Knows topics as numbers only.
+When a topic gets more or fewer partitions, the sequence continues at the same partition if it still
+exists. So the number of partitions at the last send is stored as well.
 """
 
 from __future__ import annotations
@@ -21,18 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Turn", "Turns", "share_turns"]
 
-# Topics that meet in one place only take turns together.
+# Two topics with the same hash share a counter, so one may skip a partition; no more than that.
 PLACES = 4096
 COUNT_BYTES = 8
 
 
 def share_turns(shards_count: int) -> mmap.mmap:
-    """Make the memory for the turns of all topics; processes that are forked later share it."""
+    """Make the shared memory; processes that are forked later inherit it."""
     return mmap.mmap(-1, PLACES * (shards_count + 1) * COUNT_BYTES)
 
 
 class Turn:
-    """The turn of one topic, as one shard counts it."""
+    """The round-robin of one topic, on one shard."""
 
     __slots__ = ("_among", "_counts", "_own", "_place")
 
@@ -43,7 +41,7 @@ class Turn:
         self._among = len(counts) - PLACES + place
 
     def take(self, count: int) -> int:
-        """Return whose turn it is among so many, and let the next one have theirs."""
+        """Return the index of the next partition, and advance."""
         counts = self._counts
         total: int = sum(counts[self._place : self._among : PLACES])
         among = counts[self._among]
@@ -58,11 +56,11 @@ class Turn:
 
 
 class Turns:
-    """The turns of all topics.
+    """The round-robin of all topics, on one shard.
 
     Args:
         memory: made by ``share_turns``.
-        shard_id: who counts here.
+        shard_id: this shard.
     """
 
     def __init__(self, memory: mmap.mmap, shard_id: int) -> None:
@@ -70,6 +68,6 @@ class Turns:
         self._shard_id = shard_id
 
     def of(self, topic: TopicRecord) -> Turn:
-        """Return the turn of a topic; one that is made anew begins at its first partition."""
+        """Return the round-robin of a topic; a new topic starts at its first partition."""
         place = hash((topic.stream_id, topic.id, topic.created_at_us)) % PLACES
         return Turn(self._counts, place, self._shard_id * PLACES + place)

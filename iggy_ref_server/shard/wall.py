@@ -1,10 +1,10 @@
-"""The wall between two shards, and the hatch in it.
+"""The channel between two shards: calls and replies over a socket.
 
-Shards are processes that share nothing. Each pair is joined by a Unix stream socket: measured
-against SEQPACKET and a ring in shared memory, what costs is waking the other process and not the
-mechanism, and a stream takes batches of any size. A letter is
+Shards are processes that share nothing. Each pair is joined by a Unix stream socket. Measured
+against SEQPACKET and a ring in shared memory, the cost is waking the other process and not the
+mechanism, and a stream carries batches of any size. The frame of a message is
 
-    u32 id    0 is no question and gets no answer; the highest bit marks an answer
+    u32 id    0 for a message without a reply; the highest bit marks a reply
     u32 size of the record, u32 size of the payload, record, payload
 
 Letters arrive in the order in which they were posted, so appends of one client stay in order. A
@@ -48,7 +48,7 @@ __all__ = ["Hatch", "Receiver"]
 HEAD = struct.Struct("<III")
 ANSWER = 1 << 31
 QUESTIONS_MAX = 1024
-# Large enough that a full batch is on its way while the one before is written.
+# Large enough that the next full batch travels while the shard writes the one before.
 UNANSWERED_BYTES_MAX = 8 << 20
 BUFFERS_PER_CALL = 64
 
@@ -59,17 +59,17 @@ Answered = "Callable[[Letter, memoryview], None]"
 
 
 class Receiver(Protocol):
-    """Who reads the letters of a hatch."""
+    """The receiver of a channel's calls."""
 
     def take(self, hatch: Hatch, question: int, letter: Letter, payload: memoryview) -> None:
-        """Take a letter; must not wait. ``question`` is the id to answer to."""
+        """Handle a call without waiting; ``question`` is the id for the reply."""
 
     def tick(self) -> None:
-        """All letters that have arrived so far were taken."""
+        """Handle the end of a batch: all messages received so far were handled."""
 
 
 class Hatch:
-    """One side of the wall between two shards.
+    """One end of the channel between two shards.
 
     Args:
         connected: this side's socket.
@@ -102,11 +102,11 @@ class Hatch:
         self._next_id = 1
         self._is_closed = False
 
-    # Asking
+    # Calls
 
     @property
     def is_full(self) -> bool:
-        """Whether a further question has to wait."""
+        """Whether a further call has to wait."""
         return (
             len(self._questions) >= QUESTIONS_MAX or self._unanswered_bytes >= UNANSWERED_BYTES_MAX
         )
@@ -117,10 +117,10 @@ class Hatch:
         payload: Sequence[Buffer],
         answered: Callable[[Letter, memoryview], None],
     ) -> None:
-        """Ask, without waiting; ``answered`` is called with the answer, a ``Fault`` included."""
+        """Call without waiting; ``answered`` gets the reply, which may be a ``Fault``."""
         if self._is_closed:
             answered(
-                Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone"), memoryview(b"")
+                Fault(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard has ended"), memoryview(b"")
             )
             return
         size_bytes = self._write(self._next_id, letter, payload)
@@ -131,10 +131,10 @@ class Hatch:
     async def ask(
         self, letter: Letter, payload: Sequence[Buffer] = ()
     ) -> tuple[Letter, memoryview]:
-        """Ask and wait for the answer.
+        """Call and wait for the reply.
 
         Raises:
-            ServerFault: the other shard refuses, or is gone.
+            ServerFault: the call failed, or the other shard has ended.
         """
         while self.is_full and not self._is_closed:
             await self._room.park()
@@ -162,7 +162,7 @@ class Hatch:
                 self._hold(size_bytes)
 
     def _write(self, number: int, letter: Letter, payload: Sequence[Buffer]) -> int:
-        """Put a letter behind those that are not sent yet; return its size."""
+        """Append a message to the send queue; return its size."""
         record = _encoder.encode(letter)
         views = [memoryview(part) for part in payload]
         size = sum(view.nbytes for view in views)
@@ -183,7 +183,7 @@ class Hatch:
     # The socket
 
     async def run(self) -> None:
-        """Carry letters both ways until the other side is gone."""
+        """Send and receive until the other end is closed; fail the calls that are left."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send)
@@ -242,7 +242,7 @@ class Hatch:
             self._deliver(number, _decoder.decode(body[:record_size]), body[record_size:])
 
     async def _fill(self, space: memoryview) -> bool:
-        """Receive exactly as many bytes; False when the other side is gone."""
+        """Receive until the buffer is full; return False when the other end is closed."""
         while space.nbytes:
             try:
                 size = await self._socket.recv_into(space)

@@ -29,7 +29,7 @@ def test_lines_when_started_then_answer_the_first_questions():
         "  data      /srv/local_data",
         "  config    built-in defaults",
         "  tcp       127.0.0.1:8090",
-        "  http      127.0.0.1:3000 is configured, but this release does not serve it",
+        "  http      127.0.0.1:3000 is configured, but not served by this release",
         "Connect with iggy://iggy:<password>@127.0.0.1:8090",
     ]
 
@@ -42,7 +42,7 @@ def test_lines_when_alone_and_following_then_say_so():
 
 
 @pytest.mark.parametrize(
-    ("ack", "promise"), [("memory", "a crash may lose some"), ("fsync", "when on the disk")]
+    ("ack", "promise"), [("memory", "a crash may lose some"), ("fsync", "when synced to disk")]
 )
 def test_lines_when_another_promise_is_made_then_it_is_told(ack, promise):
     assert promise in start_lines(replace(STARTED, ack=ack))[2]

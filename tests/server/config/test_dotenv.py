@@ -40,7 +40,7 @@ def test_lines_when_they_refer_to_earlier_ones_then_are_filled_in():
 
 @pytest.mark.parametrize("line", ["A", "=1", "1A=2", "A='x", 'A="x', "A B=1"])
 def test_line_when_it_is_none_then_complained_about(line):
-    assert parse_dotenv(f"\n{line}", {}) == ({}, ["line 2 is no NAME=VALUE"])
+    assert parse_dotenv(f"\n{line}", {}) == ({}, ["line 2 is not NAME=VALUE"])
 
 
 @given(st.text(max_size=40))

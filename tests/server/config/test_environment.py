@@ -139,7 +139,7 @@ def test_dotenv_when_in_a_parent_directory_then_adds_variables_below_the_process
     assert loaded.config.tcp.address == "127.0.0.1:8"
     assert loaded.config.heartbeat.enabled
     assert loaded.environment["IGGY_ROOT_USERNAME"] == "admin"
-    assert loaded.warnings == (f"{tmp_path / '.env'}: line 4 is no NAME=VALUE",)
+    assert loaded.warnings == (f"{tmp_path / '.env'}: line 4 is not NAME=VALUE",)
 
 
 def test_dotenv_when_named_then_the_named_one_is_read(tmp_path):

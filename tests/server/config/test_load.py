@@ -65,7 +65,7 @@ def test_load_when_the_named_file_is_missing_then_warns(tmp_path):
 def test_load_when_the_file_is_no_toml_then_names_the_line(tmp_path):
     (problem,) = problems_of(tmp_path, "[tcp\n")
 
-    assert "is no TOML" in problem
+    assert "is not TOML" in problem
     assert "line 1" in problem
 
 
@@ -77,18 +77,22 @@ def test_load_when_the_file_is_no_text_then_says_so(tmp_path):
 
 
 UNKNOWN = {
-    "[tpc]\naddress = 1": "tpc is no key of the configuration; did you mean tcp?",
-    "[tcp]\nadress = 1": "tcp.adress is no key of the configuration; did you mean tcp.address?",
-    "[segment]\nsize = 1": "segment is no key of the configuration; did you mean system.segment?",
+    "[tpc]\naddress = 1": "tpc is not a key of the configuration; did you mean tcp?",
+    "[tcp]\nadress = 1": "tcp.adress is not a key of the configuration; did you mean tcp.address?",
+    "[segment]\nsize = 1": (
+        "segment is not a key of the configuration; did you mean system.segment?"
+    ),
     "[http]\ncleaner_enabled = true": (
-        "http.cleaner_enabled is no key of the configuration; "
+        "http.cleaner_enabled is not a key of the configuration; "
         "did you mean data_maintenance.messages.cleaner_enabled?"
     ),
     "[[cluster.node.others]]\nname = 'a'\nip = 'b'\nport = 1": (
-        "cluster.node.others[0].port is no key of the configuration; "
+        "cluster.node.others[0].port is not a key of the configuration; "
         "did you mean cluster.node.others[0].ports?"
     ),
-    "zzzzzzzz = 1": "zzzzzzzz is no key of the configuration; iggy-server defaults lists all keys",
+    "zzzzzzzz = 1": (
+        "zzzzzzzz is not a key of the configuration; iggy-server defaults lists all keys"
+    ),
 }
 
 
@@ -114,31 +118,33 @@ def test_load_when_a_key_is_unknown_then_refused_with_the_nearest(tmp_path, text
 
 
 MISFITS = {
-    "tcp = 5": "tcp is a section: write [tcp] and its keys below",
-    "[tcp.address]\na = 1": "tcp.address is a value, not a section",
-    "[tcp]\nenabled = 1": "tcp.enabled is true or false, not 1",
-    "[tcp]\naddress = 1": "tcp.address is a text in quotes, not 1",
+    "tcp = 5": "tcp must be a section: write [tcp] and its keys below",
+    "[tcp.address]\na = 1": "tcp.address must be a value, not a section",
+    "[tcp]\nenabled = 1": "tcp.enabled must be true or false, not 1",
+    "[tcp]\naddress = 1": "tcp.address must be a string in quotes, not 1",
     "[heartbeat]\ninterval = 5": 'heartbeat.interval needs a unit, such as "5 s"',
-    "[heartbeat]\ninterval = '5 lightyears'": "heartbeat.interval = '5 lightyears' is no duration",
-    "[system.segment]\nsize = true": "system.segment.size is a text with a unit, not True",
-    "[system.segment]\nsize = 1.5": "system.segment.size is a text with a unit, not 1.5",
-    "[system.segment]\nsize = '1 kb'": "system.segment.size = '1 kb' is no size",
-    "[system.segment]\ncache_indexes = 'some'": "is one of all, open_segment, none, not 'some'",
-    "[system.partition]\nack = 'maybe'": "is one of memory, written, fsync, not 'maybe'",
-    "[system.partition]\nmessages_required_to_save = 0": "is a number from 1 to 4294967295, not 0",
-    "[personal_access_token]\nmax_tokens_per_user = 0": "is a number from 1 to",
-    "[personal_access_token]\nmax_tokens_per_user = '5'": "is a whole number, not '5'",
-    "[http.cors]\nallowed_origins = '*'": "is a list of texts",
-    "[http.cors]\nallowed_origins = [1]": "is a text in quotes, not 1",
-    "[cluster.node]\nothers = 5": "is a list of sections: write [[cluster.node.others]]",
-    "[cluster.node]\nothers = [{name = 'a', ip = 'b'}, 3]": "is a list of sections",
+    "[heartbeat]\ninterval = '5 miles'": "heartbeat.interval = '5 miles' is not a duration",
+    "[system.segment]\nsize = true": "system.segment.size must be a string with a unit, not True",
+    "[system.segment]\nsize = 1.5": "system.segment.size must be a string with a unit, not 1.5",
+    "[system.segment]\nsize = '1 kb'": "system.segment.size = '1 kb' is not a size",
+    "[system.segment]\ncache_indexes = 'some'": (
+        "must be one of all, open_segment, none, not 'some'"
+    ),
+    "[system.partition]\nack = 'maybe'": "must be one of memory, written, fsync, not 'maybe'",
+    "[system.partition]\nmessages_required_to_save = 0": "must be from 1 to 4294967295, not 0",
+    "[personal_access_token]\nmax_tokens_per_user = 0": "must be from 1 to",
+    "[personal_access_token]\nmax_tokens_per_user = '5'": "must be an integer, not '5'",
+    "[http.cors]\nallowed_origins = '*'": "must be a list of strings",
+    "[http.cors]\nallowed_origins = [1]": "must be a string in quotes, not 1",
+    "[cluster.node]\nothers = 5": "must be a list of sections: write [[cluster.node.others]]",
+    "[cluster.node]\nothers = [{name = 'a', ip = 'b'}, 3]": "must be a list of sections",
     "[[cluster.node.others]]\nname = 'a'": "cluster.node.others[0].ip is missing",
     "[[cluster.node.others]]\nname = 'a'\nip = 'b'\nports = {tcp = 70000}": (
-        "cluster.node.others[0].ports.tcp is a number from 0 to 65535, not 70000"
+        "cluster.node.others[0].ports.tcp must be from 0 to 65535, not 70000"
     ),
-    "[system.sharding]\ncpu_allocation = 'some'": "is no choice of cores",
-    "[system.sharding]\ncpu_allocation = 1.5": "is a number or a text",
-    '[system]\npath = "a\\u0000b"': "holds characters that no file can store",
+    "[system.sharding]\ncpu_allocation = 'some'": "is not a CPU allocation",
+    "[system.sharding]\ncpu_allocation = 1.5": "must be a number or a string",
+    '[system]\npath = "a\\u0000b"': "has characters that UTF-8 cannot encode",
 }
 
 
@@ -194,7 +200,7 @@ def test_load_when_no_door_is_enabled_then_warns(tmp_path):
 
     loaded = load_text(tmp_path, **{f"IGGY_{door}_ENABLED": "false" for door in doors})
 
-    assert loaded.warnings == ("no door is enabled, so nobody can connect",)
+    assert loaded.warnings == ("no transport is enabled, so no client can connect",)
 
 
 def test_default_credentials_when_flagged_then_fill_what_is_unset(tmp_path):
@@ -204,7 +210,7 @@ def test_default_credentials_when_flagged_then_fill_what_is_unset(tmp_path):
 
     root = choose_root_credentials(loaded.environment, max)
     assert (root.username, root.password) == ("iggy", "better")
-    assert "never do that where others can connect" in loaded.warnings[0]
+    assert "do not use this where others can connect" in loaded.warnings[0]
 
 
 def test_default_credentials_when_both_are_set_then_ignored_with_a_warning(tmp_path):

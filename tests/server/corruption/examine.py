@@ -67,7 +67,7 @@ LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
 LOST_FROM = re.compile(r"all messages from (\d+) on are lost")
 FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
 EMPTIED = re.compile(r"repair .*\bbegins (?:it|the partition) (?:empty|anew)")
-TORN = re.compile(r"would cut them off")
+TORN = re.compile(r"a server truncates them")
 
 
 @dataclass

@@ -65,7 +65,7 @@ def test_record_when_damaged_then_set_aside_until_repair_writes_it_anew(patient,
     assert not patient.is_served()
     assert patient.is_served(1)
     assert patient.check() == TO_MEND
-    assert "a server sets the partition aside" in patient.text()
+    assert "a server does not serve the partition" in patient.text()
     assert {**patient.content(), f"{PATH}/incarnation": before}.keys() >= content.keys()
 
     assert patient.repair() == SOUND

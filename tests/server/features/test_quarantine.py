@@ -48,7 +48,7 @@ def assert_set_aside(server, topic, other):
         assert refusal.value.status == StatusCode.CANNOT_READ_PARTITIONS
     assert other.seen_by(client).read() == ["untouched"]
     assert "ERROR" in server.output()
-    assert "is put aside" in server.output()
+    assert "is quarantined" in server.output()
 
 
 def files_of(server, topic):

@@ -136,7 +136,7 @@ def test_writer_when_the_terminal_stalls_then_drops_lines_and_tells_how_many():
 
     assert terminal.getvalue().splitlines() == [
         "first",
-        "3 log lines were dropped: too many at once",
+        "3 log lines were dropped: the queue was full",
         "line 0",
         "line 1",
     ]

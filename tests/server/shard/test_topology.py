@@ -57,21 +57,21 @@ def test_shards_when_placed_then_numbered_without_gaps():
 
 
 REFUSED = [
-    ("5", PLAIN, r"5 shards need 5 cores, but only 4 can be used \(cores 0, 1, 2, 3\)"),
-    ("2..5", PLAIN, "the cores 2..5 are not all there; this process can use cores 0, 1, 2, 3"),
-    ("3..6", CONTAINER, "the cores 3..6 are not all there"),
-    ("numa:nodes=2", THREADED, "there is no NUMA node 2; this process can use 0, 1"),
+    ("5", PLAIN, r"5 shards need 5 cores, but only 4 are usable \(cores 0, 1, 2, 3\)"),
+    ("2..5", PLAIN, "the cores 2..5 are not all usable; this process can use cores 0, 1, 2, 3"),
+    ("3..6", CONTAINER, "the cores 3..6 are not all usable"),
+    ("numa:nodes=2", THREADED, "there is no NUMA node 2; this process can use nodes 0, 1"),
     (
         "numa:nodes=0;cores=3",
         THREADED,
-        "node 0 cannot give 3 physical cores; this process can use 2",
+        "NUMA node 0 does not have 3 physical cores; this process can use 2",
     ),
     (
         "numa:nodes=0;cores=5;no_ht=false",
         THREADED,
-        "node 0 cannot give 5 cores; this process can use 4",
+        "NUMA node 0 does not have 5 cores; this process can use 4",
     ),
-    ("numa:cores=2", UNEVEN, "node 1 cannot give 2 physical cores; this process can use 1"),
+    ("numa:cores=2", UNEVEN, "NUMA node 1 does not have 2 physical cores; this process can use 1"),
 ]
 
 

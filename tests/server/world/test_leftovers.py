@@ -82,7 +82,7 @@ async def test_files_when_the_metadata_have_lost_changes_then_they_are_left_with
     with caplog.at_level(logging.WARNING):
         async with open_world(storage):
             assert await count_files(storage, LEFT) == before
-    assert "streams/0/topics/0 belongs to no topic that the metadata know" in caplog.text
+    assert "streams/0/topics/0 belongs to no topic in the metadata" in caplog.text
 
 
 async def test_files_when_they_are_of_a_life_that_these_metadata_never_gave_then_they_are_left(
@@ -123,4 +123,4 @@ async def test_start_when_no_root_user_is_left_then_it_is_made_anew(autojump_clo
             with pytest.raises(Refused) as refused:
                 await client.ask(CreateUser("iggy", "other", UserStatus.ACTIVE))
             assert refused.value.status == StatusCode.USER_ALREADY_EXISTS
-    assert "there was no root user any more: 'iggy' is made anew" in caplog.text
+    assert "the root user is missing: 'iggy' is created" in caplog.text
