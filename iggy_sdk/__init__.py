@@ -15,10 +15,10 @@
 
     anyio.run(main)
 
-This is the door: whatever a program needs is imported from here, or from ``iggy_sdk.blocking``
-(without await), ``iggy_sdk.testing`` (a server for tests), ``iggy_sdk.otel`` (tracing) and
-``iggy_sdk.compat`` (the official names). A name is loaded when it is first used, because pytest
-imports this package for its plugin in every project that has it installed.
+The public names are here, in ``iggy_sdk.blocking`` (without await), ``iggy_sdk.testing`` (a server
+for tests), ``iggy_sdk.otel`` (tracing) and ``iggy_sdk.compat`` (the names of the official client).
+A name is imported on first use, because pytest imports this package for its plugin in every
+project that has it installed.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""A pure batcher: messages go in one by one, whole batches come out when they are worth a request.
+"""Batching without I/O: messages go in one by one, batches come out when they are ready to send.
 
     accumulator.add("here", b"payload", size_bytes=87, now=12.5)
-    accumulator.tick(13.5)                 # the oldest message has waited long enough
+    accumulator.tick(13.5)                 # the linger time of the oldest message is over
     batch = accumulator.take()             # send it, and nothing else to "here" meanwhile
-    accumulator.done(batch, now=13.6)      # answered; the next one for "here" may go
+    accumulator.done(batch, now=13.6)      # acknowledged; the next one for "here" may be sent
 
-Every destination has a lane of its own. A lane is ready when it holds a full batch (by count or by
-bytes), when its oldest message has lingered, or when a flush asked for it. While a batch of a lane
-is out, the lane gives no other: that alone keeps the order of a destination through any number of
-retries, and it lets the next batch grow while an answer is awaited.
-
-It reads no clock, does no I/O, and knows nothing of the wire: sizes and times are told to it.
+Every destination has its own queue, which is ready when it holds a full batch (by count or by
+bytes), when the linger time of its oldest message is over, or after a flush. A destination has one
+batch in flight at a time: that keeps its order through any number of retries, and lets the next
+batch grow meanwhile. Sizes and times are arguments.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ D = TypeVar("D", bound="Hashable")
 T = TypeVar("T")
 
 STALE_TIMERS_MAX = 64
-"""Timers of lanes that left before their time; more than this beside the lanes are swept out."""
+"""How many obsolete timers may stay in the heap before they are removed."""
 
 
 class Batch(Generic[D, T]):
-    """Messages that travel in one request.
+    """Messages of one request.
 
     Attributes:
         destination: where they go.
@@ -44,7 +42,7 @@ class Batch(Generic[D, T]):
         originals: what the caller handed over, one for each message.
         size_bytes: the sizes of all messages.
         oldest_at: when the first one was added.
-        ticket: one object of the owner for the whole batch.
+        ticket: the object that the owner has made for the batch.
     """
 
     __slots__ = ("destination", "messages", "oldest_at", "originals", "size_bytes", "ticket")
@@ -62,7 +60,7 @@ class Batch(Generic[D, T]):
 
 
 class _State(Enum):
-    """What a lane is doing."""
+    """The state of a destination."""
 
     LINGERING = 1
     READY = 2
@@ -84,12 +82,12 @@ class _Lane(Generic[D, T]):
 
 
 class Accumulator(Generic[D, T]):
-    """Collect messages into batches, one lane for each destination.
+    """Collects messages into batches, by destination.
 
     Args:
         batch_length: messages that make a batch full; None for no such bound.
         batch_size: bytes that make a batch full; None for no such bound.
-        linger: how long the oldest message of a batch waits for company, in seconds.
+        linger: how long the oldest message of a batch waits for further ones, in seconds.
         bytes_max: what one request can carry; a batch exceeds it only if a single message does.
         make_ticket: called once for every batch.
     """
@@ -114,23 +112,23 @@ class Accumulator(Generic[D, T]):
         self._make_ticket = make_ticket
         self._lanes: dict[D, _Lane[D, T]] = {}
         self._ready: deque[_Lane[D, T]] = deque()
-        # (when, serial, lane): valid while the lane lingers and remembers the serial.
+        # (deadline, serial, destination queue): valid while the queue lingers with this serial.
         self._timers: list[tuple[float, int, _Lane[D, T]]] = []
         self._serial = 0
 
     @property
     def ready_count(self) -> int:
-        """How many lanes have a batch to give."""
+        """How many destinations have a batch that is ready."""
         return len(self._ready)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing waits and nothing is out."""
+        """Whether no message waits and no batch is in flight."""
         return not self._lanes
 
     @property
     def deadline(self) -> float | None:
-        """When ``tick`` is due next; None while no lane lingers."""
+        """When ``tick`` is due next; None without a linger timer."""
         timers = self._timers
         while timers and not self._is_valid(timers[0]):
             heappop(timers)
@@ -139,17 +137,17 @@ class Accumulator(Generic[D, T]):
     def add(
         self, destination: D, message: Any, *, original: Any, size_bytes: int, now: float
     ) -> Batch[D, T]:
-        """Put a message at the end of its lane.
+        """Append a message to its destination.
 
         Args:
-            destination: its lane.
+            destination: where it goes.
             message: what goes on the wire.
             original: what the caller handed over.
             size_bytes: what it occupies of a request.
             now: the time.
 
         Returns:
-            The batch in which it will travel.
+            The batch that holds it.
         """
         lane = self._lanes.get(destination)
         if lane is None:
@@ -167,11 +165,11 @@ class Accumulator(Generic[D, T]):
     def append(
         self, destination: D, message: Any, *, original: Any, size_bytes: int
     ) -> Batch[D, T] | None:
-        """Put a message into the batch that grows, if that is all there is to do.
+        """Append a message to the open batch, if that changes nothing else.
 
         Returns:
-            The batch; None if there is none or the message would fill it, and ``add`` has to be
-            called. After a batch nothing is ready that was not, and no timer was set.
+            The batch; None if there is no open one or the message would fill it: then ``add`` has
+            to be called. The caller need not check for ready batches or timers after a batch.
         """
         lane = self._lanes.get(destination)
         batch = None if lane is None else lane.growing
@@ -195,11 +193,10 @@ class Accumulator(Generic[D, T]):
         sizes: Sequence[int],
         now: float,
     ) -> list[tuple[Batch[D, T], int, int]]:
-        """Put many messages at the end of one lane, as ``add`` would, at less cost for each.
+        """Append many messages to one destination, as ``add`` would, at less cost for each.
 
         Returns:
-            The batches in which they will travel, in order, and their places in each: the first
-            and the one behind the last.
+            The batches that hold them, in order, and the range of their indexes in each.
         """
         used: list[tuple[Batch[D, T], int, int]] = []
         ends = [0, *accumulate(sizes)]
@@ -210,7 +207,7 @@ class Accumulator(Generic[D, T]):
             )
             start = len(batch.messages) - 1
             at += 1
-            # What surely leaves the batch growing is appended in one go.
+            # Messages that do not fill the batch are appended with one slice.
             room = self._room_bytes - batch.size_bytes
             by_count = at + self._length - len(batch.messages) - 1
             end = min(by_count, bisect_left(ends, ends[at] + room) - 1, len(messages))
@@ -225,12 +222,12 @@ class Accumulator(Generic[D, T]):
         return used
 
     def tick(self, now: float) -> None:
-        """Make those lanes ready whose oldest message has lingered."""
+        """Make destinations ready whose linger time is over."""
         while (deadline := self.deadline) is not None and deadline <= now:
             self._make_ready(heappop(self._timers)[2])
 
     def flush(self) -> None:
-        """Have all that is here now leave without lingering."""
+        """Make everything ready without lingering."""
         for lane in self._lanes.values():
             if lane.growing is not None:
                 lane.is_urgent = True
@@ -238,9 +235,9 @@ class Accumulator(Generic[D, T]):
                     self._make_ready(lane)
 
     def take(self) -> Batch[D, T] | None:
-        """Give the next batch of the lane that has been ready for longest, or None.
+        """Return the next batch of the destination that has been ready for longest, or None.
 
-        Its lane gives nothing else until ``done``.
+        No other batch of this destination is returned until ``done``.
         """
         if not self._ready:
             return None
@@ -249,13 +246,13 @@ class Accumulator(Generic[D, T]):
         if lane.full:
             return lane.full.popleft()
         batch, lane.growing, lane.is_urgent = lane.growing, None, False
-        assert batch is not None, "a lane without messages was ready"
+        assert batch is not None, "a destination without messages was ready"
         return batch
 
     def done(self, batch: Batch[D, T], *, now: float) -> None:
-        """Let the lane of a batch that was taken go on."""
+        """Allow the next batch of a destination, whose batch was acknowledged or dropped."""
         lane = self._lanes[batch.destination]
-        assert lane.state is _State.OUT, "nothing of this lane was out"
+        assert lane.state is _State.OUT, "no batch of this destination is in flight"
         if lane.full or self._is_due(lane, now):
             self._make_ready(lane)
         elif lane.growing is not None:
@@ -264,7 +261,7 @@ class Accumulator(Generic[D, T]):
             del self._lanes[batch.destination]
 
     def clear(self) -> list[Batch[D, T]]:
-        """Give up all that waits, in the order of its lanes; what is out stays out."""
+        """Drop and return all batches that wait; those in flight stay so."""
         given_up: list[Batch[D, T]] = []
         for lane in list(self._lanes.values()):
             given_up += lane.full
@@ -279,14 +276,14 @@ class Accumulator(Generic[D, T]):
         return given_up
 
     def waiting(self) -> Iterator[Batch[D, T]]:
-        """Walk over all batches that were not taken yet."""
+        """Iterate over all batches that were not taken yet."""
         for lane in self._lanes.values():
             yield from lane.full
             if lane.growing is not None:
                 yield lane.growing
 
     def _grow_new(self, lane: _Lane[D, T], now: float) -> Batch[D, T]:
-        """Start another batch at the end of a lane."""
+        """Start a new batch of a destination."""
         if lane.growing is not None:
             self._fill(lane, lane.growing)
         batch = lane.growing = Batch(lane.destination, self._make_ticket(), now)
@@ -298,7 +295,7 @@ class Accumulator(Generic[D, T]):
         return batch
 
     def _fill(self, lane: _Lane[D, T], batch: Batch[D, T]) -> None:
-        """Close the growing batch of a lane."""
+        """Close the open batch of a destination."""
         lane.full.append(batch)
         lane.growing, lane.is_urgent = None, False
         if lane.state is _State.LINGERING:
@@ -314,7 +311,7 @@ class Accumulator(Generic[D, T]):
         self._ready.append(lane)
 
     def _let_linger(self, lane: _Lane[D, T], deadline: float) -> None:
-        """Set the timer of a lane, and sweep when most timers are those of lanes that left."""
+        """Set the linger timer of a destination; rebuild the heap when most timers are obsolete."""
         lane.state = _State.LINGERING
         self._serial += 1
         lane.timer = self._serial

@@ -1,13 +1,11 @@
-"""Connection strings: from text to where the server is, who logs in, and which settings differ.
+"""Connection strings: endpoints, credentials and settings.
 
     scheme://[user:password@ | token@]host[:port][,host[:port]…][?key=value&…]
 
 Schemes are ``iggy`` (TCP), ``iggy+tcp``, ``iggy+ws``, ``iggy+wss``, ``iggy+quic``, ``iggy+http``
 and ``iggy+https``. Credentials and values are percent-decoded, so a literal ``%`` is written
-``%25``. A text without ``://`` is a TCP address alone. Upstream's keys are understood under each
-of their spellings. No error quotes the credentials.
-
-Owns the grammar and the table of keys. Whether a transport is served is not decided here.
+``%25``. A text without ``://`` is a TCP address alone. The keys of Apache Iggy are understood under
+each of their spellings. No error quotes the credentials.
 """
 
 from __future__ import annotations
@@ -88,14 +86,14 @@ Credentials: TypeAlias = PasswordLogin | TokenLogin
 
 @record
 class Address:
-    """What a connection string says.
+    """A parsed connection string.
 
     Attributes:
         transport: how to reach the server.
         tls: whether the scheme itself asks for TLS.
         endpoints: where the server is; several are tried in turn.
-        credentials: who logs in, if anybody.
-        settings: what the query says, under our own names; see ``SETTINGS``.
+        credentials: the login, if any.
+        settings: the options of the query, by the names of this SDK; see ``SETTINGS``.
     """
 
     transport: TransportName
@@ -131,7 +129,7 @@ def _text(text: str, name: str) -> str:
 
 @record
 class Setting:
-    """One key of the query: our own name for it, and how its value is read."""
+    """One key of the query: the name of the setting, and how its value is read."""
 
     name: str
     read: Callable[[str, str], Any]
@@ -214,7 +212,7 @@ def parse_endpoint(text: str, *, default_port: int = DEFAULT_PORTS["tcp"]) -> En
         raise _invalid("an address cannot be read", advice)
     port = default_port if match["port"] is None else int(match["port"])
     if not 1 <= port <= 65_535:
-        raise _invalid(f"{port} is no port", "Ports go from 1 to 65535.")
+        raise _invalid(f"{port} is not a port", "Ports go from 1 to 65535.")
     # A zone such as %eth0 is written %25eth0 in addresses.
     return Endpoint((match["v6"] or match["host"]).replace("%25", "%"), port)
 
@@ -266,7 +264,7 @@ _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 def _decoded(text: str, what: str) -> str:
-    """Undo percent-encoding; a stray ``%`` is a mistake rather than itself."""
+    """Undo percent-encoding; a stray ``%`` is an error."""
     data = text.encode()
     escapes = _ESCAPE.findall(data)
     try:

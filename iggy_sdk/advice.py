@@ -1,8 +1,4 @@
-"""What to do next, for every status: one sentence each, shown at the end of an error's text.
-
-A status that has no sentence of its own takes that of its group. This is data; ``errors`` is its
-only reader. It knows no exceptions.
-"""
+"""The advice in the text of an error, by status; a status without one uses that of its group."""
 
 from __future__ import annotations
 
@@ -131,13 +127,13 @@ _OF_CODE: Mapping[int, str] = {
     4023: "Send fewer messages in one call.",
     4024: "Give every message a payload.",
     4025: "Give every message a payload.",
-    4027: "The message was damaged on its way or on disk; read it again, then check the disk.",
+    4027: "The message was damaged in transit or on disk; read it again, then check the disk.",
     4028: "Partitioning keys have 1 to 255 bytes.",
     4029: _MALFORMED,
     4030: "Ask for at least one segment.",
     4040: "Use one of the fifteen kinds of HeaderKind.",
     4050: "Send the messages again once the client is connected.",
-    4052: "Send more slowly, raise max_buffer_size, or wait longer for room.",
+    4052: "Send more slowly, raise max_buffer_size, or wait longer for space.",
     4053: "Send more slowly, raise max_buffer_size, or let the producer block.",
     4054: "Make a new producer; the worker of this one has ended.",
     4055: "Send less at once, raise max_buffer_size, or let the producer block.",

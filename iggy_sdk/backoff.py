@@ -1,7 +1,4 @@
-"""How long to wait before the next attempt: growing delays with some jitter.
-
-Pure: it neither sleeps nor draws random numbers; both belong to the caller.
-"""
+"""Exponential backoff with jitter. The caller sleeps and supplies the random numbers."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ class Backoff:
         initial: the first delay, in seconds.
         maximum: no delay is longer than this one, its jitter left aside.
         factor: how much longer each delay is than the one before.
-        jitter: the share by which a delay may be longer or shorter, so that clients that lost
-            the same server do not all come back at once.
+        jitter: the fraction by which a delay may be longer or shorter, so that clients that lost
+            the same server do not all reconnect at once.
     """
 
     initial: float = 0.1
@@ -46,7 +43,7 @@ class Backoff:
             attempt: how many delays came before this one.
             random: a source of numbers from 0 to 1.
         """
-        # The exponent is bounded because a client may retry for years.
+        # The exponent is limited: a client may retry for years, and a float overflows at 2**1024.
         grown = self.initial * self.factor ** min(attempt, 64)
         return min(grown, self.maximum) * (1 + self.jitter * (2 * random() - 1))
 

@@ -1,9 +1,7 @@
-"""The client: one connection to Iggy and all verbs of it.
+"""The client: one connection to Iggy, all commands, producers and consumers.
 
-    async with IggyClient("iggy://user:secret@localhost:8090") as client:
-        await client.create_stream("shop", exist_ok=True)
-
-Owns the lifetime and puts the parts together. It must not know frames, sockets or retries.
+async with IggyClient("iggy://user:secret@localhost:8090") as client:
+    await client.create_stream("shop", exist_ok=True)
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class IggyClient(AllFamilies):
 
         Args:
             options: what ``resolve_options`` returns.
-            dial: how to reach a server, for wires of your own.
+            dial: opens the byte stream to a server, for custom transports.
         """
         client = cls.__new__(cls)
         client._set_up(options, dial)
@@ -93,7 +91,7 @@ class IggyClient(AllFamilies):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where the present or last connection goes to."""
+        """The endpoint of the present or last connection."""
         return self._link.endpoint
 
     @property
@@ -102,21 +100,21 @@ class IggyClient(AllFamilies):
         return self._link.is_connected
 
     def statistics(self) -> ClientStatistics:
-        """Return what the client has done so far."""
+        """Return the counters of the client."""
         return self._link.statistics()
 
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
-        """Send any command of ``iggy_protocol`` and return the answer.
+        """Send any command of ``iggy_protocol`` and return the reply.
 
         Args:
-            command: what to ask.
+            command: any command of ``iggy_protocol``.
             timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
 
         Raises:
-            RequestTimeoutError: there was no answer in time.
+            RequestTimeoutError: there was no reply in time.
             DisconnectedError: the connection broke, and the command may have been carried out.
             ClientClosedError: the client was closed.
-            IggyError: whatever the server answered.
+            IggyError: the error of the server.
         """
         return await self._link.request(command, timeout=timeout)
 
@@ -141,7 +139,7 @@ class IggyClient(AllFamilies):
     def consumer(
         self, name: Identifier, stream: Identifier, topic: Identifier, **options: Any
     ) -> ConsumerBuilder[Any]:
-        """Begin a consumer that reads by itself, under a name of its own.
+        """Begin a standalone consumer, with stored offsets under its own name.
 
         Args:
             name: whose offsets are stored.
@@ -207,14 +205,14 @@ class IggyClient(AllFamilies):
             await tasks.__aexit__(None, None, None)
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Host the client in a task group of yours: ``await group.start(client.run)``.
+        """Run the client in your own task group: ``await group.start(client.run)``.
 
         It connects before it reports to have started, and ends when the client is closed.
         """
         await self._link.run(task_status=task_status)
 
     async def connect(self) -> None:
-        """Connect and log in without a host; nothing is done between two requests then.
+        """Connect and log in without a background task: no heartbeats, no reconnect in between.
 
         Raises:
             ConnectionFailedError: no server can be reached.
@@ -228,9 +226,9 @@ class IggyClient(AllFamilies):
         await self._link.disconnect()
 
     async def aclose(self) -> None:
-        """Close the client for good; what is on its way has ``close_timeout`` to end."""
+        """Close the client for good; pending requests may finish within ``close_timeout``."""
         await self._link.aclose()
 
     async def shutdown(self) -> None:
-        """Close the client for good, under the name that migrants know."""
+        """Close the client for good; the official name of ``aclose``."""
         await self._link.aclose()

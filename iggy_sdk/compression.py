@@ -1,8 +1,7 @@
 """Compressing payloads on the client, marked by the header ``content-encoding``.
 
 ``gzip`` needs nothing; ``zstd`` and ``lz4`` (frames) need the extra ``compression``. Sending is off
-unless a producer asks for it; reading goes by the header of each message. Owns the names, the
-threshold and the limit of what a payload may unpack to. Knows no messages.
+unless a producer enables it; reading follows the header of each message.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ CONTENT_ENCODING: Final = "content-encoding"
 CompressionName: TypeAlias = Literal["gzip", "zstd", "lz4"]
 
 UNPACKED_BYTES_MAX: Final = 256 << 20
-"""What one payload may unpack to: four times the largest one on the wire, so that a small message
-made with ill will cannot fill the memory."""
+"""The decompressed size limit: four times the largest payload on the wire, so that a decompression
+bomb cannot exhaust the memory."""
 
 _FIRST_GUESS_BYTES: Final = 64 << 10
 _GROWTH: Final = 8
@@ -88,11 +87,11 @@ def decompress(payload: bytes, *, encoding: str) -> bytes:
     try:
         return _UNPACKERS[encoding](payload)
     except (ConfigurationError, ValueError, zlib.error, EOFError) as error:
-        raise SerdeError(f"the payload is no {encoding}: {error}") from error
+        raise SerdeError(f"the payload is not valid {encoding}: {error}") from error
 
 
 def _pack_gzip(payload: Buffer, level: int | None) -> bytes:
-    # Without a time of its own, equal payloads compress to equal bytes.
+    # With mtime=0 equal payloads compress to equal bytes.
     return gzip.compress(payload, 6 if level is None else level, mtime=0)
 
 
@@ -129,7 +128,7 @@ def _unpack_framed(name: str) -> Callable[[bytes], bytes]:
             try:
                 return bytes(memoryview(space)[: library.decompress_into(payload, space)])
             except _framed_error() as error:
-                # Damage and a lack of room look alike from here.
+                # The library raises the same error for damage and for a buffer that is too small.
                 if len(space) == UNPACKED_BYTES_MAX:
                     raise ValueError(str(error)) from error
             size *= _GROWTH

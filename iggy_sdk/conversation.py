@@ -1,11 +1,8 @@
-"""What the client sees of one connection to one server, whatever carries its requests.
+"""The interface of a session, one connection to one server, and the choice of its transport.
 
-    stream_session  requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
-    quic_session    one stream per request, replies as they come
-    http            one exchange per request, on any of a few connections
-
-Owns the face that all of them have and the choice among them. It must not know how any of them
-works, nor who keeps one.
+stream_session  requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
+quic_session    one stream per request, replies as they come
+http            one exchange per request, on any of a few connections
 """
 
 from __future__ import annotations
@@ -32,10 +29,10 @@ R = TypeVar("R")
 
 
 class Conversation(Protocol):
-    """One connection to one server; many tasks may ask at the same time.
+    """One connection to one server; many tasks may send requests at the same time.
 
     Attributes:
-        failure: why the connection is at its end; None while it lives.
+        failure: why the session has ended; None while it is open.
         is_ended_by_peer: whether the server or the network has ended it.
         on_end: called once when it ends.
     """
@@ -46,11 +43,11 @@ class Conversation(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is at its end."""
+        """Whether the session has ended."""
 
     @property
     def peer(self) -> str:
-        """Where the server is, for people."""
+        """Where the server is, for messages to users."""
 
     def statistics(self) -> SessionStatistics:
         """Return what it has done so far."""
@@ -60,36 +57,36 @@ class Conversation(Protocol):
 
         Raises:
             DisconnectedError: the connection ended first; ``sent`` tells whether the whole
-                request had left by then.
+                request was written by then.
             RequestTimeoutError: there was no reply in time.
             IggyError: whatever the server answered.
         """
 
     async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
-        """Do what ``request`` does, for one who has looked at the clock already."""
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
 
     async def run(self) -> None:
-        """Do what has to be done while nobody asks; return when the connection is at its end."""
+        """Do the background work of the session; return when it has ended."""
 
     def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End it at once; everybody who waits is told why. The first reason counts."""
+        """End the session at once and fail all pending requests; the first reason counts."""
 
     async def aclose(self) -> None:
-        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
 
 
 async def open_conversation(
     endpoint: Endpoint, options: ClientOptions, *, dial: Dial
 ) -> Conversation:
-    """Reach a server, within ``connect_timeout``; nobody is logged in.
+    """Connect to a server within ``connect_timeout``, without a login.
 
     Args:
-        endpoint: where it is.
-        options: of the client; its transport decides.
-        dial: how a stream of bytes to a server is opened, for transports that are one.
+        endpoint: where the server is.
+        options: of the client; they name the transport.
+        dial: opens a byte stream to a server; QUIC does not use it.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or the handshake failed.
+        ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
         ConfigurationError: the transport needs a library that is not installed.
     """
     if options.transport == "quic":
@@ -100,7 +97,7 @@ async def open_conversation(
 
 
 def _http() -> type[HttpConversation]:
-    """Import what needs the library, which not every client has."""
+    """Import the class, whose library is an optional dependency."""
     try:
         from iggy_sdk import http
     except ImportError as error:
@@ -112,7 +109,7 @@ def _http() -> type[HttpConversation]:
 
 
 def _quic() -> type[QuicSession]:
-    """Import what needs the library, which not every client has."""
+    """Import the class, whose library is an optional dependency."""
     try:
         from iggy_sdk.quic_session import QuicSession
     except ImportError as error:

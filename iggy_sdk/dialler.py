@@ -1,8 +1,4 @@
-"""From no connection to one that is logged in at the right server.
-
-Owns the order in which endpoints are tried, the waits between rounds, the login and the way to the
-leader. It must not know requests of users, nor who keeps the session.
-"""
+"""Making a session: endpoints in order, backoff, the login, and the leader of the cluster."""
 
 from __future__ import annotations
 
@@ -35,11 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["Dialler", "Established"]
 
 REDIRECTS_MAX: Final = 3
-"""Servers that disagree on who leads must not send a client around for ever."""
+"""Servers that disagree on the leader must not redirect a client for ever."""
 
 SHORT_LIFE_SECONDS: Final = 1.0
-"""A connection that the server ends sooner counts as a failed attempt, or one that hangs up on
-everybody would be dialled without a pause."""
+"""A connection that the server ends sooner counts as a failed attempt; otherwise a server that
+closes every connection would be dialled without backoff."""
 
 
 class Established(NamedTuple):
@@ -50,7 +46,7 @@ class Established(NamedTuple):
 
 
 class _Doubt:
-    """Whether the server that a login waits for speaks another protocol."""
+    """The check whether a silent server speaks another protocol."""
 
     __slots__ = ("is_founded", "waiting")
 
@@ -60,11 +56,11 @@ class _Doubt:
 
 
 class Dialler:
-    """Finds a server that answers, logs in and follows the leader.
+    """Connects to a server that answers, logs in, and follows the leader.
 
     Attributes:
         dials_count: attempts to connect.
-        failures_count: those without success.
+        failures_count: attempts that failed.
         redirects_count: how often a leader was followed.
     """
 
@@ -82,7 +78,7 @@ class Dialler:
         self.redirects_count = 0
 
     def note_end(self, *, by_peer: bool) -> None:
-        """Take note that the last session has ended."""
+        """Count a short-lived session as a failed attempt, and start the cool-down."""
         if anyio.current_time() - self._established_at >= SHORT_LIFE_SECONDS:
             self._failed_rounds = 0
         elif by_peer:
@@ -91,17 +87,17 @@ class Dialler:
         self._not_before = max(self._not_before, self._established_at + cool_down)
 
     def prefer(self, endpoint: Endpoint) -> None:
-        """Try this endpoint first the next time."""
+        """Try this endpoint first in the next round."""
         self._last = endpoint
 
     def hurry(self) -> None:
-        """Dial at once, because somebody asks for it by name."""
+        """Skip the backoff, because the user has called ``connect``."""
         self._not_before = -math.inf
 
     async def establish(
         self, login: Command[Any] | None, *, retries: int | None, seconds_max: float
     ) -> Established:
-        """Try all endpoints, again and again, until one of them serves.
+        """Try all endpoints, round after round, until one accepts the session.
 
         Args:
             login: the command to log in with, if any.
@@ -109,8 +105,8 @@ class Dialler:
             seconds_max: no round begins later than that.
 
         Raises:
-            ConnectionFailedError: none serves.
-            IggyError: a server refuses the login, or all refuse for good.
+            ConnectionFailedError: no endpoint accepts a session.
+            IggyError: a server refuses the login, or no error is retriable.
         """
         begun_at = anyio.current_time()
         rounds = 0
@@ -128,7 +124,7 @@ class Dialler:
                 raise self._defeat(found)
 
     def _defer(self) -> None:
-        """Let the next round wait longer than the last one."""
+        """Delay the next round, longer after each failed one."""
         delay = self._backoff.delay(self._failed_rounds, random.random)
         self._failed_rounds += 1
         self._not_before = anyio.current_time() + delay
@@ -147,7 +143,7 @@ class Dialler:
         return errors
 
     def _candidates(self) -> list[Endpoint]:
-        """List where to try: first where it worked last, which may be a leader nobody named."""
+        """List the endpoints to try, the last one first: it may be a leader outside the options."""
         configured = self._options.endpoints
         if self._last is None:
             return list(configured)
@@ -160,7 +156,7 @@ class Dialler:
         return await self._follow_leader(established, login)
 
     async def _enter(self, endpoint: Endpoint, login: Command[Any] | None) -> Established:
-        """Dial one endpoint and log in there, all of it within ``connect_timeout``."""
+        """Connect to one endpoint and log in, all of it within ``connect_timeout``."""
         self.dials_count += 1
         deadline = anyio.current_time() + self._options.connect_timeout
         try:
@@ -176,7 +172,7 @@ class Dialler:
     async def _log_in(
         self, session: Conversation, endpoint: Endpoint, login: Command[Any], deadline: float
     ) -> None:
-        """Log in; where no answer comes, find out whether the server speaks another protocol."""
+        """Log in; if no reply comes, check whether the server speaks another protocol."""
         if self._options.transport not in PROBED_TRANSPORTS:
             await session.request(login, timeout=deadline - anyio.current_time())
             return
@@ -191,7 +187,7 @@ class Dialler:
                     failure = error
             tasks.cancel_scope.cancel()
         if isinstance(failure, DisconnectedError):
-            # Who hangs up on a login may have taken it for something else.
+            # A server that closes on a login may not have understood it.
             await self._ask_protocol(endpoint, doubt)
         if doubt.is_founded:
             raise incompatible(endpoint) from failure
@@ -199,7 +195,7 @@ class Dialler:
             raise failure
 
     async def _doubt(self, endpoint: Endpoint, doubt: _Doubt) -> None:
-        """Ask a server that is silent for its protocol, and end the login where it has another."""
+        """Probe the protocol of a silent server, and cancel the login if it is another one."""
         await anyio.sleep(SILENCE_SECONDS)
         await self._ask_protocol(endpoint, doubt)
         if doubt.is_founded:
@@ -209,7 +205,7 @@ class Dialler:
         doubt.is_founded = await speaks_other_protocol(endpoint, self._options, dial=self._dial)
 
     async def _follow_leader(self, established: Established, login: Command[Any]) -> Established:
-        """Go to the leader of the cluster, or stay where that cannot be found or reached."""
+        """Move to the leader of the cluster; stay where it is unknown or out of reach."""
         for _ in range(REDIRECTS_MAX):
             session, endpoint = established
             with _aborting(session):
@@ -221,30 +217,32 @@ class Dialler:
                 except IggyError:
                     break
             self.redirects_count += 1
-            session.abort(DisconnectedError("the connection was left for that to the leader"))
+            session.abort(DisconnectedError("the client moved to the leader of the cluster"))
         return established
 
     def _defeat(self, errors: Sequence[IggyError]) -> IggyError:
-        """Make the error of a search without success."""
+        """Make one error of the errors of all endpoints."""
         last = errors[-1]
         if len(errors) == 1:
             return last
         reasons = "; ".join(error.message for error in errors)
-        defeat = ConnectionFailedError(f"none of {len(errors)} endpoints serves: {reasons}")
+        defeat = ConnectionFailedError(
+            f"none of {len(errors)} endpoints accepts a session: {reasons}"
+        )
         defeat.__cause__ = last
         return defeat
 
 
 def _is_final(errors: Sequence[IggyError]) -> bool:
-    """Say whether no server can be expected to think otherwise the next time."""
+    """Say whether no error is retriable, so that another round is useless."""
     return not any(error.retriable for error in errors)
 
 
 @contextmanager
 def _aborting(session: Conversation) -> Iterator[None]:
-    """Let no session live on that nobody is going to use."""
+    """End a session that will not be used, if the block raises."""
     try:
         yield
     except BaseException:
-        session.abort(DisconnectedError("the connection was given up before it was used"))
+        session.abort(DisconnectedError("the connection was closed before it was used"))
         raise

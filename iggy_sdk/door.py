@@ -1,7 +1,6 @@
-"""What producers and consumers see of a client: a door to send requests through.
+"""The client as producers, consumers and command families see it.
 
-Owns the protocol alone, so that nothing below the client has to import it. It must not know how a
-request reaches a server.
+These interfaces exist so that no module below the client imports it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ R = TypeVar("R")
 
 
 class ClientDoor(Protocol):
-    """A client as those see it that only use it."""
+    """The methods of a client that producers and consumers use."""
 
     @property
     def options(self) -> ClientOptions:
@@ -31,8 +30,8 @@ class ClientDoor(Protocol):
     def epoch(self) -> int:
         """The number of the present connection; 0 before the first, and it only grows.
 
-        Whatever a server ties to a connection, such as membership in a group, is gone when this
-        number has changed.
+        State that the server ties to a connection, such as membership in a group, is lost when
+        this number has changed.
         """
 
     @property
@@ -40,7 +39,7 @@ class ClientDoor(Protocol):
         """Whether there is a connection that has not failed."""
 
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
-        """Send a command and return the answer."""
+        """Send a command and return the reply."""
 
     async def connect(self) -> None:
         """Open the connection, unless it is open."""

@@ -1,6 +1,6 @@
 """Time spans as users write them: seconds, ``timedelta`` or text such as ``1m 30s``.
 
-Owns the grammar of the text, which is that of upstream's connection strings. Reads no clock.
+The grammar of the text is that of the connection strings of Apache Iggy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sealing payloads and headers on the client, so that the server never sees them.
+"""Encrypting payloads and headers on the client, so that the server never sees them.
 
-The form is upstream's: AES-256-GCM, nonce before and tag behind the ciphertext, payload and header
-block each on their own. This module brings the randomness; the cipher is the protocol's.
+The format is that of Apache Iggy: AES-256-GCM, nonce before and tag after the ciphertext, payload
+and header block encrypted separately. The cipher is that of ``iggy_protocol``.
 """
 
 from __future__ import annotations

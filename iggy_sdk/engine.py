@@ -1,10 +1,8 @@
-"""What the running engine does cheaper than by the way through ``anyio``.
+"""What the running event loop does cheaper than ``anyio``: wake a task, read the clock, call soon.
 
-An event of ``anyio`` finds out in which engine it is, wraps one of asyncio's and waits for a future
-in that; for one who waits for one reply the future alone does the same. On a loop with futures that
-is a tenth of what a small request costs its client. Everywhere else these are ``anyio``'s own.
-
-Owns the choice. It must not know what is waited for.
+``anyio.Event`` looks up the backend, wraps an asyncio event and waits for a future inside it. A
+task that waits for one reply needs the future alone. On asyncio that saves a tenth of what a small
+request costs its client. On other event loops these functions return what ``anyio`` has.
 """
 
 from __future__ import annotations
@@ -21,19 +19,19 @@ __all__ = ["Wake", "clock_of_engine", "soon_of_engine", "wake_of_engine"]
 
 
 class Wake(Protocol):
-    """Something to sleep on until somebody sets it; for one sleeper, and once."""
+    """A one-shot event for one waiting task."""
 
     def set(self) -> object:
-        """Wake the sleeper; may be said twice."""
+        """Wake the waiting task; may be called twice."""
         ...
 
     def wait(self) -> Awaitable[object]:
-        """Sleep until it is set."""
+        """Wait until it is set."""
         ...
 
 
 class FutureWake:
-    """A wake on a future of the loop."""
+    """A one-shot event on a future of the event loop."""
 
     __slots__ = ("_future",)
 
@@ -41,18 +39,18 @@ class FutureWake:
         self._future = future
 
     def set(self) -> None:
-        """Wake the sleeper, who may have been cancelled meanwhile."""
+        """Wake the waiting task, which may have been cancelled meanwhile."""
         if not self._future.done():
             self._future.set_result(None)
 
     def wait(self) -> Awaitable[object]:
-        """Sleep until it is set."""
+        """Wait until it is set."""
         future: Awaitable[object] = self._future
         return future
 
 
 def wake_of_engine() -> Callable[[], Wake]:
-    """Return what makes a wake in the running engine."""
+    """Return a function that makes one-shot events for the running event loop."""
     loop: Any = current_token().native_token
     if not hasattr(loop, "create_future"):
         return anyio.Event
@@ -64,16 +62,16 @@ def wake_of_engine() -> Callable[[], Wake]:
 
 
 def clock_of_engine() -> Callable[[], float]:
-    """Return what tells the time of the running engine, as ``anyio.current_time`` does."""
+    """Return the clock of the running event loop, which ``anyio.current_time`` reads."""
     loop: Any = current_token().native_token
     clock: Callable[[], float] = getattr(loop, "time", anyio.current_time)
     return clock
 
 
 def soon_of_engine() -> Callable[[Callable[[], None]], object] | None:
-    """Return what calls a function when all who were woken before have gone on, if anything does.
+    """Return ``call_soon`` of the running event loop; None where there is none.
 
-    Only for functions that may be called outside of a task.
+    It calls a function after all tasks that were woken before have run, outside of any task.
     """
     loop: Any = current_token().native_token
     soon: Callable[[Callable[[], None]], object] | None = getattr(loop, "call_soon", None)

@@ -13,7 +13,7 @@
     │  └─ StreamNotFound, TopicNotFound, PartitionNotFound, ConsumerGroupNotFound
     ├─ AlreadyExistsError
     │  └─ StreamExists, TopicExists, ConsumerGroupExists
-    ├─ LimitReachedError                      no room for one more
+    ├─ LimitReachedError                      a limit is reached
     ├─ InvalidRequestError(ValueError)        it will fail again
     │  └─ InvalidOffset, MessageTooLarge
     ├─ ConfigurationError(ValueError)         a connection string or an option
@@ -26,8 +26,7 @@
     └─ EncryptionError
        └─ DecryptionError                     carried by the message, raised on access
 
-Codes and names are upstream's. A code that nobody knows is an ``IggyError`` that keeps its number.
-This module owns the tree and the table from status to class; it knows no connections.
+Codes and names are those of Apache Iggy. An unknown code is an ``IggyError`` with that number.
 """
 
 from __future__ import annotations
@@ -90,8 +89,8 @@ class IggyError(RuntimeError):
     """Anything that went wrong, with its number and what to do next.
 
     Attributes:
-        code: the status; errors of the client itself use upstream's number for them.
-        name: upstream's name of the status, as in ``StreamIdNotFound``.
+        code: the status; errors of the client itself use the number of Apache Iggy for them.
+        name: the name of the status in Apache Iggy, as in ``StreamIdNotFound``.
         message: what happened, without the advice.
         advice: what to do next, in one sentence.
         retriable: whether the same call may succeed when it is simply made again.
@@ -250,7 +249,7 @@ class ConsumerGroupExists(AlreadyExistsError):
 
 
 class LimitReachedError(IggyError):
-    """There is no room for one more."""
+    """There is a limit is reached."""
 
     default_code = StatusCode.TOPIC_FULL
 
@@ -302,7 +301,7 @@ class ProducerError(IggyError):
 
 
 class SendFailedError(ProducerError):
-    """Messages were given up.
+    """Messages were not sent.
 
     Attributes:
         cause: why.
@@ -325,7 +324,7 @@ class SendFailedError(ProducerError):
 
 
 class BufferFullError(ProducerError):
-    """The buffer of a background producer has no room."""
+    """The buffer of a background producer has no space."""
 
     default_code = StatusCode.BACKGROUND_SEND_BUFFER_OVERFLOW
 
@@ -418,7 +417,7 @@ _CODE_CLASSES: Final[tuple[tuple[int, type[IggyError]], ...]] = (
 
 
 def index_classes(rows: Iterable[tuple[int, type[_E]]]) -> dict[int, type[_E]]:
-    """Make the table from code to class; a code that comes twice is our own mistake."""
+    """Make the table from code to class; a code must occur once."""
     table: dict[int, type[_E]] = {}
     for code, kind in rows:
         assert code in STATUSES, f"{code} is no status"
@@ -431,14 +430,14 @@ _CLASSES: Final = index_classes(_CODE_CLASSES)
 
 
 def class_for_status(code: int) -> type[IggyError]:
-    """Tell the class of a status; ``IggyError`` itself for one that nobody defined."""
+    """Return the class of a status; ``IggyError`` itself for an unknown one."""
     if code in _CLASSES:
         return _CLASSES[code]
     row = STATUSES.get(code)
     return IggyError if row is None else _GROUP_CLASSES[row.group]
 
 
-# What says where a command wanted to act. Messages, passwords and tokens are not among them.
+# The fields that describe a command in errors. Messages, passwords and tokens are left out.
 _PLACES: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
 
 

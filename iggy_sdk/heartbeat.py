@@ -1,7 +1,7 @@
-"""A ping now and then, so that a server that counts silence keeps the client.
+"""Heartbeats: pings at an interval, so that the server does not evict the client.
 
-Servers count pings alone, so they go out however busy the connection is. Owns the rhythm. It must
-not know how connections come and go; a failed ping has ended its session by then.
+Servers count pings alone, so they are sent however busy the connection is. A failed ping has
+ended its session already, so it is only logged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOGGER: Final = logging.getLogger("iggy_sdk.heartbeat")
 
 
 class Heartbeat:
-    """Pings whichever session is alive.
+    """Pings the current session.
 
     Attributes:
         beats_count: how many pings were sent.
@@ -35,14 +35,14 @@ class Heartbeat:
     def __init__(
         self, present: Callable[[], Conversation | None], *, interval: float, timeout: float
     ) -> None:
-        """Take where the session is found, how often to ping it, and how long that may take."""
+        """Take a function that returns the session, the interval, and the timeout of a ping."""
         self._present = present
         self._interval = interval
         self._timeout = timeout
         self.beats_count = 0
 
     async def run(self) -> None:
-        """Ping for ever; an interval of 0 never does."""
+        """Ping until this is cancelled; an interval of 0 sends none."""
         if not self._interval:
             return
         while True:
@@ -56,4 +56,4 @@ class Heartbeat:
         try:
             await session.request(Ping(), timeout=self._timeout)
         except IggyError as error:
-            _LOGGER.warning("the heartbeat of %s failed: %s", session.peer, error)
+            _LOGGER.warning("the heartbeat to %s failed: %s", session.peer, error)

@@ -1,9 +1,7 @@
-"""Hooks: what users hang into a client to watch it, and the row that calls them.
+"""Hooks: callbacks that observe a client.
 
-A hook never breaks the call it watches: whatever it raises is logged and counted. Callbacks are
+A hook never fails the request it observes: its exceptions are logged and counted. Callbacks are
 plain functions, run in the task of the caller, and must not block.
-
-The row owns isolation. What a hook does with what it sees is not its matter.
 """
 
 from __future__ import annotations
@@ -71,11 +69,11 @@ class Hook:
         return None
 
     def on_message(self, message: Any) -> None:
-        """See a received message on its way to the user."""
+        """See a received message before it is delivered."""
 
 
 class Hooks:
-    """A row of hooks; false when there are none, so that callers can skip the work."""
+    """All hooks of a client; false when there are none, so that callers can skip the work."""
 
     __slots__ = ("_adding", "_hooks", "failures_count")
 
@@ -96,15 +94,15 @@ class Hooks:
         return bool(self._adding)
 
     def on_connect(self, endpoint: str) -> None:
-        """Tell all hooks of a connection."""
+        """Call all hooks for a new connection."""
         self._call("on_connect", endpoint)
 
     def on_disconnect(self, endpoint: str, error: IggyError | None = None) -> None:
-        """Tell all hooks of the end of a connection."""
+        """Call all hooks for the end of a connection."""
         self._call("on_disconnect", endpoint, error)
 
     def before_request(self, command: Command[Any]) -> None:
-        """Tell all hooks of a command, and of a batch if it is one."""
+        """Call all hooks before a command, and before a batch if it is one."""
         self._call("before_request", command)
         if isinstance(command, SendMessagesCommand):
             self._call("before_send", command)
@@ -117,7 +115,7 @@ class Hooks:
         reply: object = None,
         error: BaseException | None = None,
     ) -> None:
-        """Tell all hooks how a command ended, and a batch or a poll if it was one."""
+        """Call all hooks after a command, and after a batch or a poll if it was one."""
         self._call("after_request", command, reply=reply, error=error, seconds=seconds)
         if isinstance(command, SendMessagesCommand):
             self._call("after_send", command, error=error, seconds=seconds)
@@ -136,7 +134,7 @@ class Hooks:
         return headers
 
     def on_message(self, message: Any) -> None:
-        """Tell all hooks of a message that is handed out."""
+        """Call all hooks for a message that is delivered to the user."""
         self._call("on_message", message)
 
     def _call(self, name: str, *args: Any, **details: Any) -> None:
@@ -148,4 +146,6 @@ class Hooks:
 
     def _count(self, hook: Hook, name: str) -> None:
         self.failures_count += 1
-        _LOGGER.exception("%s.%s failed; the call it watched goes on", type(hook).__name__, name)
+        _LOGGER.exception(
+            "the hook %s.%s raised an exception; the request continues", type(hook).__name__, name
+        )

@@ -1,7 +1,7 @@
-"""Which commands do no harm when a server carries them out twice.
+"""Which commands may be carried out twice.
 
-A request whose connection broke before the answer may have been carried out. Those of this table
-are sent once more; all others are the caller's decision. This is data; it knows no connections.
+A request whose connection broke before the reply may have been carried out. Commands of this table
+are sent again; for all others the caller gets the error and decides.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["is_repeatable"]
 
-# Questions, and statements that mean the same the second time. Deleting is not among them: the
-# second answer would be that there is no such thing, which is not what happened.
+# Reads, and writes with the same effect the second time. Deletes are not among them: the second
+# reply would be that there is no such resource, although the first delete succeeded.
 _REPEATABLE: Final = frozenset(
     {
         CommandCode.PING,

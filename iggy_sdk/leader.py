@@ -1,8 +1,4 @@
-"""Who leads the cluster, and whether this connection should go there.
-
-Owns the choice, which is pure, and the question. Whatever goes wrong means to stay. It must not
-know how to dial.
-"""
+"""Finding the leader of the cluster; without metadata the client stays where it is."""
 
 from __future__ import annotations
 
@@ -20,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["choose_leader", "find_leader"]
 
-# Names of this very machine that mean the same address.
+# Host names and wildcards that mean an address of this machine.
 _SAME_HOST: Final = {"localhost": "127.0.0.1", "::": "::1"}
 
 
 async def find_leader(
     session: Conversation, endpoint: Endpoint, options: ClientOptions
 ) -> Endpoint | None:
-    """Ask who leads; None means to stay with this server.
+    """Request the cluster metadata and return the leader; None means to stay with this server.
 
     Raises:
         IggyError: the connection ended meanwhile.

@@ -1,11 +1,8 @@
-"""Messages as users see them: what they send, and what they receive.
+"""Messages to send, and received messages.
 
-Received messages are made late and read in place: nothing is decrypted, decompressed or decoded
-before somebody asks. What cannot be undone is carried by the message: ``value`` raises it, while
+Received messages are created on demand and read in place: they are decrypted, decompressed and
+decoded on first access. If that fails, the message holds the error: ``value`` raises it, while
 ``payload`` always works.
-
-Owns the shapes. How a payload becomes a value is the pipeline's matter, and when an offset is
-stored the consumer's.
 """
 
 from __future__ import annotations
@@ -93,14 +90,14 @@ class Message(Generic[T]):
 
 
 class Committer(Protocol):
-    """Who stores the offset of a message when its ``commit()`` is awaited."""
+    """Stores the offset of a message when its ``commit()`` is awaited."""
 
     async def commit(self, partition_id: int, offset: int, /) -> None:
         """Store that this message, and all before it in its partition, are done."""
 
 
 class Opened(NamedTuple):
-    """A message with its encryption and compression undone, as far as that goes."""
+    """A message after decryption and decompression, with the errors of both."""
 
     payload: bytes
     headers: Mapping[HeaderKey, HeaderValue]
@@ -161,7 +158,7 @@ class ReceivedMessage(MessageRecord, Generic[T]):
         size: how many bytes it occupies on the wire, header included.
     """
 
-    # No slot of its own: all that it remembers has a place in the record, which makes it quick.
+    # No own slots: all fields are those of the C record, which makes creation fast.
     __slots__ = ()
 
     _source: Source[T]
@@ -187,7 +184,7 @@ class ReceivedMessage(MessageRecord, Generic[T]):
             SerdeError: it was compressed in an unknown way, or the serde cannot read it.
         """
         value = self._value
-        # A value that is None is read again each time, which nobody can tell.
+        # A value of None is decoded again each time, with the same result.
         if value is None:
             payload, opened = self.payload, self._opened
             if opened is not None and opened.error is not None:
@@ -271,7 +268,7 @@ class ReceivedMessage(MessageRecord, Generic[T]):
         committer = self._source.committer
         if committer is None:
             raise ConsumerGroupError(
-                "the message came from no consumer",
+                "the message was not read by a consumer",
                 advice="Use store_consumer_offset(), or read with consumer() or consumer_group().",
             )
         await committer.commit(self._source.partition_id, self.offset)
@@ -399,7 +396,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         )
 
     def _made(self) -> list[ReceivedMessage[T]]:
-        """Make all messages, for one who wants them in another order."""
+        """Create all messages, for access by index."""
         if self._messages is None:
             self._messages = list(self._reading())
         return self._messages
@@ -413,7 +410,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         )
 
     def _needs_nothing(self, payloads: bytearray) -> bool:
-        """Tell by a look at all headers that no message is encrypted or compressed."""
+        """Tell from the headers whether no message is encrypted or compressed."""
         if not self._source.opens_plain:
             return False
         # Bytes beside payloads and fixed headers are user headers, which may say that.

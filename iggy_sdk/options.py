@@ -1,7 +1,4 @@
-"""The settings of a client, resolved: what the connection string says, then what keywords say.
-
-Owns names, defaults and checks. Reads no files and opens nothing; the transports do.
-"""
+"""The options of a client: the connection string, overridden by keywords, and checked."""
 
 from __future__ import annotations
 
@@ -66,10 +63,10 @@ def _check_share(value: float, name: str) -> None:
 
 @record(kw_only=True)
 class Reconnect:
-    """How a lost connection comes back.
+    """How a lost connection is made again.
 
     Attributes:
-        enabled: whether it comes back by itself.
+        enabled: whether the client reconnects by itself.
         retries: how many attempts follow the first; None means without end.
         delay: the first wait between two attempts.
         max_delay: the longest wait.
@@ -136,11 +133,11 @@ def _backoff(first: Seconds, longest: Seconds, jitter: float) -> Backoff:
 
 @record(kw_only=True)
 class TlsOptions:
-    """How TLS is spoken.
+    """TLS settings.
 
     Attributes:
         ca_file: PEM file of trusted authorities; None takes those of the system.
-        domain: name that the certificate must bear; None takes the host.
+        domain: name that the certificate must have; None takes the host.
         validate: whether the certificate is checked at all.
         client_cert: PEM file of the client's own certificate.
         client_key: PEM file of its key, unless it stands in the same file.
@@ -155,21 +152,21 @@ class TlsOptions:
 
 @record(kw_only=True)
 class ClientOptions:
-    """Everything a client goes by.
+    """The options of a client.
 
     Attributes:
         endpoints: where the server is; several are tried in turn.
         transport: how to reach it.
-        credentials: who logs in on every connection, if anybody.
+        credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
         connect_timeout: how long one attempt to connect may take.
-        request_timeout: how long an answer may take.
+        request_timeout: how long a reply may take.
         close_timeout: how long closing may take.
         heartbeat_interval: how often to ping; 0 never pings.
-        reconnect: how a lost connection comes back.
-        max_outstanding: how many requests may wait for answers; further callers wait.
-        hooks: who watches.
+        reconnect: how a lost connection is made again.
+        max_outstanding: how many requests may be pending; further callers wait.
+        hooks: callbacks that observe the client.
         encryptor: seals and opens all messages of this client.
         partitioner: chooses partitions where nothing else does.
         transport_settings: further keys of the connection string, for single transports.
@@ -251,7 +248,7 @@ def resolve_options(url: str | None = None, **settings: Unpack[ClientSettings]) 
     if "hooks" in given:
         given["hooks"] = tuple(given["hooks"])
     if isinstance(given.get("tls"), bool):
-        # The string may say more about TLS than whether to speak it.
+        # The connection string may hold further TLS settings.
         given["tls"] = (values["tls"] or TlsOptions()) if given["tls"] else None
     if isinstance(given.get("reconnect"), bool):
         given["reconnect"] = replace(values["reconnect"], enabled=given["reconnect"])
@@ -308,7 +305,7 @@ _TLS_NAMES: Final = {
 
 
 def _from_address(address: Address) -> dict[str, Any]:
-    """Say with the names of ``ClientOptions`` what a connection string says."""
+    """Map a connection string to the fields of ``ClientOptions``."""
     rest = dict(address.settings)
     reconnect = {ours: rest.pop(key) for key, ours in _RECONNECT_NAMES.items() if key in rest}
     own = {
@@ -336,9 +333,9 @@ def _tls_of(address: Address, rest: dict[str, Any]) -> TlsOptions | None:
     }
     wanted = rest.pop("tls", True if address.tls else None)
     if wanted is None and details and address.transport in ("tcp", "ws"):
-        # Whoever names a certificate expects it to be used; silence would send secrets in the open.
+        # A named certificate is meant to be used; ignoring it would send secrets unencrypted.
         raise ConfigurationError(
-            "the connection string is not valid: it has TLS settings and does not switch TLS on",
+            "the connection string is not valid: it has TLS settings and does not enable TLS",
             advice="Add tls=true, or tls=false if the connection shall be a plain one.",
         )
     return TlsOptions(**details) if wanted else None

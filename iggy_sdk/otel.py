@@ -6,7 +6,7 @@
         await handle(message.value)
 
 Needs the extra ``otel``, which is the API of OpenTelemetry alone; without its SDK all of this does
-nothing. Owns names and attributes. Only what ``Hook`` tells is known here.
+nothing.
 """
 
 from __future__ import annotations

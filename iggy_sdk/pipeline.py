@@ -1,10 +1,10 @@
-"""The way of a value to the wire and back.
+"""The codec between values and messages.
 
     send      value ─ serde ─ compression ─ encryption ─> NewMessage, or the very bytes
     receive   value <─ serde ─ decompression ─ decryption ─ MessageRecord
 
 The header ``content-encoding`` says how a payload was compressed, ``iggy-key`` carries its key, and
-both are sealed together with all other headers. Owns this order; its parts are elsewhere.
+both are encrypted together with all other headers.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Pipeline(Generic[T]):
         key_header: bool = True,
         hooks: Hooks | None = None,
     ) -> None:
-        """Take the stations.
+        """Take the parts of the codec.
 
         Args:
             serde: how values are written; None takes bytes and text as they are.
@@ -210,7 +210,7 @@ class Pipeline(Generic[T]):
                 block, headers_error = _unsealed(self._encryptor, block)
         if headers_error is None:
             headers, headers_error = _read_headers(block)
-        # A payload whose headers are lost may be compressed without our knowing.
+        # Without its headers it is unknown whether the payload is compressed.
         if error is None and isinstance(headers_error, DecryptionError):
             error = headers_error
         if error is None and _ENCODING in headers:
@@ -281,7 +281,7 @@ class Pipeline(Generic[T]):
 _PLAIN: Final = frozenset({bytes})
 
 _KEY_BLOCKS_MAX: Final = 4_096
-"""Keys whose header is remembered; writing it costs more than all else that a keyed send does."""
+"""Keys whose encoded header is cached; encoding it is the largest cost of a keyed send."""
 
 
 def _header_block(headers: Mapping[Any, Any]) -> bytes:

@@ -1,10 +1,8 @@
-"""Whether a server that does not answer speaks another protocol.
+"""Detecting a server that speaks the protocol of Apache Iggy 0.9 or later.
 
-Servers from 0.9 on frame requests in another way: they wait for more bytes than a login has, so one
-who speaks to them as to 0.8 hears nothing at all. When a login stays unanswered, they are asked
-once in their own way, over a connection of its own; what they say is not a word of 0.8.
-
-Owns the question. It must not know logins, nor what is done about the answer.
+Servers from 0.9 on frame requests in another way: they wait for more bytes than a login of 0.8
+has, so the client gets no reply at all. When a login stays unanswered, one request in the framing
+of 0.9 is sent over a separate connection; its reply cannot be a reply of 0.8.
 """
 
 from __future__ import annotations
@@ -25,21 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["PROBED_TRANSPORTS", "SILENCE_SECONDS", "incompatible", "speaks_other_protocol"]
 
 SILENCE_SECONDS: Final = 2.0
-"""How long a login may stay unanswered before it is asked why; sound servers take milliseconds."""
+"""How long a login may stay unanswered before the probe; healthy servers take milliseconds."""
 
 PROBE_SECONDS_MAX: Final = 2.0
 PROBED_TRANSPORTS: Final = ("tcp", "ws")
 
 
 async def speaks_other_protocol(endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> bool:
-    """Ask a server in the way of 0.9; False when it does not answer so, for whatever reason."""
+    """Send a request in the framing of 0.9; False when the reply is not one of 0.9."""
     answer = bytearray(VSR_HEAD_BYTES)
     received = 0
     try:
         with anyio.move_on_after(PROBE_SECONDS_MAX):
             transport = await dial(endpoint, options)
             try:
-                # Such a server wants to know who asks, by a number like those of its own clients.
+                # The frame has to carry a client id of 128 bits.
                 await transport.send([vsr_probe(uuid4().bytes)])
                 while received < VSR_HEAD_BYTES:
                     size = await transport.receive_into(memoryview(answer)[received:])
@@ -54,7 +52,7 @@ async def speaks_other_protocol(endpoint: Endpoint, options: ClientOptions, *, d
 
 
 def incompatible(endpoint: Endpoint) -> IncompatibleServerError:
-    """Make the error for a server of another protocol."""
+    """Make the error for a server that speaks the protocol of 0.9."""
     return IncompatibleServerError(
         f"the server at {endpoint} speaks the protocol of Apache Iggy 0.9 and later, this client"
         " that of 0.8",

@@ -1,8 +1,4 @@
-"""A request over QUIC, which has a stream and a small protocol of its own.
-
-Owns what belongs to one request, and the protocol's connections that are kept for the next ones.
-It must not know streams, sockets or who waits.
-"""
+"""Requests over QUIC: one request on one stream, a pool of codecs, and counters."""
 
 from __future__ import annotations
 
@@ -28,11 +24,11 @@ __all__ = ["Exchange", "Exchanges"]
 Outcome: TypeAlias = ResponseReceived[Any] | ErrorReceived | IggyError
 
 KEPT_MAX: Final = 4
-"""How many connections are kept; each may hold the memory of a large reply."""
+"""How many codecs are pooled; each may hold the memory of a large reply."""
 
 
 class Exchange:
-    """A request, its stream once it has one, and who waits for the reply."""
+    """A request, its stream once it is open, and the task that waits for the reply."""
 
     __slots__ = ("connection", "parts", "size_bytes", "stream_id", "waiter")
 
@@ -46,12 +42,12 @@ class Exchange:
         self.stream_id: int | None = None
 
     def hear(self, data: bytes, *, is_last: bool, peer: str) -> Outcome | None:
-        """Take bytes of the reply, and return what they make, as soon as they make something.
+        """Decode bytes of the reply; return the outcome once it is complete.
 
         Args:
             data: the bytes.
-            is_last: whether no others follow.
-            peer: where they come from, for people.
+            is_last: whether the server has finished the stream.
+            peer: the name of the server, for errors.
         """
         command = self.waiter.command
         try:
@@ -66,11 +62,11 @@ class Exchange:
             return heard
         if not is_last:
             return None
-        text = f"{describe_command(command)}: {peer} ended the stream without an answer"
+        text = f"{describe_command(command)}: {peer} ended the stream without a reply"
         return ProtocolError(text)
 
     def tell(self, outcome: Outcome) -> None:
-        """Give the waiter what he waits for; the first that he is told counts."""
+        """Set the outcome and wake the task of the request; the first outcome counts."""
         waiter = self.waiter
         if waiter.outcome is None:
             waiter.outcome = outcome
@@ -79,7 +75,7 @@ class Exchange:
 
 
 class Exchanges:
-    """Prepares requests, and takes back what the next ones can use."""
+    """Encodes requests, with codecs that are used again."""
 
     __slots__ = ("_kept", "_limits")
 
@@ -88,7 +84,7 @@ class Exchanges:
         self._kept: list[ClientConnection] = []
 
     def begin(self, waiter: Waiter) -> Exchange:
-        """Write a request; nothing is sent yet.
+        """Encode a request; nothing is sent yet.
 
         Raises:
             InvalidRequestError: a field does not fit the wire, or the request is too large.
@@ -100,6 +96,6 @@ class Exchanges:
             raise error_from_protocol(error, command=waiter.command) from error
 
     def end(self, exchange: Exchange) -> None:
-        """Keep what can be used again."""
+        """Pool the codec of a finished request, if it holds no rest of a reply."""
         if exchange.connection.is_at_rest and len(self._kept) < KEPT_MAX:
             self._kept.append(exchange.connection)

@@ -1,15 +1,12 @@
-"""One QUIC connection to one server: every request has a stream of its own.
+"""A session on one QUIC connection: every request has its own stream.
 
-Requests are under way side by side and replies come in any order. Nobody waits behind another while
-there is room, and then in turn; one who leaves without his reply gives up his stream and disturbs
-nobody.
+Requests are in flight side by side and replies come in any order. A request waits only while the
+streams or bytes in flight are at their limit, in order of arrival. A cancelled request resets its
+stream and affects no other.
 
-``run`` takes in what comes, for all. Where the engine calls a function when datagrams come, that
-function does it, and ``run`` looks at the clock. Without ``run`` whoever waits for a reply takes
-in, also for those who wait beside him, and hands that over when he has his own.
-
-Owns the streams, who takes in, and the deadlines. It must not know logins, addresses or other
-connections.
+``run`` reads datagrams for all requests. Where the event loop calls a function when the socket is
+readable, that function reads and ``run`` only serves timers. Without ``run``, a task that awaits a
+reply reads for all pending requests, and passes that on when it has its reply.
 """
 
 from __future__ import annotations
@@ -56,22 +53,16 @@ __all__ = ["QuicSession"]
 R = TypeVar("R")
 
 KEPT_SECONDS_MIN = 1.0
-"""The shortest timeout that ``run`` may keep; shorter ones are worth a timer of their own."""
+"""The shortest timeout that ``run`` may track; shorter ones get their own timer."""
 
 
 class QuicSession:
-    """One connection to one server; many tasks may ask at the same time.
-
-    Attributes:
-        failure: why the connection is at its end; None while it lives.
-        is_ended_by_peer: whether the server or the network has ended it.
-        on_end: called once when it ends.
-    """
+    """One connection to one server; many tasks may send requests at the same time."""
 
     def __init__(
         self, transport: QuicTransport, options: ClientOptions, settings: QuicSettings
     ) -> None:
-        """Take a connection behind its handshake; the session closes it."""
+        """Take a connection whose handshake is done; the session closes it."""
         self._transport = transport
         self._options = options
         self._prepared = Exchanges(
@@ -99,10 +90,10 @@ class QuicSession:
 
     @classmethod
     async def open(cls, endpoint: Endpoint, options: ClientOptions) -> QuicSession:
-        """Dial a server, within ``connect_timeout``; nobody is logged in.
+        """Connect to a server within ``connect_timeout``, without a login.
 
         Raises:
-            ConnectionFailedError: nobody answers there, or the handshake failed.
+            ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
             ConfigurationError: a setting of the connection string or a file is not valid.
         """
         settings = quic_settings(options.transport_settings)
@@ -115,7 +106,7 @@ class QuicSession:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is at its end."""
+        """Whether the connection has ended."""
         return self.failure is not None or self._doom is not None
 
     @property
@@ -134,25 +125,14 @@ class QuicSession:
             waiting=len(self._exchanges),
         )
 
-    # Asking
+    # Requests
 
     async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply.
-
-        Args:
-            command: what to ask.
-            timeout: how many seconds all of it may take.
-
-        Raises:
-            DisconnectedError: the connection ended first; ``sent`` tells whether the whole
-                request had left by then.
-            RequestTimeoutError: there was no reply in time.
-            IggyError: whatever the server answered.
-        """
+        """Send a command and wait for the reply; see ``Conversation.request``."""
         return await self.ask(command, seconds=timeout, deadline=anyio.current_time() + timeout)
 
     async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
-        """Do what ``request`` does, for one who has looked at the clock already."""
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
         waiter = Waiter(command, deadline)
         self._look()
         self._settle()
@@ -176,7 +156,7 @@ class QuicSession:
         return reply
 
     async def _exchange(self, exchange: Exchange) -> None:
-        """Send a request and wait for the reply, or until its time is kept in another way."""
+        """Send a request and wait for the reply, or until its deadline is tracked otherwise."""
         waiter, is_kept = exchange.waiter, exchange.waiter.is_kept
         if exchange.stream_id is None:
             if self._turns or not self._has_room_for(exchange):
@@ -200,7 +180,7 @@ class QuicSession:
         return not self._under_way_bytes or total <= self._send_window_bytes
 
     async def _await_turn(self, exchange: Exchange) -> None:
-        """Wait for room, behind all who came earlier; those who never stop asking come later."""
+        """Wait for a free stream, in order of arrival, so that a busy task cannot starve others."""
         waiter, is_kept = exchange.waiter, exchange.waiter.is_kept
         self._turns.setdefault(exchange)
         while next(iter(self._turns)) is not exchange or not self._has_room_for(exchange):
@@ -211,7 +191,7 @@ class QuicSession:
         del self._turns[exchange]
 
     def _begin(self, exchange: Exchange) -> None:
-        """Give a request a stream, and send what can be sent of it."""
+        """Open a stream for a request, and send what flow control allows."""
         core = self._transport.core
         exchange.stream_id = stream_id = core.get_next_available_stream_id()
         *parts, last = exchange.parts
@@ -229,7 +209,7 @@ class QuicSession:
         self._call_next()
 
     def _leave(self, exchange: Exchange) -> None:
-        """Have nothing more to do with a request, whatever became of it."""
+        """Forget a request; a stream without a reply is reset."""
         stream_id, waiter = exchange.stream_id, exchange.waiter
         self._turns.pop(exchange, None)
         self._prepared.end(exchange)
@@ -252,7 +232,7 @@ class QuicSession:
         self._settle()
 
     def _send(self) -> None:
-        """Send what is to be sent. No task need run this, so it ends nothing."""
+        """Send what is queued. May run outside of any task, so it only notes a failure."""
         if self.failure is None:
             try:
                 self._transport.flush(self._clock())
@@ -261,10 +241,10 @@ class QuicSession:
             else:
                 self._note_time(self._transport.due_at())
 
-    # Taking in
+    # Reading
 
     async def _take_part(self, place: dict[Wake, None], waiter: Waiter | None = None) -> None:
-        """Take in for all, once, or sleep while somebody else does it."""
+        """Read once for all requests, or sleep while another task reads."""
         if not self._is_pumped:
             if self._host_call is None or self._soon is None:
                 await self._pump()
@@ -281,7 +261,7 @@ class QuicSession:
         self._settle()
 
     async def _pump(self) -> None:
-        """Wait for what comes, and take it in."""
+        """Wait for datagrams and process them."""
         self._is_pumped = True
         try:
             await self._transport.wait()
@@ -296,10 +276,10 @@ class QuicSession:
             await self._gather()
 
     async def _gather(self) -> None:
-        """Let those who were told go on, and send together what they ask for next."""
+        """Let tasks with new replies run, and send their next requests together."""
         self._is_pumped = self._is_gathering = True
         try:
-            # On one engine tasks that were woken together take their turns in no order.
+            # trio runs tasks that were woken together in random order; two checkpoints let all run.
             await checkpoint()
             await checkpoint()
         finally:
@@ -307,13 +287,13 @@ class QuicSession:
             self._flush()
 
     def _look(self) -> None:
-        """Take in what has come, unless somebody else does."""
+        """Process what has arrived, unless another task reads."""
         if self.failure is None and not self._is_pumped:
             self._take_in(self._transport.step)
             self._settle()
 
     def _take_in(self, take: Callable[[], list[QuicEvent]]) -> None:
-        """Take in what has come. No task need run this, so it ends nothing."""
+        """Process what has arrived. May run outside of any task, so it only notes a failure."""
         try:
             happened = take()
         except OSError as error:
@@ -331,19 +311,19 @@ class QuicSession:
             self._call_next()
 
     def _settle(self) -> None:
-        """End the session, if what has come says that it is at its end."""
+        """End the session, if its end was noted; that needs a task."""
         if self._doom is not None:
             self.abort(self._doom, by_peer=True)
 
-    # Being called
+    # Called by the event loop
 
     def _on_datagrams(self) -> None:
-        """Take in what has come. No task runs this, so nothing in here may ask the engine."""
+        """Process what has arrived. The event loop calls this outside of any task."""
         assert self._soon is not None
         told_count = self._traffic.frames_in
         self._take_in(self._transport.hear)
         self._wake_if_doomed()
-        # Those who were told go on before the rest, and what they ask for next is sent together.
+        # Tasks with new replies run before the rest, and their next requests are sent together.
         self._is_gathering |= self._traffic.frames_in > told_count and len(self._exchanges) > 1
         self._soon(self._see_to_the_rest)
 
@@ -362,13 +342,13 @@ class QuicSession:
             self._note_time(-math.inf)
 
     def _note_time(self, due_at: float) -> None:
-        """Have ``run`` look at the clock again, if that would be too late otherwise."""
+        """Wake ``run`` if it would serve this timer too late."""
         if due_at < self._host_until and self._host_call is not None:
             self._host_until = due_at
             self._host_call.set()
 
     async def _keep_time(self) -> None:
-        """Do what is due, while a function takes in what comes."""
+        """Serve timers, while the event loop calls a function for datagrams."""
         self._is_pumped = self._is_pushed = True
         try:
             while self.failure is None:
@@ -380,8 +360,8 @@ class QuicSession:
                 self._host_until = min(self._host_until, self._transport.due_at(), *deadlines)
                 with anyio.CancelScope(deadline=max(self._host_until, now + TICK_SECONDS)):
                     await self._host_call.wait()
-                    # What was due then may be done by now, and something else due a little later;
-                    # to look at the same time once more costs less than to be called for that.
+                    # The timer may be obsolete by now and another one due a little later. Waking
+                    # at the same time once more costs less than being woken for each change.
                     continue
                 self._host_until = math.inf
         finally:
@@ -395,7 +375,7 @@ class QuicSession:
             yield exchange.waiter
 
     def _release_kept(self, now: float) -> None:
-        """Have those whose time is over by now go on by themselves."""
+        """Hand expired deadlines back to the tasks of their requests."""
         for waiter in self._waiters():
             if waiter.is_kept and waiter.deadline <= now:
                 waiter.is_kept = False
@@ -403,7 +383,7 @@ class QuicSession:
                     waiter.wake.set()
 
     def _hand_over(self) -> None:
-        """Have somebody go on taking in who has something to wait for."""
+        """Have ``run`` or another pending task go on reading."""
         if self._is_pumped or self.failure is not None:
             return
         if self._host_call is not None:
@@ -411,7 +391,7 @@ class QuicSession:
         elif self._sleepers or self._queue:
             next(iter(self._sleepers or self._queue)).set()
         else:
-            # Nobody listens from here on, so what is owed to the server goes now.
+            # No task reads from here on, so pending acknowledgements are sent now.
             self._transport.core.acknowledge(self._clock())
             self._flush()
 
@@ -420,7 +400,7 @@ class QuicSession:
             call.set()
 
     def _call_next(self) -> None:
-        """Let the next one begin who waits for room."""
+        """Wake the oldest request that waits for a stream, if one is free."""
         if self._turns and len(self._exchanges) < self._streams_max:
             wake = next(iter(self._turns)).waiter.wake
             if wake is not None:
@@ -434,7 +414,7 @@ class QuicSession:
             return
         if isinstance(event, StreamReset):
             command = describe_command(exchange.waiter.command)
-            exchange.tell(ServerError(f"{command}: {self.peer} gave up its reply"))
+            exchange.tell(ServerError(f"{command}: {self.peer} reset the stream of its reply"))
             return
         self._traffic.bytes_in += len(event.data)
         outcome = exchange.hear(event.data, is_last=event.end_stream, peer=self.peer)
@@ -443,7 +423,7 @@ class QuicSession:
             exchange.tell(outcome)
 
     async def run(self) -> None:
-        """Take in whatever comes; return when the connection is at its end."""
+        """Read for all requests; return when the connection has ended."""
         try:
             while self.failure is None:
                 self._host_call = anyio.Event()
@@ -457,7 +437,7 @@ class QuicSession:
             self._host_call = None
             self._hand_over()
 
-    # Leaving
+    # The end
 
     def _lost(self, error: OSError) -> DisconnectedError:
         lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
@@ -465,12 +445,7 @@ class QuicSession:
         return lost
 
     def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End the session at once; everybody who waits is told why. The first reason counts.
-
-        Args:
-            error: the reason.
-            by_peer: whether it is the server or the network that ended it.
-        """
+        """End the session at once and fail all pending requests; the first reason counts."""
         if self.failure is not None:
             return
         self.failure = error
@@ -487,7 +462,7 @@ class QuicSession:
             self.on_end()
 
     async def aclose(self) -> None:
-        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
         self._is_closing = True
         self._wake_all()
         self._look()

@@ -1,7 +1,4 @@
-"""What the streams of one QUIC connection have done, those included that are over.
-
-Owns the counters. It must not know who asks for what.
-"""
+"""Counters of one QUIC connection, finished streams included."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ class Traffic:
         frames_out: requests that were given a stream.
         bytes_in: bytes of replies.
         bytes_out: bytes of requests.
-        timeouts_count: requests whose answer did not come in time.
-        abandoned_count: requests whose sender left without the answer.
+        timeouts_count: requests whose reply did not arrive in time.
+        abandoned_count: requests that were cancelled or timed out before the reply.
     """
 
     __slots__ = (
@@ -47,7 +44,7 @@ class Traffic:
         self.abandoned_count = 0
 
     def statistics(self, under_way: Iterable[ClientConnection]) -> ConnectionStatistics:
-        """Return the counters, and what the streams that are not over hold at present."""
+        """Return the counters, and the memory that open streams hold."""
         told = [one.statistics() for one in under_way]
         return ConnectionStatistics(
             frames_in=self.frames_in,

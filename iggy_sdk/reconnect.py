@@ -1,12 +1,9 @@
-"""Keeps one session alive: connects, comes back after a loss, and repeats what may be repeated.
+"""The session that reconnects: it logs in again, and repeats requests that may be repeated.
 
-Whoever finds the connection gone connects under one lock, and all others wait for him, so that a
-thousand callers dial once. ``run`` hosts what a client does by itself: it watches the session,
-brings it back as soon as it is lost, and sends heartbeats. Without it everything works the same,
-only that nobody does anything between two requests.
-
-Owns the session, the login that is remembered and the rules of repeating. It must not know what
-producers and consumers do with it.
+A request that finds the connection lost reconnects under one lock, and all others wait for it, so
+that a thousand callers dial once. ``run`` is the background part: it supervises the session,
+reconnects as soon as it is lost, and sends heartbeats. Without it requests work the same, but
+nothing happens between two of them.
 """
 
 from __future__ import annotations
@@ -61,11 +58,11 @@ R = TypeVar("R")
 _LOGGER: Final = logging.getLogger("iggy_sdk.reconnect")
 
 REPEATS_MAX: Final = 3
-"""A request that ends its connection every time must not do so for ever."""
+"""A request that ends its connection every time must not be repeated for ever."""
 
 _IDENTITY_COMMANDS: Final = frozenset({LoginUser, LoginWithPersonalAccessToken, LogoutUser})
 
-# A server that answers so has not carried the request out, and wants a new login first.
+# The server replies so before it carries out the request: a new login is needed first.
 _LOGIN_AGAIN: Final = frozenset({StatusCode.UNAUTHENTICATED, StatusCode.STALE_CLIENT})
 
 
@@ -77,10 +74,10 @@ def login_command(credentials: Credentials) -> LoginUser | LoginWithPersonalAcce
 
 
 class Link:
-    """One connection that comes back."""
+    """One connection to the server that is made again after a loss."""
 
     def __init__(self, options: ClientOptions, *, dial: Dial = open_transport) -> None:
-        """Take the options of a client and how to reach its servers; no I/O yet."""
+        """Take the options of a client; no I/O yet."""
         self._options = options
         self._dialler = Dialler(options, dial=dial)
         self._hooks = Hooks(options.hooks)
@@ -114,12 +111,12 @@ class Link:
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where the present or last connection goes to."""
+        """The endpoint of the present or last connection."""
         return self._endpoint
 
     @property
     def login(self) -> Command[Any] | None:
-        """The command that logs every new connection in, if anybody is to be."""
+        """The login command that is sent on every new connection, if any."""
         return self._login
 
     @login.setter
@@ -133,11 +130,11 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the owner has closed it."""
+        """Whether it was closed by ``aclose``."""
         return self._is_closed
 
     def statistics(self) -> ClientStatistics:
-        """Return what was done so far."""
+        """Return the counters."""
         return ClientStatistics(
             epoch=self._epoch,
             dials=self._dialler.dials_count,
@@ -177,7 +174,7 @@ class Link:
         return reconnect.retries if reconnect.enabled else 0
 
     async def _connect(self, *, retries: int | None, seconds_max: float = math.inf) -> Conversation:
-        """Return a session that lives; the first caller makes it and all others wait for him."""
+        """Return an open session; the first caller makes it and all others wait for that."""
         flights_count = self._flights_count
         async with self._connecting:
             self._check_open()
@@ -188,7 +185,7 @@ class Link:
             return await self._fly(retries=retries, seconds_max=seconds_max)
 
     async def _fly(self, *, retries: int | None, seconds_max: float) -> Conversation:
-        """Make a session, unless the owner closes the client meanwhile."""
+        """Make a session, unless the client is closed meanwhile."""
         self._flight = flight = anyio.CancelScope()
         error: IggyError = ClientClosedError()
         with flight:
@@ -227,7 +224,7 @@ class Link:
         self._hooks.on_disconnect(session.peer, None if is_ours else failure)
 
     def _wake(self) -> None:
-        """Tell the supervisor that something is different."""
+        """Wake the supervisor, because the state has changed."""
         self._change.set()
         self._change = anyio.Event()
 
@@ -235,20 +232,20 @@ class Link:
         if self._is_closed:
             raise ClientClosedError
 
-    # Asking
+    # Requests
 
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
-        """Send a command and return the answer, over as many connections as that takes.
+        """Send a command and return the reply, over as many connections as that takes.
 
         Args:
-            command: what to ask.
+            command: any command of the protocol.
             timeout: seconds for all of it; None takes ``request_timeout``.
 
         Raises:
-            RequestTimeoutError: there was no answer in time.
+            RequestTimeoutError: there was no reply in time.
             DisconnectedError: the connection broke and the command must not be repeated.
             ClientClosedError: the client was closed.
-            IggyError: whatever the server answered.
+            IggyError: the error of the server.
         """
         seconds = self._options.request_timeout if timeout is None else to_seconds(timeout)
         if not self._hooks:
@@ -313,13 +310,13 @@ class Link:
     def _may_repeat(
         self, command: Command[Any], error: IggyError, session: Conversation, *, is_first: bool
     ) -> bool:
-        """Say whether a failed request is sent again, and see that it is on a new connection."""
+        """Say whether a failed request is sent again; ends a session without a valid login."""
         if self._is_closed:
             return False
         if error.code in _LOGIN_AGAIN:
             if self._login is None or type(command) in _IDENTITY_COMMANDS:
                 return False
-            forgotten = DisconnectedError(f"{session.peer} has forgotten this client")
+            forgotten = DisconnectedError(f"{session.peer} no longer knows this client")
             session.abort(forgotten, by_peer=True)
             return is_first and self._options.reconnect.enabled
         if not isinstance(error, DisconnectedError) or session.failure is None:
@@ -329,7 +326,7 @@ class Link:
         return not error.sent or is_repeatable(command)
 
     async def _note_identity(self, command: Command[Any], session: Conversation) -> None:
-        """Remember a login for the next connection, and go to the leader as after any login."""
+        """Remember a login for the next connection, and move to the leader as after any login."""
         if isinstance(command, LogoutUser):
             self._login = None
             return
@@ -342,20 +339,20 @@ class Link:
             return  # The login itself succeeded, and the next connection repeats it.
         if leader is not None and self._options.reconnect.enabled:
             self._dialler.prefer(leader)
-            session.abort(DisconnectedError("the connection was left for that to the leader"))
+            session.abort(DisconnectedError("the client moved to the leader of the cluster"))
             await self.connect()
 
-    # Living
+    # The background task
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Connect, then host the connection."""
+        """Connect, then run the background task."""
         self.check_hostless()
         await self.connect()
         task_status.started()
         await self.host()
 
     def check_hostless(self) -> None:
-        """Raise if there is a host already.
+        """Raise if the background task runs already.
 
         Raises:
             ConfigurationError: the client is entered or run a second time.
@@ -367,7 +364,7 @@ class Link:
             )
 
     async def host(self) -> None:
-        """Watch over the connection until the client is closed."""
+        """Supervise the connection and send heartbeats until the client is closed."""
         self.check_hostless()
         self._is_hosted = True
         try:
@@ -379,7 +376,7 @@ class Link:
             self._is_hosted = False
 
     async def _supervise(self) -> None:
-        """Watch the session, and bring it back when it is lost."""
+        """Run the session, and reconnect when it is lost."""
         while not self._is_closed:
             change = self._change
             session = self._session
@@ -389,8 +386,8 @@ class Link:
                 try:
                     await self._connect(retries=self._retries())
                 except IggyError as error:
-                    # Whoever asks for something next will hear of it, and tries again.
-                    _LOGGER.warning("the connection does not come back: %s", error)
+                    # The next request reports the error or reconnects.
+                    _LOGGER.warning("reconnecting failed, the next request tries again: %s", error)
                     await change.wait()
             else:
                 await change.wait()
@@ -401,7 +398,7 @@ class Link:
         await self._end()
 
     async def aclose(self) -> None:
-        """Close for good: nothing new begins, what is on its way ends within ``close_timeout``."""
+        """Close for good; pending requests may finish within ``close_timeout``."""
         self._is_closed = True
         await self._end()
         self._wake()

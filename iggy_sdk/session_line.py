@@ -1,9 +1,7 @@
-"""The line of those who wait for replies, in the order of their requests.
+"""The pending requests of one connection, in the order in which they were sent.
 
-Replies belong to requests by their order alone. A waiter who leaves, cancelled or out of time,
-stays in the line as a name without a body, and the reply that comes for him is dropped.
-
-Owns the order and who is woken. It must not know where replies come from, nor what time it is.
+Replies match requests by their order alone. A request whose task was cancelled or timed out stays
+in the order as abandoned, and its reply is dropped.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ __all__ = ["WaitingLine"]
 
 
 class WaitingLine:
-    """All who sent a request on one connection and have not been told yet.
+    """Requests of one connection that have no reply yet.
 
     Attributes:
-        waiters: the line, the oldest in front.
-        told_count: how many were told what they asked for.
-        abandoned_count: how many have left before that.
+        waiters: the oldest request comes first.
+        told_count: how many requests have got their reply.
+        abandoned_count: how many requests were cancelled or timed out before that.
     """
 
     __slots__ = ("_capacity", "_drained", "_room", "abandoned_count", "told_count", "waiters")
 
     def __init__(self, capacity: int) -> None:
-        """Take how many may stand in the line; whoever comes next has to wait for room."""
+        """Take how many requests may be pending at a time."""
         self.waiters: deque[Waiter] = deque()
         self.told_count = 0
         self.abandoned_count = 0
@@ -44,26 +42,26 @@ class WaitingLine:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for one more."""
+        """Whether no further request may be sent."""
         return len(self.waiters) >= self._capacity
 
     @property
     def waiting_count(self) -> int:
-        """How many of the line are still there."""
+        """How many requests are pending and not abandoned."""
         return sum(not waiter.is_abandoned for waiter in self.waiters)
 
     async def await_change(self) -> None:
-        """Wait until there may be room, or somebody has to read."""
+        """Wait until another request may be sent, or this task has to read."""
         self._room = anyio.Event()
         await self._room.wait()
 
     async def await_drained(self) -> None:
-        """Wait until nobody of the line may be there any more."""
+        """Wait until all requests may be finished or abandoned."""
         self._drained = anyio.Event()
         await self._drained.wait()
 
     def tell(self, outcome: ResponseReceived[Any] | ErrorReceived) -> None:
-        """Give the oldest his reply."""
+        """Give the oldest request its reply."""
         waiter = self.waiters.popleft()
         waiter.outcome = outcome
         self.told_count += 1
@@ -71,20 +69,20 @@ class WaitingLine:
             waiter.wake.set()
 
     def notify(self) -> None:
-        """Wake those who wait for room or for the end of the line, if it has come."""
+        """Wake the tasks that wait for space or for the last reply, if there is reason to."""
         if self._room is not None and not self.is_full:
             self._room.set()
         if self._drained is not None and not self.waiting_count:
             self._drained.set()
 
     def leave(self, waiter: Waiter) -> None:
-        """Let one go who stays in the line as a name alone."""
+        """Mark a request as abandoned; its reply will be dropped."""
         waiter.is_abandoned = True
         self.abandoned_count += 1
         self.notify()
 
     def wake_next(self) -> bool:
-        """Wake the oldest who sleeps, to do what somebody has to do; False when there is none."""
+        """Wake the oldest sleeping task so that it reads; False when no task sleeps."""
         for waiter in self.waiters:
             if waiter.wake is not None:
                 waiter.wake.set()
@@ -94,13 +92,13 @@ class WaitingLine:
         return False
 
     def wake_all(self) -> None:
-        """Wake everybody who waits for anything."""
+        """Wake every task that waits in here."""
         for event in (*(waiter.wake for waiter in self.waiters), self._room, self._drained):
             if event is not None:
                 event.set()
 
     def release_expired(self, now: float) -> list[Waiter]:
-        """Keep the time no longer of those for whom it is over, wake and return them."""
+        """Wake and return the requests whose deadline, tracked by ``run``, has passed."""
         late = [waiter for waiter in self.waiters if waiter.is_kept and waiter.deadline <= now]
         for waiter in late:
             waiter.is_kept = False
@@ -109,7 +107,7 @@ class WaitingLine:
         return late
 
     def fail(self, error: IggyError) -> None:
-        """Tell everybody that the connection has ended, and why."""
+        """Fail every pending request, because the connection has ended."""
         for waiter in self.waiters:
             if not waiter.is_abandoned:
                 waiter.outcome = verdict(error, is_sent=waiter.is_sent)

@@ -1,7 +1,4 @@
-"""What sessions and links count, as frozen records.
-
-Owns the numbers' names and meanings, and nothing that counts them.
-"""
+"""Statistics of clients, sessions, consumers and producers, as frozen records."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ __all__ = ["ClientStatistics", "SessionStatistics"]
 
 @record(kw_only=True)
 class SessionStatistics:
-    """What one connection has done so far.
+    """The counters of one connection.
 
     Attributes:
         connection: frames, bytes and memory.
-        answers: replies and errors that the server gave to requests.
-        timeouts: requests whose answer did not come in time.
-        abandoned: requests whose sender left without the answer, those out of time included.
-        waiting: requests whose sender still waits.
+        answers: replies and errors of the server.
+        timeouts: requests whose reply did not arrive in time.
+        abandoned: requests that were cancelled or timed out before the reply.
+        waiting: requests that wait for a reply.
     """
 
     connection: ConnectionStatistics
@@ -31,18 +28,18 @@ class SessionStatistics:
 
 @record(kw_only=True)
 class ClientStatistics:
-    """What a client has done so far.
+    """The counters of a client.
 
     Attributes:
         epoch: the number of the present or last connection.
         dials: attempts to connect.
-        dials_failed: those without success.
-        redirects: connections left for that of the leader.
+        dials_failed: attempts that failed.
+        redirects: moves to the leader of the cluster.
         disconnects: connections that ended without being closed here.
-        resends: requests that were sent once more after a connection was lost.
+        resends: requests that were sent again after a connection was lost.
         heartbeats: pings sent by the client itself.
         hook_failures: exceptions that hooks raised.
-        session: what the present connection has done; None when there is none.
+        session: the counters of the present connection; None without one.
     """
 
     epoch: int

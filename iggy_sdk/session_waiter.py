@@ -1,6 +1,6 @@
-"""One who waits in a session, and what he is told when it ends.
+"""Requests without a reply: one request, the requests of a connection, and which may be sent again.
 
-Owns the records. Who wakes whom, and when, is the session's affair.
+Sessions decide when a request is woken; this module holds the state and makes the errors.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ __all__ = ["Waiter", "is_farewell", "read_outcome", "too_late", "verdict"]
 
 
 class Waiter:
-    """One who sent a request and waits for its reply.
+    """A request that was sent and has no reply yet.
 
     Attributes:
-        command: what he asked.
-        deadline: when he stops waiting; once he has left, when his server counts as wedged.
-        is_sent: whether all of the request has left.
-        is_kept: whether the session looks at the clock for him.
-        is_abandoned: whether he has gone without the reply.
-        outcome: what he is told; None while he waits.
-        wake: set to wake him, while somebody else reads.
+        command: the command of the request.
+        deadline: when its task stops waiting; for an abandoned request, when the server counts as
+            unresponsive.
+        is_sent: whether all of the request was written.
+        is_kept: whether ``run`` of the session tracks the deadline.
+        is_abandoned: whether the task was cancelled or timed out before the reply.
+        outcome: the reply or the error; None while it is pending.
+        wake: set to wake the task of the request, while another task reads.
     """
 
     __slots__ = ("command", "deadline", "is_abandoned", "is_kept", "is_sent", "outcome", "wake")
@@ -52,10 +53,10 @@ class Waiter:
 
 
 def read_outcome(waiter: Waiter) -> Any:
-    """Decode what a waiter was told, in his own task.
+    """Decode the reply of a request, in the task that sent it.
 
     Raises:
-        IggyError: what he was told is no reply.
+        IggyError: the outcome is an error.
     """
     outcome = waiter.outcome
     if isinstance(outcome, ResponseReceived):
@@ -65,14 +66,14 @@ def read_outcome(waiter: Waiter) -> Any:
             raise error_from_protocol(error, command=waiter.command) from error
     if isinstance(outcome, ErrorReceived):
         raise error_for_status(outcome.status, command=waiter.command)
-    assert outcome is not None, "nobody has told him anything yet"
+    assert outcome is not None, "the request is still pending"
     raise outcome
 
 
 def too_late(
     command: Command[Any], *, is_sent: bool, seconds: float, peer: str
 ) -> RequestTimeoutError:
-    """Make the error for a request whose time is over."""
+    """Make the error for a request that has timed out."""
     what = "no answer came" if is_sent else "it could not be sent"
     return RequestTimeoutError(
         f"{describe_command(command)}: {what} within {seconds:g} s from {peer}"
@@ -80,7 +81,7 @@ def too_late(
 
 
 def verdict(failure: IggyError, *, is_sent: bool) -> IggyError:
-    """Make the error for one who was waiting when his session ended."""
+    """Make the error for a request that was pending when its session ended."""
     told: IggyError
     if isinstance(failure, ClientClosedError | ProtocolError):
         told = type(failure)(failure.message)
@@ -91,10 +92,10 @@ def verdict(failure: IggyError, *, is_sent: bool) -> IggyError:
 
 
 def is_farewell(event: ResponseReceived[Any] | ErrorReceived) -> bool:
-    """Say whether a server takes its leave.
+    """Say whether the server announces that it stops.
 
-    One that stops says so to everybody, and it looks like the answer to the oldest request;
-    whether that one was carried out, nobody knows.
+    The announcement looks like the reply to the oldest request, and does not say whether that
+    request was carried out.
     """
     return isinstance(event, ErrorReceived) and (
         event.command is None or event.status == StatusCode.DISCONNECTED

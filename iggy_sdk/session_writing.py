@@ -1,7 +1,7 @@
-"""How the rest of a frame is written that did not leave at once.
+"""Writing the rest of a frame that the socket did not take at once.
 
-A frame that is torn leaves no way to send another one. So a sender who is cancelled stays for the
-rest when there is little of it; a large one costs less when the connection is given up.
+After a torn frame no other can be sent on the connection. So a cancelled sender still writes a
+small rest; a large rest costs more than a new connection.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["SHIELDED_BYTES_MAX", "SHIELDED_SECONDS_MAX", "write_rest"]
 
 SHIELDED_BYTES_MAX = 65_536
-"""The rest of a frame that is written even if its sender was cancelled."""
+"""The largest rest of a frame that a cancelled sender still writes."""
 
 SHIELDED_SECONDS_MAX = 2.0
-"""How long a cancelled sender stays to write such a rest."""
+"""How long a cancelled sender may take to write that rest."""
 
 
 async def write_rest(transport: Transport, left: list[Buffer]) -> None:
-    """Write buffers; what stays in the list could not be written.
+    """Write buffers; what stays in the list was not written.
 
     Raises:
-        OSError: the connection is gone.
+        OSError: the connection broke.
     """
     try:
         await transport.send(left)

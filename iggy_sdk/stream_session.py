@@ -1,13 +1,13 @@
-"""One connection to one server: requests go out, replies come back in the same order.
+"""A session on one byte stream (TCP, TLS, WebSocket): replies come in the order of requests.
 
-There is no reader task between a request and its reply. Where the engine calls a function when
-bytes come, that function gives everybody the reply that is his. Elsewhere whoever waits for a reply
-reads the socket himself, also for all who wait beside him; when he has his own, he wakes the next
-one to go on, and ``run`` reads while nobody asks for anything. Both spare a single request a switch
-of tasks, and the end of a connection is noticed at once.
+There is no reader task between a request and its reply. Where the event loop calls a function when
+the socket is readable, that function decodes replies and wakes the tasks they belong to. Elsewhere
+a task that awaits a reply reads the socket itself, for all pending requests; when it has its reply,
+it wakes the next pending task to go on, and ``run`` reads while no request is pending. Both ways
+save a single request a task switch, and the end of a connection is noticed at once.
 
-Owns the order of writes, who reads, and the deadlines. It must not know logins, addresses or other
-connections.
+This module decides the order of writes, which task reads, and deadlines. Logins, addresses and
+other connections belong to the modules above.
 """
 
 from __future__ import annotations
@@ -53,32 +53,26 @@ __all__ = ["Session"]
 R = TypeVar("R")
 
 WATCH_AFTER_SECONDS = 0.1
-"""How long nobody asks for anything before ``run`` watches the connection. Short enough to notice
-its end at once, and long enough to stay out of the way of one request after the other."""
+"""How long no request is sent before ``run`` reads the socket itself. Short enough to notice the
+end of the connection at once, and long enough not to interfere between two requests in a row."""
 
 KEPT_SECONDS_MIN = 1.0
-"""The shortest timeout that ``run`` may keep, which looks at the clock every now and then. That
-spares most requests a timer of their own; shorter ones are worth an exact one."""
+"""The shortest timeout that ``run`` may track. It checks deadlines every ``WATCH_AFTER_SECONDS``,
+which saves most requests a timer; shorter timeouts need an exact one."""
 
 READ_ON_BYTES_MIN = 16_384
-"""How much of a reply must be missing to ask the socket once more before the engine is asked. Of a
-large reply there mostly is more by then, and it comes in a few pieces; a small one comes whole."""
+"""How much of a reply must be missing to read the socket again before the event loop polls it. The
+rest of a large reply has mostly arrived by then; a small reply arrives whole."""
 
 READS_MAX = 16
-"""How often the socket is asked before others have their turn."""
+"""How many reads follow each other before other tasks run."""
 
 CLOCK_SLACK_SECONDS = 0.001
-"""Timers may fire by the resolution of the clock too early."""
+"""Timers may fire early by the resolution of the clock."""
 
 
 class Session:
-    """One connection to one server; many tasks may ask at the same time.
-
-    Attributes:
-        failure: why the connection is at its end; None while it lives.
-        is_ended_by_peer: whether the server or the network has ended it.
-        on_end: called once when it ends.
-    """
+    """One connection to one server; many tasks may send requests at the same time."""
 
     def __init__(self, transport: Transport, options: ClientOptions) -> None:
         """Take a connected transport; the session closes it."""
@@ -104,10 +98,10 @@ class Session:
     async def open(
         cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial = open_transport
     ) -> Session:
-        """Dial a server, within ``connect_timeout``; nobody is logged in.
+        """Connect to a server within ``connect_timeout``, without a login.
 
         Raises:
-            ConnectionFailedError: nobody answers there, or the handshake failed.
+            ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
         """
         with anyio.move_on_after(options.connect_timeout):
             return cls(await dial(endpoint, options), options)
@@ -119,7 +113,7 @@ class Session:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is at its end."""
+        """Whether the connection has ended."""
         return self.failure is not None or self._doom is not None
 
     @property
@@ -137,25 +131,14 @@ class Session:
             waiting=self._line.waiting_count,
         )
 
-    # Asking
+    # Requests
 
     async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply.
-
-        Args:
-            command: what to ask.
-            timeout: how many seconds all of it may take.
-
-        Raises:
-            DisconnectedError: the connection ended first; ``sent`` tells whether the whole
-                request had left by then.
-            RequestTimeoutError: there was no reply in time.
-            IggyError: whatever the server answered.
-        """
+        """Send a command and wait for the reply; see ``Conversation.request``."""
         return await self.ask(command, seconds=timeout, deadline=anyio.current_time() + timeout)
 
     async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
-        """Do what ``request`` does, for one who has looked at the clock already."""
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
         waiter = Waiter(command, deadline)
         if self._doom is not None:
             self._settle()
@@ -182,7 +165,7 @@ class Session:
         return reply
 
     def _is_busy(self) -> bool:
-        """Say whether a new request has to queue, or will not be sent at all."""
+        """Say whether a new request has to wait, or cannot be sent at all."""
         return (
             self._line.is_full
             or self._writing.locked()
@@ -191,7 +174,7 @@ class Session:
         )
 
     async def _exchange(self, waiter: Waiter) -> None:
-        """Send a request and wait for the reply, in a scope that ends in time."""
+        """Send a request and wait for the reply, inside a scope with its deadline."""
         if self._is_busy():
             await self._write_in_turn(waiter)
         else:
@@ -201,7 +184,7 @@ class Session:
         await self._await_outcome(waiter, is_kept=False)
 
     async def _go_on_alone(self, waiter: Waiter, rest: Sequence[Buffer]) -> None:
-        """Give one a timer of his own whose time is not kept any more, unless it is over."""
+        """Wait with an own timer, once ``run`` no longer tracks the deadline."""
         waiter.is_kept = False
         if anyio.current_time() < waiter.deadline:
             with anyio.CancelScope(deadline=waiter.deadline):
@@ -221,7 +204,7 @@ class Session:
                 await self._write_rest(waiter, rest)
 
     async def _await_room(self) -> None:
-        """Wait for a reply of anybody; read it, if all who asked have gone."""
+        """Wait until any reply makes space; read it here if no pending task does."""
         if self._is_read:
             await self._line.await_change()
             self._settle()
@@ -240,7 +223,7 @@ class Session:
             self._writing.release()
 
     def _begin(self, waiter: Waiter) -> list[Buffer]:
-        """Enter a request into the queue, write what goes at once, and return the rest."""
+        """Register a request, write what the socket takes at once, and return the rest."""
         try:
             buffers = self._connection.send(waiter.command)
         except LocalProtocolError as error:
@@ -255,7 +238,7 @@ class Session:
         return rest
 
     async def _write_rest(self, waiter: Waiter, rest: Sequence[Buffer]) -> None:
-        """Write the rest of a frame; if that cannot be done, nothing can follow it."""
+        """Write the rest of a frame; a torn frame ends the connection."""
         left = list(rest)
         try:
             await write_rest(self._transport, left)
@@ -264,12 +247,12 @@ class Session:
         finally:
             waiter.is_sent = not left
             if left:
-                self.abort(DisconnectedError("a request was given up while it was being written"))
+                self.abort(DisconnectedError("a request was cancelled while it was being written"))
 
     # Reading
 
     async def _await_outcome(self, waiter: Waiter, *, is_kept: bool) -> None:
-        """Wait until the waiter is told, or until his time is kept in another way."""
+        """Wait for the outcome, or until the deadline is tracked in another way."""
         while waiter.outcome is None and waiter.is_kept is is_kept:
             if self._is_read:
                 waiter.wake = wake = self._new_wake()
@@ -295,7 +278,7 @@ class Session:
             self._wake_reader()
 
     def _wake_reader(self) -> None:
-        """Have somebody go on reading who has something to wait for."""
+        """Have another pending task, or ``run``, go on reading."""
         if not self._line.wake_next() and self._watch_call is not None:
             self._watch_call.set()
 
@@ -312,7 +295,7 @@ class Session:
         self._settle()
 
     def _on_bytes(self) -> None:
-        """Take what has come. No task runs this, so nothing in here may ask the engine."""
+        """Read what has arrived. The event loop calls this outside of any task, without anyio."""
         try:
             self._take(self._transport.receive_nowait(self._connection.get_buffer()))
         except OSError as error:
@@ -324,10 +307,10 @@ class Session:
                 self._watch_call.set()
 
     def _take(self, count: int | None) -> None:
-        """Take bytes that were read, and read on while there are more of an incomplete reply.
+        """Process bytes that were read, and read on while a large reply is incomplete.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: the connection broke.
         """
         connection = self._connection
         reads = 0
@@ -341,7 +324,7 @@ class Session:
             count = self._transport.receive_nowait(connection.get_buffer())
 
     def _deliver(self) -> None:
-        """Give everybody the reply that is his."""
+        """Match decoded replies to pending requests, in their order."""
         try:
             while (event := self._connection.next_event()) is not NEED_DATA:
                 if isinstance(event, ConnectionClosed) or is_farewell(event):
@@ -354,19 +337,19 @@ class Session:
         self._line.notify()
 
     def _settle(self) -> None:
-        """End the session, if what has come says that it is at its end."""
+        """End the session, if the callback has found its end; that needs a task."""
         if self._doom is not None:
             self.abort(self._doom, by_peer=True)
 
     def _wake_keeper(self) -> None:
-        """Have ``run`` keep the time of those who come next."""
+        """Have ``run`` track the deadlines of the next requests."""
         if self._is_pushed and not self._keeps_time and self._watch_call is not None:
             self._watch_call.set()
 
-    # Watching
+    # The background task
 
     async def run(self) -> None:
-        """Read whenever nobody else does; return when the connection is at its end."""
+        """Read while no task does; return when the connection has ended."""
         try:
             while self.failure is None:
                 await self._nap()
@@ -381,7 +364,7 @@ class Session:
             self._release_kept(math.inf)
 
     async def _nap(self) -> None:
-        """Wait until nobody has asked for some time, or somebody calls."""
+        """Wait until no request was sent for some time, or until this task is woken."""
         self._keeps_time = True
         while self.failure is None:
             told_count = self._line.told_count
@@ -394,16 +377,16 @@ class Session:
                 return
 
     async def _sleep(self) -> None:
-        """Wait until somebody asks again, or the connection ends."""
+        """Wait for the next request, or the end of the connection."""
         if not self.is_closed and not self._line.waiters:
             self._keeps_time = False
             self._watch_call = anyio.Event()
             await self._watch_call.wait()
 
     async def _watch(self) -> None:
-        """Read until all who asked meanwhile have their replies."""
+        """Read until every request that was sent meanwhile has its reply."""
         self._is_read = True
-        # Whoever comes from here on needs a timer, because nothing but bytes ends this wait.
+        # Requests from here on need their own timer, because only bytes end this wait.
         self._keeps_time = False
         self._release_kept(math.inf)
         try:
@@ -415,24 +398,26 @@ class Session:
             self._stop_reading()
 
     def _release_kept(self, now: float) -> None:
-        """Have those whose time is over by now go on by themselves."""
+        """Hand expired deadlines back to the tasks of their requests."""
         if self._reader in self._line.release_expired(now):
             self._transport.interrupt()
 
-    # Leaving
+    # The end
 
     def _abandon(self, waiter: Waiter, seconds: float) -> None:
-        """Let a waiter go without his reply."""
+        """Stop waiting for a reply; the request stays in the order of replies."""
         waiters = self._line.waiters
         if waiter not in waiters:
             return
         self._line.leave(waiter)
-        # He may have left early, but his server has all the time that anybody grants it.
+        # A cancelled caller may have waited briefly; the server gets the full request timeout.
         waiter.deadline += max(0.0, self._options.request_timeout - seconds)
         oldest = waiters[0]
         if oldest.is_abandoned and anyio.current_time() + CLOCK_SLACK_SECONDS >= oldest.deadline:
             what = describe_command(oldest.command)
-            self.abort(RequestTimeoutError(f"{self.peer} owes the answer to {what} for too long"))
+            self.abort(
+                RequestTimeoutError(f"{self.peer} did not answer {what} within the request timeout")
+            )
         elif not self._is_read:
             self._wake_reader()
 
@@ -448,12 +433,7 @@ class Session:
         return lost
 
     def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End the session at once; everybody who waits is told why. The first reason counts.
-
-        Args:
-            error: the reason.
-            by_peer: whether it is the server or the network that ended it.
-        """
+        """End the session at once and fail all pending requests; the first reason counts."""
         if self.failure is not None:
             return
         self.failure = error
@@ -466,7 +446,7 @@ class Session:
             self.on_end()
 
     async def aclose(self) -> None:
-        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
         self._is_closing = True
         self._settle()
         with anyio.move_on_after(self._options.close_timeout, shield=True):

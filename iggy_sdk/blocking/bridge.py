@@ -1,10 +1,8 @@
-"""The bridge to the async SDK: an event loop on a thread of its own, and calls into it.
+"""The event loop of the blocking SDK, on its own thread, and calls into it.
 
-Owns the thread, and the order in which things end: what was opened last is closed first. Knows
-neither clients nor messages.
-
-An interrupted call (Ctrl-C, a timer that raises) is cancelled in the loop, never abandoned there.
-A bridge belongs to the process that made it: threads do not survive a fork.
+What was opened last is closed first. An interrupted call (Ctrl-C, a signal handler that raises) is
+cancelled in the loop, never left running there. The thread belongs to the process that started it:
+threads do not survive a fork.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ def _closed() -> ClientClosedError:
 
 
 class Call(Generic[R]):
-    """One coroutine on its way through the loop, which may be given up at any moment."""
+    """One coroutine that runs in the loop and may be cancelled at any moment."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, R]) -> None:
         self._coroutine = coroutine
@@ -54,7 +52,7 @@ class Call(Generic[R]):
         self.is_done = False
 
     async def run(self) -> R:
-        """Run the coroutine, unless nobody waits for it any more."""
+        """Run the coroutine, unless it was cancelled before."""
         try:
             if not self._is_given_up:
                 with anyio.CancelScope() as self._scope:
@@ -64,13 +62,13 @@ class Call(Generic[R]):
             self.close()
 
     async def give_up(self) -> None:
-        """Cancel the coroutine, or see that it does not begin."""
+        """Cancel the coroutine, or prevent its start."""
         self._is_given_up = True
         if self._scope is not None:
             self._scope.cancel()
 
     def close(self) -> None:
-        """End a coroutine that nobody runs."""
+        """Close a coroutine that does not run."""
         self.is_done = True
         self._coroutine.close()
 
@@ -161,7 +159,7 @@ class Bridge:
         return self._portal is not None
 
     def open(self, owner: object) -> None:
-        """Start the thread; it ends with its owner at the latest, or with the program."""
+        """Start the thread; it ends with its owner at the latest."""
         with self._changing:
             if self._portal is None:
                 self._pid = os.getpid()
@@ -171,9 +169,9 @@ class Bridge:
                 self._at_the_end = weakref.finalize(owner, _close_forgotten, self, repr(owner))
 
     def close(self) -> None:
-        """Leave whatever is hosted, the last first, and end the thread."""
+        """Leave all hosted contexts, the last first, and end the thread."""
         if self._is_forked():
-            # The thread stayed behind in the parent: nobody is there to be told.
+            # The thread exists only in the parent process, so there is nothing to end.
             self._portal, self._hosted = None, []
             return
         with self._changing:
@@ -189,7 +187,7 @@ class Bridge:
                 self._thread.callback(one.leave)
 
     def host(self, manager: AbstractAsyncContextManager[T]) -> tuple[Hosted[T], T]:
-        """Enter an async context manager in the loop; whoever forgets it leaves it at the end."""
+        """Enter an async context manager in the loop; ``close`` leaves it at the latest."""
         hosted = Hosted(self, manager)
         value = hosted.enter()
         with self._changing:
@@ -197,7 +195,7 @@ class Bridge:
         return hosted, value
 
     def release(self, hosted: Hosted[T]) -> None:
-        """Forget what was left."""
+        """Forget a context that was left."""
         with self._changing:
             if hosted in self._hosted:
                 self._hosted.remove(hosted)
@@ -214,7 +212,7 @@ class Bridge:
         except CancelledError:
             raise _closed() from None
         except BaseException:
-            # Unless it is the coroutine's own error, somebody interrupts the wait for it.
+            # Unless the coroutine itself raised, the wait was interrupted: cancel the coroutine.
             if not call.is_done:
                 self._hand_over(Call(call.give_up()))
             raise
@@ -262,7 +260,7 @@ class Bridge:
 def _close_forgotten(bridge: Bridge, owner: str) -> None:
     warnings.warn(f"{owner} was not closed: use `with`, or call close()", ResourceWarning, 2)
     if threading.current_thread().name == THREAD_NAME:
-        # The collector may run anywhere, in the loop as well, which cannot wait for itself.
+        # The garbage collector may run on the thread of the loop, which cannot wait for itself.
         threading.Thread(target=bridge.close).start()
     else:
         bridge.close()

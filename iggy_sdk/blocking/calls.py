@@ -1,4 +1,4 @@
-"""What the blocking classes stand on: an async object inside, and the bridge to it."""
+"""Base classes of the blocking SDK: an async object inside, and the event loop that runs it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Whoever has a bridge to call through."""
+    """An object that runs coroutines in the event loop."""
 
     _bridge: Bridge
 
@@ -40,44 +40,44 @@ class Calls:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot leave its process; send the address instead, "
-            "and make a client where it is used"
+            f"a {type(self).__name__} cannot be pickled; pass the address instead, "
+            "and make a client in the process that uses it"
         )
 
 
 class ClientCalls(Calls):
-    """Whoever has an async client behind the bridge."""
+    """The base of a blocking client."""
 
     _inner: AsyncIggyClient
 
 
 class ProducerCalls(Calls, Generic[T]):
-    """Whoever has an async producer behind the bridge."""
+    """The base of a blocking producer."""
 
     _inner: AsyncProducer[T]
 
 
 class ConsumerCalls(Calls, Generic[T]):
-    """Whoever has an async consumer behind the bridge."""
+    """The base of a blocking consumer."""
 
     _inner: AsyncIggyConsumer[T]
 
 
 async def in_loop(function: Callable[..., R], *arguments: object) -> R:
-    """Call a plain function where the tasks run, because it wakes some of them."""
+    """Call a plain function in the event loop, because it wakes tasks there."""
     return function(*arguments)
 
 
 def outside_loops(make: Callable[[], R]) -> R:
-    """Make something where no event loop runs, whatever runs here.
+    """Call a function on a thread without an event loop.
 
-    Locks and events take the engine of the caller if there is one, and the caller of a blocking
-    client may well be a notebook or a trio task. Ours is another loop.
+    Locks and events of anyio bind to the running event loop, and the caller of a blocking client
+    may be a notebook or a trio task. The client uses another loop.
     """
     with ThreadPoolExecutor(1) as elsewhere:
         return elsewhere.submit(make).result()
 
 
 def listed(values: Iterable[T]) -> Sequence[T]:
-    """Take the values here, in the caller's thread: the loop must not run the caller's code."""
+    """Collect an iterable in the caller's thread: the loop must not run the caller's code."""
     return values if isinstance(values, Sequence) else list(values)

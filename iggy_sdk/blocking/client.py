@@ -62,7 +62,7 @@ class IggyClient(AllFamilies):
 
         Args:
             options: what ``resolve_options`` returns.
-            dial: how to reach a server, for wires of your own.
+            dial: opens the byte stream to a server, for custom transports.
         """
         return cls._around(outside_loops(lambda: AsyncIggyClient.from_options(options, dial=dial)))
 
@@ -93,7 +93,7 @@ class IggyClient(AllFamilies):
 
     @property
     def endpoint(self) -> Endpoint | None:
-        """Where the present or last connection goes to."""
+        """The endpoint of the present or last connection."""
         return self._inner.endpoint
 
     @property
@@ -102,24 +102,24 @@ class IggyClient(AllFamilies):
         return self._inner.is_connected
 
     def statistics(self) -> ClientStatistics:
-        """Return what the client has done so far."""
+        """Return the counters of the client."""
         return self._inner.statistics()
 
     def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
-        """Send any command of ``iggy_protocol`` and return the answer.
+        """Send any command of ``iggy_protocol`` and return the reply.
 
         ``request(PollMessages(...))`` is the shortest way to messages: its ``PolledMessages`` are
         views on the bytes that the socket brought.
 
         Args:
-            command: what to ask.
+            command: any command of ``iggy_protocol``.
             timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
 
         Raises:
-            RequestTimeoutError: there was no answer in time.
+            RequestTimeoutError: there was no reply in time.
             DisconnectedError: the connection broke, and the command may have been carried out.
             ClientClosedError: the client is not open.
-            IggyError: whatever the server answered.
+            IggyError: the error of the server.
         """
         return self._run(self._inner.request(command, timeout=timeout))
 
@@ -185,7 +185,7 @@ class IggyClient(AllFamilies):
         self._bridge.close()
 
     def shutdown(self) -> None:
-        """Close the client for good, under the name that migrants know."""
+        """Close the client for good; the official name of ``close``."""
         self.close()
 
     def __enter__(self) -> Self:

@@ -43,7 +43,7 @@ class IggyConsumer(ConsumerVerbs[T]):
 
     Asking for the next message acknowledges the one before, and what is acknowledged is stored:
     at least once. A few hundred messages are fetched ahead; after a crash those may come again that
-    were handed out within the last moment (0.2 s by default).
+    were delivered within the last moment (0.2 s by default).
     """
 
     def __init__(self, bridge: Bridge, builder: consumer.ConsumerBuilder[T]) -> None:
@@ -59,7 +59,7 @@ class IggyConsumer(ConsumerVerbs[T]):
         return self
 
     def __next__(self) -> ReceivedMessage[T]:
-        """Hand out the next message, and acknowledge the one before.
+        """Return the next message, and acknowledge the one before.
 
         Raises:
             IggyError: polling or storing failed for good; one may go on asking.
@@ -85,7 +85,7 @@ class IggyConsumer(ConsumerVerbs[T]):
             until_end: whether to stop once every partition was read to its end.
 
         Raises:
-            ConfigurationError: a batch must have room for a message.
+            ConfigurationError: ``max_messages`` is below 1.
         """
         self._reading.give_back()
         inner = self._inner.batches(max_messages, max_wait, until_end=until_end)
@@ -129,7 +129,7 @@ class IggyConsumer(ConsumerVerbs[T]):
         )
 
     def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
-        """Handle messages one after the other until an event is set, as migrants know it."""
+        """Handle messages one by one until an event is set; the official name of ``run``."""
         self._reading.give_back()
         self._run(self._inner.consume_messages(self._threaded(callback, 1), shutdown_event))
 
@@ -144,15 +144,15 @@ class IggyConsumer(ConsumerVerbs[T]):
 
         return handle
 
-    # Offsets and places
+    # Offsets and positions
 
     def partition_id(self) -> int | None:
-        """Tell the partition of the message that was handed out last."""
+        """Tell the partition of the message that was delivered last."""
         last = next(reversed(self._reading.handed_out), None)
         return self._inner.partition_id() if last is None else last
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
-        """Tell the offset of the last message of a partition that was handed out."""
+        """Tell the offset of the last message of a partition that was delivered."""
         found = self._reading.handed_out.get(partition_id)
         return self._inner.get_last_consumed_offset(partition_id) if found is None else found
 
@@ -175,11 +175,11 @@ class IggyConsumer(ConsumerVerbs[T]):
         self._run(self._inner.seek(strategy, partition_id))
 
     def position(self, partition_id: int) -> int | None:
-        """Tell the offset that is handed out next, if it is known."""
+        """Tell the offset that is delivered next, if it is known."""
         return self.positions().get(partition_id)
 
     def positions(self) -> dict[int, int]:
-        """Tell the offset that is handed out next, for all partitions where it is known."""
+        """Tell the offset that is delivered next, for all partitions where it is known."""
         return {**self._inner.positions(), **self._reading.firsts()}
 
     def lag(self) -> dict[int, int]:
@@ -200,7 +200,7 @@ class IggyConsumer(ConsumerVerbs[T]):
         self.__exit__(None, None, None)
 
     def shutdown(self) -> None:
-        """Close, under the name that migrants know."""
+        """Close; the official name of ``close``."""
         self.close()
 
     def __enter__(self) -> IggyConsumer[T]:
@@ -224,13 +224,13 @@ class IggyConsumer(ConsumerVerbs[T]):
 
 
 class ConsumerOpening(Calls, Generic[T]):
-    """The way from options to a consumer."""
+    """Enters a consumer with collected options."""
 
     def __init__(self, bridge: Bridge, inner: consumer.ConsumerBuilder[T]) -> None:
         """Take the options as the async client collected them."""
         self._bridge = bridge
         self._inner = inner
-        # A builder may be entered again, by other threads as well: each leaves its own.
+        # A builder may be entered several times, by several threads; each leaves its own consumer.
         self._entered: defaultdict[int, list[IggyConsumer[T]]] = defaultdict(list)
 
     def open(self) -> IggyConsumer[T]:

@@ -22,7 +22,7 @@ __all__ = ["ConsumerBuilder"]
 
 
 class ConsumerBuilder(ConsumerOpening[T]):
-    """A consumer to be: set its options, then enter it with ``async with``."""
+    """Options of a consumer; enter it with ``async with``."""
 
     @property
     def options(self) -> ConsumerOptions:
@@ -76,7 +76,7 @@ class ConsumerBuilder(ConsumerOpening[T]):
         return ConsumerBuilder(self._bridge, self._inner.init_retry_interval(init_retry_interval))
 
     def allow_replay(self, allow_replay: bool = True) -> ConsumerBuilder[T]:
-        """Hand out again what the server sends again."""
+        """Deliver again what the server sends again."""
         return ConsumerBuilder(self._bridge, self._inner.allow_replay(allow_replay))
 
     def until_end(self, until_end: bool = True) -> ConsumerBuilder[T]:

@@ -1,4 +1,4 @@
-"""What a blocking consumer can do, besides reading.
+"""Methods of a blocking consumer, besides iteration.
 
 Made from iggy_sdk.consumer.consumer by ``python -m tests.sdk.blocking.facade``.
 """
@@ -36,7 +36,7 @@ class ConsumerVerbs(ConsumerCalls[T]):
         return self._inner.statistics()
 
     def stop(self) -> None:
-        """Have reading end: ``run`` returns when its handlers have, iteration stops."""
+        """Stop: ``run`` returns when its handlers have, iteration ends."""
         self._run(in_loop(self._inner.stop))
 
     def commit(self, partition_id: int, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What ``for`` walks over in the blocking SDK: messages, and batches of them."""
+"""The iterators over messages and batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MessageIterator(Generic[T]):
         return self
 
     def __next__(self) -> ReceivedMessage[T]:
-        """Hand out the next message, and acknowledge the one before."""
+        """Return the next message, and acknowledge the one before."""
         message = self._reading.next(until_end=self._is_until_end)
         if message is None:
             raise StopIteration
@@ -61,7 +61,7 @@ class BatchIterator(Generic[T]):
         self._bridge.run(self._inner.aclose())
 
     async def _take(self) -> None:
-        # In the loop, so that an interrupt of the caller finds the batch here or not taken.
+        # In the loop, so that an interrupt of the caller cannot lose a batch that was taken.
         try:
             batch = await anext(self._inner)
         except StopAsyncIteration:

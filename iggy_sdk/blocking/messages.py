@@ -25,7 +25,7 @@ class ReceivedMessage(AsyncReceivedMessage[T]):
     __slots__ = ("_bridge",)
 
     def __init__(self, message: AsyncReceivedMessage[T], bridge: Bridge) -> None:
-        """Take a message of the async SDK and the way back to it."""
+        """Take a message of the async SDK and its event loop."""
         super().__init__(message, message._source)
         self._bridge = bridge
 

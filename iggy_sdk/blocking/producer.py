@@ -30,15 +30,15 @@ class Producer(ProducerVerbs[T]):
         self._hosted, self._inner = bridge.host(inner)
 
     def close(self) -> None:
-        """Deliver what is in the buffer, and take no messages any more. May be called again.
+        """Deliver what is in the buffer, and accept no further messages. May be called again.
 
         Raises:
-            SendFailedError: messages were given up and nobody has been told.
+            SendFailedError: messages were not sent, and that was not reported yet.
         """
         self.__exit__(None, None, None)
 
     def shutdown(self) -> None:
-        """Close the producer, under the name that migrants know."""
+        """Close the producer; the official name of ``close``."""
         self.close()
 
     def __enter__(self) -> Producer[T]:
@@ -58,13 +58,13 @@ class Producer(ProducerVerbs[T]):
 
 
 class ProducerOpening(Calls, Generic[T]):
-    """The way from options to a producer."""
+    """Enters a producer with collected options."""
 
     def __init__(self, bridge: Bridge, inner: producer.ProducerBuilder[T]) -> None:
         """Take the options as the async client collected them."""
         self._bridge = bridge
         self._inner = inner
-        # A builder may be entered again, by other threads as well: each leaves its own.
+        # A builder may be entered several times, by several threads; each leaves its own producer.
         self._entered: defaultdict[int, list[Producer[T]]] = defaultdict(list)
 
     def open(self) -> Producer[T]:

@@ -23,7 +23,7 @@ __all__ = ["ProducerBuilder"]
 
 
 class ProducerBuilder(ProducerOpening[T]):
-    """A producer to be: set its options, then enter it with ``async with``."""
+    """Options of a producer; enter it with ``async with``."""
 
     @property
     def options(self) -> ProducerOptions:

@@ -1,4 +1,4 @@
-"""What a blocking producer can do.
+"""Methods of a blocking producer.
 
 Made from iggy_sdk.producer.producer by ``python -m tests.sdk.blocking.facade``.
 """
@@ -36,16 +36,16 @@ class ProducerVerbs(ProducerCalls[T]):
 
     @property
     def options(self) -> ProducerOptions:
-        """What it goes by."""
+        """The options of this producer."""
         return self._inner.options
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no messages any more."""
+        """Whether it accepts no further messages."""
         return self._inner.is_closed
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer has done so far."""
+        """Return the counters of the producer."""
         return self._inner.statistics()
 
     def send(
@@ -66,12 +66,12 @@ class ProducerVerbs(ProducerCalls[T]):
             value: a value, or a ``Message`` of one with headers, id or key.
             key: messages with equal keys go to the same partition and keep their order.
             partition_id: the partition, instead of what the producer was told.
-            partitioning: the same in the words of the wire.
-            headers: user headers; those of the message itself count more.
+            partitioning: the same as a ``Partitioning``.
+            headers: user headers; those of the message itself win.
 
         Raises:
             SendFailedError: this message was not sent; in the background, one before it.
-            BufferFullError: the buffer has no room, in the background.
+            BufferFullError: the buffer has no space, in the background.
             SerdeError: the value cannot be written.
             ProducerClosedError: the producer was closed.
         """
@@ -103,12 +103,12 @@ class ProducerVerbs(ProducerCalls[T]):
             values: values, or ``Message``s of them.
             key: the key of all messages that bring none.
             partition_id: the partition of all messages.
-            partitioning: the same in the words of the wire.
-            headers: user headers of all messages; those of a message itself count more.
+            partitioning: the same as a ``Partitioning``.
+            headers: user headers of all messages; those of a message itself win.
 
         Raises:
             SendFailedError: some were not sent; ``messages`` are those, in order.
-            BufferFullError: the buffer has no room for them, in the background.
+            BufferFullError: the buffer has no space for them, in the background.
             SerdeError: a value cannot be written; none of the messages was sent.
             ProducerClosedError: the producer was closed.
         """
@@ -166,9 +166,9 @@ class ProducerVerbs(ProducerCalls[T]):
         )
 
     def flush(self) -> None:
-        """Wait until all messages accepted so far were delivered or given up.
+        """Wait until all messages accepted so far were delivered or have failed.
 
         Raises:
-            SendFailedError: some were given up and nobody has been told.
+            SendFailedError: some were not sent, and that was not reported yet.
         """
         self._run(self._inner.flush())

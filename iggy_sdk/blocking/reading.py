@@ -1,11 +1,9 @@
-"""Reading message by message without crossing to the loop for each of them.
+"""Iteration without a switch to the event loop for each message.
 
-A few hundred messages are fetched at a time and handed out here. Asking for the next message
-acknowledges the one before, as in the async SDK: what is acknowledged is stored after a moment,
-when the reader closes, and when the fetched messages are used up. What was fetched and not handed
-out is given back where anything else wants to know the place of the reader.
-
-Owns the messages between the loop and the caller. One thread reads at a time.
+A few hundred messages are fetched at a time. The request for the next message acknowledges the one
+before, as in the async SDK: acknowledged offsets are stored at the commit interval, when the reader
+closes, and when the fetched messages are used up. Fetched messages that were not delivered are
+rewound before any other call that depends on the position. One thread reads at a time.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ if TYPE_CHECKING:
 __all__ = ["Reading"]
 
 FETCHED_MESSAGES_MAX: Final = 512
-"""Enough that crossing to the loop costs little for each, and few to come twice after a crash."""
+"""Enough that a thread switch costs little per message, and few to come twice after a crash."""
 
 
 class Reading(Generic[T]):
-    """The place of a blocking reader."""
+    """The fetched messages and the position of a blocking consumer."""
 
     def __init__(self, bridge: Bridge, consumer: IggyConsumer[T], mode: AutoCommit) -> None:
         self._bridge = bridge
         self._consumer = consumer
         self._mode = mode
-        # Where handing out is what counts, a message that waits here would count already.
+        # In at-most-once modes a fetched message counts as delivered, so only one is fetched.
         counts_here = mode.counts_handed_out and not mode.by_server
         self._fetch_count = 1 if counts_here else FETCHED_MESSAGES_MAX
         self._stores_acknowledged = mode.basis is Basis.ACKNOWLEDGED and (
@@ -52,10 +50,10 @@ class Reading(Generic[T]):
         self._settled_at = time.monotonic()
         self._lock = threading.RLock()
         self.handed_out: dict[int, int] = {}
-        """The last offset of each partition that was handed out here; the latest stands last."""
+        """The last delivered offset of each partition; the latest partition comes last."""
 
     def next(self, *, until_end: bool) -> ReceivedMessage[T] | None:
-        """Acknowledge the message before, and hand out the next one; None at the end."""
+        """Acknowledge the message before, and return the next one; None at the end."""
         with self._lock:
             if until_end != self._is_until_end:
                 self.give_back()
@@ -68,13 +66,13 @@ class Reading(Generic[T]):
             if not self._fetched:
                 return None
             message = self._current = self._fetched.popleft()
-            # Taken out first, so that the partition read last stands last.
+            # Removed first, so that the partition read last comes last.
             self.handed_out.pop(message.partition_id, None)
             self.handed_out[message.partition_id] = message.offset
             return message
 
     def settle(self) -> None:
-        """Store what is acknowledged, where the mode wants that."""
+        """Store acknowledged offsets, if the commit mode says so."""
         with self._lock:
             acknowledged, self._acknowledged = self._acknowledged, {}
             self._waiting_count, self._settled_at = 0, time.monotonic()
@@ -83,7 +81,7 @@ class Reading(Generic[T]):
                     self._bridge.run(self._consumer.commit(partition_id, offset))
 
     def give_back(self) -> None:
-        """Leave what was fetched to a later poll; the message in hand stays in hand."""
+        """Drop fetched messages, to be polled again; the current message stays."""
         with self._lock:
             self.settle()
             firsts = self.firsts()
@@ -94,7 +92,7 @@ class Reading(Generic[T]):
                 self._bridge.run(self._consumer.seek(where, partition_id))
 
     def leave_place(self) -> None:
-        """Give back what was fetched and forget the message in hand, because the place changes."""
+        """Drop fetched messages and the current one, because the position changes."""
         with self._lock:
             self.give_back()
             self._current = None
@@ -104,7 +102,7 @@ class Reading(Generic[T]):
         return {message.partition_id: message.offset for message in reversed(self._fetched)}
 
     def counts(self) -> dict[int, int]:
-        """Tell how many messages of each partition were fetched and not handed out."""
+        """Tell how many messages of each partition were fetched and not delivered."""
         return Counter(message.partition_id for message in self._fetched)
 
     def _acknowledge(self) -> None:
@@ -124,13 +122,13 @@ class Reading(Generic[T]):
     def _fetch(self) -> None:
         if self._batches is None:
             self._batches = self._consumer.batches(self._fetch_count, until_end=self._is_until_end)
-        # What asking for the next batch acknowledges is all that was acknowledged here.
+        # The request for the next batch acknowledges all fetched messages.
         self._acknowledged.clear()
         self._waiting_count, self._settled_at = 0, time.monotonic()
         self._bridge.run(self._take(self._batches))
 
     async def _take(self, batches: AsyncBatchIterator[T]) -> None:
-        # In the loop, so that an interrupt of the caller finds the messages here or not taken.
+        # In the loop, so that an interrupt of the caller cannot lose a batch that was taken.
         try:
             batch = await anext(batches)
         except StopAsyncIteration:

@@ -1,4 +1,4 @@
-"""A receipt that blocks: what became of messages that a producer accepted."""
+"""A receipt whose ``delivered()`` blocks."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Receipt:
 
     @property
     def is_done(self) -> bool:
-        """Whether the messages were delivered or given up."""
+        """Whether the messages were delivered or have failed."""
         return self._inner.is_done
 
     @property
     def error(self) -> SendFailedError | None:
-        """Why the messages were given up; None while they were not."""
+        """Why the messages were not sent; None otherwise."""
         return self._inner.error
 
     def delivered(self) -> None:
         """Wait until the server has acknowledged the messages.
 
         Raises:
-            SendFailedError: they were given up; ``messages`` are those of this receipt.
+            SendFailedError: they were not sent; ``messages`` are those of this receipt.
         """
         self._bridge.run(self._inner.delivered())
 

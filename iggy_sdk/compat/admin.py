@@ -1,6 +1,6 @@
-"""The admin verbs under the official argument names: ``stream_id``, ``topic_id`` and the like.
+"""The admin methods with the official argument names: ``stream_id``, ``topic_id`` and the like.
 
-What the official client calls ``stream_id`` may be a name as well, so this SDK calls it ``stream``.
+The official ``stream_id`` may be a name as well, so this SDK calls it ``stream``.
 Arguments are otherwise those of the official client 0.8 and 0.9, in their order. What asks a 0.9
 server (``options``, ``segment_size`` and others) is not taken.
 """
@@ -29,7 +29,7 @@ __all__ = ["OfficialAdmin"]
 
 
 class OfficialAdmin(OwnClient):
-    """Verbs whose official arguments differ from ours."""
+    """Methods whose official arguments differ from those of this SDK."""
 
     async def get_stream(  # type: ignore[override]
         self, stream_id: Identifier, **more: Any

@@ -62,7 +62,7 @@ class PollingStrategy:
 
 
 class AutoCommitWhen:
-    """Store the offset when something is handed out: at most once."""
+    """Store the offset when something is delivered: at most once."""
 
     @staticmethod
     def PollingMessages() -> OwnAutoCommit:
@@ -71,17 +71,17 @@ class AutoCommitWhen:
 
     @staticmethod
     def ConsumingAllMessages() -> OwnAutoCommit:
-        """Store when the last message of a poll is handed out."""
+        """Store when the last message of a poll is delivered."""
         return OwnAutoCommit.when_all()
 
     @staticmethod
     def ConsumingEachMessage() -> OwnAutoCommit:
-        """Store when each message is handed out."""
+        """Store when each message is delivered."""
         return OwnAutoCommit.when_each()
 
     @staticmethod
     def ConsumingEveryNthMessage(n: int, /) -> OwnAutoCommit:
-        """Store when every nth message is handed out."""
+        """Store when every nth message is delivered."""
         return OwnAutoCommit.when_every_nth(n)
 
 
@@ -176,12 +176,12 @@ class BackpressureMode:
 
     @staticmethod
     def block() -> Backpressure:
-        """Wait for room."""
+        """Wait for space."""
         return Backpressure.block()
 
     @staticmethod
     def block_with_timeout(timeout: timedelta, /) -> Backpressure:
-        """Wait for room, but not longer than this."""
+        """Wait for space, but not longer than this."""
         return Backpressure.block(timeout)
 
     @staticmethod

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["IggyClient"]
 
 DEFAULT_CONSUMER: Final = iggy_protocol.Consumer.single(0)
-"""Who polls where nobody is named, as with the official client."""
+"""The consumer of a poll that names none, as with the official client."""
 
 RETRY_SECONDS: Final = timedelta(seconds=1)
 

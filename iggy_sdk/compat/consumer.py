@@ -26,7 +26,7 @@ class ReceivedIterator:
         return self
 
     async def __anext__(self) -> ReceiveMessage:
-        """Acknowledge the message before, and hand out the next one."""
+        """Acknowledge the message before, and return the next one."""
         return ReceiveMessage(await anext(self._messages))
 
 
@@ -53,7 +53,7 @@ class IggyConsumer:
         return self._inner.partition_id() or 0
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
-        """Tell the last offset of a partition that was handed out."""
+        """Tell the last offset of a partition that was delivered."""
         return self._inner.get_last_consumed_offset(partition_id)
 
     def get_last_stored_offset(self, partition_id: int) -> int | None:

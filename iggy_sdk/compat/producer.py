@@ -53,7 +53,7 @@ class IggyProducer:
         await self._producer.send_to(stream, topic, messages, partitioning)
 
     async def flush(self) -> None:
-        """Wait until all messages accepted so far were delivered or given up."""
+        """Wait until all messages accepted so far were delivered or have failed."""
         await self._producer.flush()
 
     async def shutdown(self) -> None:

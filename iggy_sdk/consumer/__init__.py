@@ -1,17 +1,14 @@
-"""Consumers: reading topics alone or in groups, with commits that lose nothing.
+"""Consumers: reading topics alone or in groups, with at-least-once commits by default.
 
-auto_commit           the modes of committing, as values
-ledger, cursor        books: what is done, where polls go on            pure
-idle, lanes           when there is nothing to do; who may run when     pure
-options, place        what a consumer goes by; who reads what           pure
-patience, membership  bearing errors; a seat in a group
-poller, intake        one poll; a buffer of messages
-commits               storing offsets
-handout, messages     one by one
-batches               many at once
-handling, dead_letters, runner, many hands
-works, setup          the parts put together, their beginning and end
-consumer, builder     what users see
+auto_commit, options     when offsets are stored; the options of a consumer
+cursor, tracker          where the next poll starts; which offsets may be stored
+poller, fetch_buffer     one poll; the buffer of fetched messages
+membership, retry_policy joining the group; which errors are retried
+commit_scheduler         storing offsets
+delivery                 iteration over messages and batches
+runner, handler_retry    concurrent handlers, retries and dead letters
+core                     the parts of a consumer and their lifetime
+consumer, builder        the public classes
 """
 
 from __future__ import annotations

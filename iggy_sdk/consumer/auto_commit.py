@@ -1,11 +1,11 @@
 """When a consumer stores its offsets: the modes as values.
 
-A mode says two things. What counts as done: a message that was *handed out* (the ``when`` modes,
+A mode says two things. What counts as done: a message that was *delivered* (the ``when`` modes,
 at most once) or one that was *acknowledged* (the ``after`` modes, at least once). And which
 moments ask for a store: each message, every nth, the end of a polled batch, the passing of time,
 or the poll itself.
 
-Pure values; the ledger keeps count and ``commits`` does the storing.
+These are values only; the offset tracker counts, and the commit scheduler stores.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["AutoCommit", "Basis", "Trigger"]
 
 COALESCE_SECONDS: Final = 0.2
-"""How long acknowledged messages may wait for their store; half a second feels like a stall to
-somebody who waits for a partition."""
+"""How long acknowledged messages may wait for their store; a rebalance waits for it, so half a
+second would stall the new owner of a partition."""
 
 COALESCE_MESSAGES: Final = 1000
 """How many acknowledged messages may wait for their store: one poll of the usual length."""
@@ -105,17 +105,17 @@ class AutoCommit:
 
     @classmethod
     def when_each(cls) -> AutoCommit:
-        """Store each message before it is handed out: at most once, one request each."""
+        """Store each message before it is delivered: at most once, one request each."""
         return cls(Trigger.EACH, Basis.HANDED_OUT, coalesce=0.0, coalesce_messages=1)
 
     @classmethod
     def when_all(cls) -> AutoCommit:
-        """Store the end of a polled batch before its last message is handed out."""
+        """Store the end of a polled batch before its last message is delivered."""
         return cls(Trigger.ALL, Basis.HANDED_OUT)
 
     @classmethod
     def when_every_nth(cls, n: int) -> AutoCommit:
-        """Store before each nth message of a partition is handed out."""
+        """Store before each nth message of a partition is delivered."""
         return cls(Trigger.NTH, Basis.HANDED_OUT, nth=_positive(n))
 
     @classmethod

@@ -1,10 +1,7 @@
-"""Messages in batches: as many as there are, or as a database likes them.
+"""Batches of messages: ``async for batch in consumer.batches(max_messages=500, max_wait=0.2)``.
 
-    async for batch in consumer.batches(max_messages=500, max_wait=0.2):
-        await database.insert(batch.values())
-
-Asking for the next batch acknowledges the one before. A batch that is being gathered when its
-reader is cancelled is polled again; nothing of it counts as handed out.
+The request for the next batch acknowledges the one before. A batch that is incomplete when its
+reader is cancelled is polled again; none of it counts as delivered.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ class BatchIterator(Generic[T]):
         self._max_messages = max_messages
         self._max_wait = max_wait
         self._end = end
-        # What was handed out and is not acknowledged, by ledger: the last offset and how many.
+        # Delivered and not acknowledged, by partition: the last offset and the count.
         self._handed_out: dict[Ledger, tuple[int, int]] = {}
         self._is_closed = False
 
@@ -154,7 +151,7 @@ class BatchIterator(Generic[T]):
         firsts: dict[int, int],
         counts: dict[Ledger, tuple[int, int]],
     ) -> None:
-        """Take messages out of the buffer, and remember where they began."""
+        """Move messages from the buffer to the batch, and remember the first offsets."""
         buffer, ledger = self._intake.buffer, self._intake.ledger
         assert ledger is not None
         firsts.setdefault(ledger.partition_id, buffer[0].offset)

@@ -1,4 +1,4 @@
-"""What ``client.consumer()`` and ``client.consumer_group()`` return: a consumer to be.
+"""The builder that ``client.consumer()`` and ``client.consumer_group()`` return.
 
     builder = client.consumer_group("billing", "shop", "orders").batch_length(500)
     async with builder as consumer:
@@ -45,7 +45,7 @@ _GROUP = ConsumerOptions(connection="own")
 
 
 class ConsumerBuilder(Generic[T]):
-    """A consumer to be: set its options, then enter it with ``async with``."""
+    """Options of a consumer; enter it with ``async with``."""
 
     __slots__ = ("_client", "_entered", "_options", "_place")
 
@@ -59,7 +59,7 @@ class ConsumerBuilder(Generic[T]):
         self._client = client
         self._place = place
         self._options = options
-        # The consumers of this builder that are entered, by task: a block is left where it began.
+        # The consumers of this builder that are entered, by task: each task leaves its own.
         self._entered: dict[int, list[AsyncExitStack]] = {}
 
     @classmethod
@@ -151,7 +151,7 @@ class ConsumerBuilder(Generic[T]):
         return self._with("init_retry_interval", init_retry_interval)
 
     def allow_replay(self, allow_replay: bool = True) -> ConsumerBuilder[T]:
-        """Hand out again what the server sends again."""
+        """Deliver again what the server sends again."""
         return self._with("allow_replay", allow_replay)
 
     def until_end(self, until_end: bool = True) -> ConsumerBuilder[T]:
@@ -221,7 +221,7 @@ class ConsumerBuilder(Generic[T]):
         stack = stacks.pop()
         if not stacks:
             del self._entered[_task_id()]
-        # The error of the block is the block's; in the task group it would come out wrapped.
+        # The error of the block is not passed on: the task group would wrap it in a group.
         await stack.aclose()
 
     def __await__(self) -> Generator[Any, Any, IggyConsumer[T]]:

@@ -1,10 +1,8 @@
-"""Storing offsets: what is due, when it is time, and what a refusal means.
+"""Storing offsets: when they are due, and what a refusal means.
 
-An offset that the server refuses because the partition is somebody else's is dropped: its new
-owner goes on from the last one that was stored. One that could not be stored for other reasons
-that may pass stays due, so that a commit can be late but not lost.
-
-Owns the moments of storing. What may be stored is the ledger's decision.
+An offset that the server refuses because the partition has another owner is dropped: the owner
+continues from the last stored one. After a retriable error the offset stays due, so a commit can be
+late but not lost.
 """
 
 from __future__ import annotations
@@ -29,21 +27,13 @@ if TYPE_CHECKING:
 __all__ = ["Commits"]
 
 CLOCK_SECONDS: Final = 0.001
-"""A timer that fires a little early is on time."""
+"""A timer may fire this much early."""
 
 logger = logging.getLogger("iggy_sdk.consumer")
 
 
 class Commits:
-    """Stores offsets for one consumer.
-
-    Args:
-        seat: sends the requests.
-        place: who reads what.
-        book: what may be stored.
-        mode: when to store.
-        on_lost: told of partitions that turn out to be somebody else's.
-    """
+    """Stores offsets for one consumer; ``on_lost`` is called for a partition of another owner."""
 
     def __init__(
         self,
@@ -55,7 +45,7 @@ class Commits:
         on_lost: Callable[[int], None],
     ) -> None:
         self.is_hosted = False
-        """Whether somebody else looks at the clock."""
+        """Whether a timer task calls ``on_pulse``."""
         self.stores_count = 0
         self.dropped_count = 0
         self.failures_count = 0
@@ -69,11 +59,11 @@ class Commits:
         self._ticked_at: float | None = None
 
     async def flush_if_time(self, *, drained: bool) -> None:
-        """Store what is due, unless it is better gathered a little longer.
+        """Store what is due, unless further acknowledgements are gathered first.
 
         Args:
-            drained: whether nothing is left to hand out. Then it is stored at once, because a
-                partition cannot change hands before.
+            drained: whether the buffer is empty. Offsets are stored at once then, because the
+                group cannot reassign the partition before.
 
         Raises:
             IggyError: the server refuses for good.
@@ -91,14 +81,14 @@ class Commits:
         await self.flush()
 
     def may_wait(self, ledger: Ledger) -> bool:
-        """Tell cheaply whether nothing has to be stored after a message of this ledger."""
+        """Tell cheaply whether no store is due after a message of this partition."""
         if not ledger.has_due:
             return self._mode.every is None
         gathers = self._mode.trigger is Trigger.EACH and self.is_hosted
         return gathers and ledger.waiting < self._mode.coalesce_messages
 
     async def on_pulse(self) -> None:
-        """Store what is due, because a background task found that it is time.
+        """Store what is due; called by the timer task.
 
         Raises:
             IggyError: the server refuses for good.
@@ -111,7 +101,7 @@ class Commits:
         """Store everything that is due.
 
         Raises:
-            IggyError: the server refuses for good. What may pass is logged and stays due.
+            IggyError: the server refuses for good. After a retriable error the offset stays due.
         """
         async with self._storing:
             for ledger in self._book.with_due():
@@ -119,7 +109,7 @@ class Commits:
             self._gathered_since = None
 
     async def finish(self) -> None:
-        """Store what the mode would have stored in a while, because there is no later.
+        """Store what an interval would store later, because the consumer closes.
 
         Raises:
             IggyError: the server refuses for good.
@@ -129,7 +119,7 @@ class Commits:
         await self.flush()
 
     async def store(self, partition_id: int, offset: int) -> None:
-        """Store an offset because the user says so.
+        """Store an offset at the request of the user.
 
         Raises:
             IggyError: the server refuses.
@@ -151,7 +141,7 @@ class Commits:
             self._book.tick()
 
     def _is_ripe(self, now: float, waiting: int) -> bool:
-        """Tell whether stores of single messages were gathered long enough."""
+        """Tell whether acknowledgements were gathered long enough."""
         if self._gathered_since is None:
             self._gathered_since = now
         enough = waiting >= self._mode.coalesce_messages
@@ -167,14 +157,21 @@ class Commits:
                 lambda: self._book.find(partition_id) is ledger,
             )
         except Withdrawn:
-            logger.info("%s: partition %d has moved on", self._place, partition_id)
+            logger.info(
+                "%s: partition %d was moved to another position, its offset is not stored",
+                self._place,
+                partition_id,
+            )
         except (PartitionNotOwned, PartitionNotFound, InvalidOffset) as error:
             self._drop(ledger, offset, error)
         except IggyError as error:
             self.failures_count += 1
             if not error.retriable:
                 raise
-            logger.warning("storing an offset failed, it is tried again later: %s", error)
+            logger.warning(
+                "%s: storing offset %d of partition %d failed, it is tried again later: %s",
+                *(self._place, offset, partition_id, error),
+            )
         else:
             self.stores_count += 1
             ledger.store(offset)
@@ -182,7 +179,7 @@ class Commits:
     def _drop(self, ledger: Ledger, offset: int, error: IggyError) -> None:
         partition_id = ledger.partition_id
         logger.info(
-            "%s: offset %d of partition %d is not stored, its owner goes on from the last one: %s",
+            "%s: offset %d of partition %d is not stored, the partition has another owner: %s",
             *(self._place, offset, partition_id, error),
         )
         self.dropped_count += 1

@@ -1,11 +1,8 @@
-"""A consumer as users see it: reading, committing, moving about, and the end.
+"""The public consumer: reading, committing, seeking, closing.
 
-    async with client.consumer_group("billing", "shop", "orders") as consumer:
-        async for message in consumer:
-            ...
-
-Owns the calls. The parts do the work: ``handout`` one by one, ``batches``, ``runner`` with many
-hands, all of them on one ``intake`` and one set of books.
+async with client.consumer_group("billing", "shop", "orders") as consumer:
+    async for message in consumer:
+        ...
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ __all__ = ["IggyConsumer"]
 T = TypeVar("T")
 
 THREAD_WAIT_SECONDS: Final = 0.05
-"""How long a thread waits for a ``threading.Event`` before it asks whether anybody cares."""
+"""How long a thread waits for a ``threading.Event`` before it checks for cancellation."""
 
 
 class IggyConsumer(Generic[T]):
@@ -54,7 +51,7 @@ class IggyConsumer(Generic[T]):
     **At least once.** With the default mode a message is committed after it was acknowledged:
     when the next one is asked for, or when its handler has returned. A message may come again
     when a connection breaks, a server is killed or a partition changes hands: those that were
-    handed out and not yet committed (at most 0.2 seconds or 1000 messages of acknowledged ones,
+    delivered and not yet committed (at most 0.2 seconds or 1000 messages of acknowledged ones,
     the one in hand, and what ``run`` has in progress), and those of one polled batch that were
     waiting. What is committed does not come again.
 
@@ -63,7 +60,7 @@ class IggyConsumer(Generic[T]):
     """
 
     def __init__(self, works: Works[T]) -> None:
-        """Take the parts that the builder has put together."""
+        """Take the parts that the builder has assembled."""
         works.committer = self
         self._works = works
         self._handout = works.handout
@@ -76,7 +73,7 @@ class IggyConsumer(Generic[T]):
     def __repr__(self) -> str:
         return f"<IggyConsumer {self._works.place}>"
 
-    # Who and where
+    # Identity
 
     def name(self) -> Identifier:
         """Tell the name of the consumer or of its group."""
@@ -91,7 +88,7 @@ class IggyConsumer(Generic[T]):
         return self._works.place.topic
 
     def partition_id(self) -> int | None:
-        """Tell the partition of the message that was handed out last."""
+        """Tell the partition of the message that was delivered last."""
         return self._works.last_partition()
 
     def statistics(self) -> ConsumerStatistics:
@@ -119,7 +116,7 @@ class IggyConsumer(Generic[T]):
         return self
 
     async def __anext__(self) -> ReceivedMessage[T]:
-        """Hand out the next message.
+        """Return the next message.
 
         Raises:
             IggyError: polling or storing failed for good; one may go on asking.
@@ -151,7 +148,7 @@ class IggyConsumer(Generic[T]):
             until_end: whether to stop once every partition was read to its end.
 
         Raises:
-            ConfigurationError: a batch must have room for a message.
+            ConfigurationError: ``max_messages`` is below 1.
         """
         options = self._works.options
         count = options.batch_length if max_messages is None else max_messages
@@ -234,7 +231,7 @@ class IggyConsumer(Generic[T]):
                 watching.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Have reading end: ``run`` returns when its handlers have, iteration stops."""
+        """Stop: ``run`` returns when its handlers have, iteration ends."""
         self._works.stop()
 
     # Offsets
@@ -269,7 +266,7 @@ class IggyConsumer(Generic[T]):
         await self._works.delete_offset(self._named_or_last(partition_id))
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
-        """Tell the offset of the last message of a partition that was handed out."""
+        """Tell the offset of the last message of a partition that was delivered."""
         return self._works.last_handed_out(partition_id)
 
     def get_last_stored_offset(self, partition_id: int) -> int | None:
@@ -277,7 +274,7 @@ class IggyConsumer(Generic[T]):
         ledger = self._works.book.find(partition_id)
         return None if ledger is None else ledger.stored
 
-    # Moving about
+    # Position
 
     async def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
         """Go on elsewhere; without a partition, in all of them.
@@ -288,11 +285,11 @@ class IggyConsumer(Generic[T]):
         await self._works.seek(strategy, partition_id)
 
     def position(self, partition_id: int) -> int | None:
-        """Tell the offset that is handed out next, if it is known."""
+        """Tell the offset that is delivered next, if it is known."""
         return self.positions().get(partition_id)
 
     def positions(self) -> dict[int, int]:
-        """Tell the offset that is handed out next, for all partitions where it is known."""
+        """Tell the offset that is delivered next, for all partitions where it is known."""
         return self._works.positions()
 
     def pause(self, *partition_ids: int) -> None:
@@ -314,7 +311,7 @@ class IggyConsumer(Generic[T]):
             self._works.seat, self._works.place, self.positions(), self._works.options.partitions
         )
 
-    # The end
+    # Closing
 
     async def aclose(self) -> None:
         """Stop reading, store what is due, leave the group, and close an own connection.
@@ -324,7 +321,7 @@ class IggyConsumer(Generic[T]):
         await self._works.aclose()
 
     async def shutdown(self) -> None:
-        """Close, under the name that migrants know."""
+        """Close; the official name of ``aclose``."""
         await self._works.aclose()
 
     @property
@@ -332,7 +329,7 @@ class IggyConsumer(Generic[T]):
         """Whether it was closed."""
         return self._works.is_closed
 
-    # Inside
+    # Private
 
     async def _next(self, end: EndWatch | None) -> ReceivedMessage[T]:
         self._check()
@@ -389,7 +386,7 @@ class IggyConsumer(Generic[T]):
         return found
 
     def _check(self) -> None:
-        """Raise what happened in the background, or that there is no more background."""
+        """Raise a failure of the timer task, or that the consumer is closed."""
         if self._works.is_closed:
             raise ClientClosedError(
                 "the consumer was closed", advice="Make another one with client.consumer_group()."

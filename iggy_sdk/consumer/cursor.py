@@ -1,10 +1,8 @@
-"""Where the next poll of each partition starts, and what to make of its reply.
+"""Where the next poll of each partition starts, and what its reply means.
 
-Each partition has a cursor of its own. Its first poll uses the start strategy; after that the
-cursor goes on from its last message. A cursor can be lost, when the group gave the partition to
-somebody else or when the log was cut behind it; then the server's stored offset decides.
-
-Pure: it sees numbers of replies and decides; the poller asks.
+Each partition has a cursor. Its first poll uses the start strategy; after that the cursor follows
+the last message. A cursor is reset when the group assigned the partition to another member, or when
+the log was truncated below it; the stored offset counts then. No I/O: the poller sends requests.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ __all__ = ["NOTHING", "Cursors", "Seen", "Verdict"]
 class Verdict(Enum):
     """What to do with a reply."""
 
-    TAKE = "hand its messages out, those before the cursor left out"
+    TAKE = "deliver its messages, without those before the cursor"
     EMPTY = "there is nothing new"
-    ASK = "it does not answer the question of this cursor: ask the partition itself"
+    ASK = "it did not start at this cursor: poll the partition by its number"
     LOST = "the log ends before the cursor: start again from the stored offset"
 
 
@@ -41,7 +39,7 @@ class Seen:
 
 
 NOTHING = Seen(0)
-"""What an empty partition says, and what a member is told that has nothing to read."""
+"""The reply of an empty partition, and of a partition that the member does not own."""
 
 
 class Cursor:
@@ -53,9 +51,9 @@ class Cursor:
         self.position: int | None = None
         """The offset that is polled next, once it is known."""
         self.begun = False
-        """Whether the start strategy has done its work."""
+        """Whether the start strategy was used."""
         self.wanted: PollingStrategy | None = None
-        """Where somebody told it to go; the next poll goes there."""
+        """The target of a seek; the next poll starts there."""
 
 
 class Cursors:
@@ -73,12 +71,12 @@ class Cursors:
 
     @property
     def starts_at_stored(self) -> bool:
-        """Whether partitions start where the server's stored offset says."""
+        """Whether partitions start at the stored offset."""
         return self.start.kind is PollingKind.NEXT
 
     @property
     def has_wanted(self) -> bool:
-        """Whether somebody asked for another place that no poll has gone to."""
+        """Whether a seek is pending."""
         return any(cursor.wanted is not None for cursor in self._cursors.values())
 
     def positions(self) -> dict[int, int]:
@@ -92,7 +90,7 @@ class Cursors:
         return None if cursor is None else cursor.position
 
     def strategy(self, partition_id: int) -> PollingStrategy:
-        """Tell how to poll a partition by its number."""
+        """Return the strategy for a poll of this partition."""
         cursor = self._cursors.get(partition_id)
         if cursor is None:
             return self.start
@@ -103,11 +101,11 @@ class Cursors:
         return PollingStrategy.next() if cursor.begun else self.start
 
     def judge_next(self, partition_id: int, seen: Seen) -> Verdict:
-        """Judge a reply that started at the stored offset, in whichever partition had its turn."""
+        """Decide on a reply that started at the stored offset, in the partition that was next."""
         cursor = self._cursors.get(partition_id)
         fresh = cursor is None or not cursor.begun
         if (fresh and not self.starts_at_stored) or (cursor is not None and cursor.wanted):
-            # An empty reply says nothing either: the start may lie before the stored offset.
+            # Even an empty reply says nothing: the start may be before the stored offset.
             return Verdict.ASK
         if seen.last is None:
             return Verdict.EMPTY
@@ -118,13 +116,13 @@ class Cursors:
         return Verdict.TAKE if seen.last >= cursor.position else Verdict.ASK
 
     def judge(self, partition_id: int, seen: Seen, *, certain: bool = True) -> Verdict:
-        """Judge a reply to ``strategy``.
+        """Decide on a reply to ``strategy``.
 
         Args:
-            partition_id: the partition that was asked.
-            seen: what it said.
-            certain: whether a reply of zeros surely comes from this partition; a member that
-                does not own the one it asked for is answered zeros as well.
+            partition_id: the partition that was polled.
+            seen: the offsets of the reply.
+            certain: whether a reply of zeros surely comes from this partition; the server also
+                replies zeros to a member that does not own the partition.
         """
         cursor = self._cursors.get(partition_id)
         position = None if cursor is None or cursor.wanted else cursor.position
@@ -136,28 +134,28 @@ class Cursors:
         return Verdict.TAKE
 
     def skip_before(self, partition_id: int) -> int:
-        """Tell the first offset that is new, for a reply that is taken."""
+        """Return the first new offset of a reply."""
         cursor = self._cursors.get(partition_id)
         if cursor is None or cursor.position is None or cursor.wanted or self._allow_replay:
             return 0
         return cursor.position
 
     def take(self, partition_id: int, last_offset: int) -> None:
-        """Go on behind the last message of a reply."""
+        """Continue after the last message of a reply."""
         cursor = self._get(partition_id)
         cursor.position, cursor.begun, cursor.wanted = last_offset + 1, True, None
 
     def rewind(self, partition_id: int, offset: int) -> None:
-        """Go back to a message that was polled and not handed out."""
+        """Go back to a message that was polled and not delivered."""
         self._get(partition_id).position = offset
 
     def lose(self, partition_id: int) -> None:
-        """Let the server's stored offset decide where this partition goes on."""
+        """Continue this partition at the stored offset."""
         cursor = self._get(partition_id)
         cursor.position, cursor.begun = None, True
 
     def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
-        """Let the next poll go elsewhere; without a partition, in all of them."""
+        """Start the next poll elsewhere; without a partition, in all of them."""
         if partition_id is not None:
             self._get(partition_id).wanted = strategy
             return

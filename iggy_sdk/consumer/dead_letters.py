@@ -1,7 +1,7 @@
-"""Where messages go that nobody could handle: a producer, and headers that tell the story.
+"""Dead letters: messages that failed go to a producer, with headers that describe the failure.
 
-The payload travels as the consumer saw it, with encryption and compression undone where that was
-possible, and its own headers with it. Knows producers only by their ``send``.
+The payload is sent as the consumer saw it, decrypted and decompressed where that was possible,
+together with its headers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ HEADER_BYTES_MAX: Final = 255
 
 
 class DeadLetterProducer(Protocol):
-    """What is needed of a producer."""
+    """The method of a producer that is used."""
 
     async def send(self, value: Any, /) -> Any:
-        """Send a message; a receipt with ``delivered()`` is waited for."""
+        """Send a message; a receipt with ``delivered()`` is awaited."""
 
 
 class DeadLetters:
-    """Sends what was given up. Used as a block.
+    """Sends failed messages. Used with ``async with``.
 
     Args:
         producer: an open producer, or a builder that is entered and left.
@@ -56,7 +56,7 @@ class DeadLetters:
             await given.__aexit__(*details)
 
     async def send(self, message: ReceivedMessage[Any], error: Exception, attempts: int) -> None:
-        """Send a message that failed, and wait until a server has it.
+        """Send a failed message, and wait until the server has stored it.
 
         Raises:
             IggyError: it could not be sent.
@@ -69,7 +69,7 @@ class DeadLetters:
 
 
 def dead_letter(message: ReceivedMessage[Any], error: Exception, attempts: int) -> Message[bytes]:
-    """Make the message that tells of another one's failure."""
+    """Make the dead letter of a failed message."""
     headers = _own_headers(message)
     told: dict[str, HeaderScalar] = {
         "iggy-dead-letter-stream": str(message.stream),
@@ -98,11 +98,11 @@ def _own_headers(message: ReceivedMessage[Any]) -> dict[HeaderKey, HeaderValue]:
     except IggyError:
         return {}
     if message.error is None:
-        # The payload is unpacked, so nobody must unpack it again.
+        # The payload is decompressed, so the header must not claim otherwise.
         headers.pop(HeaderKey.string(CONTENT_ENCODING), None)
     return headers
 
 
 def _cut(text: str) -> str:
-    """Shorten a text to what a header holds, without splitting a character."""
+    """Truncate a text to the size of a header, without splitting a character."""
     return text.encode()[:HEADER_BYTES_MAX].decode(errors="ignore")

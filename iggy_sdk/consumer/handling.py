@@ -1,7 +1,7 @@
-"""One message and its handler: attempts, waits between them, and what follows the last one.
+"""Handlers with retries: attempts, waits between them, and the dead letter after the last one.
 
 A handler that returns has succeeded; one that is cancelled has neither succeeded nor failed. A
-message that cannot be read will not become readable, so it is not tried again.
+message that cannot be decoded is not retried, as it would fail again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_RETRY = Retry(attempts=0)
 
 
 class Handling:
-    """How messages are handled.
+    """Calls the handler for a message, with retries.
 
     Args:
         handler: the user's function.
@@ -55,10 +55,10 @@ class Handling:
         self._dead_letters = dead_letters
 
     async def handle(self, message: ReceivedMessage[Any]) -> None:
-        """Have a message handled; when this returns, it is done with.
+        """Call the handler until it succeeds or the message became a dead letter.
 
         Raises:
-            Exception: what the handler raised last, when there is nowhere else to go.
+            Exception: what the handler raised last, without a dead letter producer.
         """
         attempt = 0
         while True:

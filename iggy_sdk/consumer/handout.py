@@ -1,10 +1,8 @@
-"""Handing messages out one by one, as ``async for`` wants them.
+"""Delivery to the user: messages one by one, and in batches.
 
-Asking for the next message acknowledges the one before. Most messages cost no more than a pop from
-a deque: ``credit`` says how many may be taken before something else has to be looked at, such as
-the clock, a mark of the commit mode, or other tasks. What was taken meanwhile is settled in one go.
-
-Owns the place of the reader in the buffer. Polls and stores are made elsewhere.
+The request for the next message acknowledges the one before. Most messages cost one pop from a
+deque: ``credit`` counts how many may be taken before a timer, a commit or a checkpoint is due. The
+messages taken on credit are recorded together.
 """
 
 from __future__ import annotations
@@ -28,19 +26,11 @@ __all__ = ["Handout"]
 T = TypeVar("T")
 
 CHECKPOINT_MESSAGES: Final = 256
-"""How many messages are handed out before other tasks have their turn; about as long as a request
-takes."""
+"""How many messages are delivered before other tasks run; about the duration of a request."""
 
 
 class Handout(Generic[T]):
-    """The reader's place among the messages of a consumer.
-
-    Args:
-        intake: where messages come from.
-        commits: stores offsets.
-        mode: when to store.
-        hooks: see every message.
-    """
+    """Delivers the messages of a consumer one by one."""
 
     __slots__ = (
         "_commits",
@@ -58,25 +48,25 @@ class Handout(Generic[T]):
         self, *, intake: Intake[T], commits: Commits, mode: AutoCommit, hooks: Hooks
     ) -> None:
         self.current: ReceivedMessage[T] | None = None
-        """The message that was handed out last."""
+        """The message that was delivered last."""
         self.credit = 0
-        """How many messages may be taken from the buffer without asking."""
+        """How many messages may be popped from the buffer without a further check."""
         self._intake = intake
         self._commits = commits
         self._mode = mode
         self._hooks = hooks
         self._granted = 0
         self._since_checkpoint = 0
-        # Without a host nobody else looks at the clock.
+        # Without a timer task, delivery itself has to check the time.
         self._looks_at_clock = mode.pulse is not None
         intake.before_give_back = self.take_back_credit
 
     def trust_host(self) -> None:
-        """Leave the clock to a background task."""
+        """Leave time-based commits to the timer task."""
         self._looks_at_clock = False
 
     async def next(self, end: EndWatch | None) -> ReceivedMessage[T] | None:
-        """Acknowledge what was handed out, and hand out the next message; None at the end.
+        """Acknowledge what was delivered, and deliver the next message; None at the end.
 
         Raises:
             IggyError: polling or storing failed for good.
@@ -91,12 +81,12 @@ class Handout(Generic[T]):
             elif self._since_checkpoint >= CHECKPOINT_MESSAGES:
                 self._since_checkpoint = 0
                 await anyio.lowlevel.checkpoint()
-            # Whatever waited may have emptied the buffer: a lost partition, a pause, a seek.
+            # The buffer may be empty after a wait: a lost partition, a pause, a seek.
             if buffer and await self._may_hand_out(buffer[0]):
                 return self._hand_out()
 
     def settle(self) -> None:
-        """Acknowledge everything that was handed out."""
+        """Acknowledge everything that was delivered."""
         self.close_account()
         current, self.current = self.current, None
         if current is not None and not self._mode.counts_handed_out:
@@ -104,7 +94,7 @@ class Handout(Generic[T]):
             self._intake.ledger.advance(current.offset, 1)
 
     def close_account(self) -> None:
-        """Book what was taken on credit: all before the current message is acknowledged."""
+        """Record what was taken on credit: all before the current message is acknowledged."""
         taken = self._granted - self.credit
         self._granted = self.credit
         self._since_checkpoint += taken
@@ -114,17 +104,17 @@ class Handout(Generic[T]):
         if taken and self._mode.counts_handed_out:
             ledger.advance(current.offset, taken)
         elif taken:
-            # The offset before may be a hole, but what is stored there means the same.
+            # The offset before may be a gap, but storing it means the same.
             ledger.advance(current.offset - 1, taken)
         ledger.hand_out(current.offset)
 
     def take_back_credit(self) -> None:
-        """Book what was taken, and grant nothing more, because the buffer is about to change."""
+        """Record what was taken and set the credit to 0, because the buffer changes."""
         self.close_account()
         self.credit = self._granted = 0
 
     async def _may_hand_out(self, message: ReceivedMessage[T]) -> bool:
-        """Store first where handing out is what counts; tell whether the message is still ours."""
+        """In at-most-once modes, store first; tell whether the message is still in the buffer."""
         if not self._mode.counts_handed_out:
             return True
         buffer, ledger = self._intake.buffer, self._intake.ledger
@@ -144,7 +134,7 @@ class Handout(Generic[T]):
         return message
 
     def _allowance(self) -> int:
-        """Tell how many more messages need no second look."""
+        """Return how many messages may be taken before the next check."""
         if self._hooks or self._looks_at_clock:
             return 0
         ledger = self._intake.ledger

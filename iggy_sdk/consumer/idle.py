@@ -1,7 +1,7 @@
-"""When there is nothing to read: noticing it, and waiting longer and longer.
+"""Detecting that there is nothing to read, and the backoff of polls meanwhile.
 
-A poll sees one partition, so one empty reply says nothing about the others. Only a whole round of
-them does. Pure: the poller sleeps.
+A poll sees one partition, so an empty reply says nothing about the others; only a whole round over
+all partitions does. No I/O here: the fetch buffer sleeps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ IDLE_SECONDS_MAX: Final = 0.1
 
 
 class Rounds:
-    """Notices when every partition in turn had the same thing to say.
+    """Detects a round in which every partition met a condition.
 
-    A member of a group does not know what it owns. But its partitions take turns, so the round is
-    over when one comes up a second time and none in between said otherwise.
+    A member of a group does not know its partitions. But they are polled in turn, so the round is
+    complete when one comes a second time and none in between failed the condition.
     """
 
     __slots__ = ("_streak",)
@@ -30,11 +30,11 @@ class Rounds:
         self._streak: set[int] = set()
 
     def note(self, partition_id: int, agrees: bool, *, expected: int | None = None) -> bool:
-        """Note what a partition said, and tell whether the round is complete.
+        """Record a poll of a partition, and tell whether the round is complete.
 
         Args:
-            partition_id: who said it.
-            agrees: whether it was the thing that is waited for.
+            partition_id: the partition that was polled.
+            agrees: whether it met the condition.
             expected: how many partitions make a round, if that is known.
         """
         if not agrees:
@@ -51,9 +51,9 @@ class Rounds:
 
 
 class EndWatch:
-    """Notices when every partition was read to the end that it had at some moment.
+    """Detects that every partition was read to its end at some moment.
 
-    A producer that goes on does not keep it waiting: a partition counts once it was caught up with.
+    A producer that keeps sending does not delay it: a partition counts once it was caught up.
     """
 
     __slots__ = ("_reached", "_rounds", "is_over")
@@ -64,7 +64,7 @@ class EndWatch:
         self._rounds = Rounds()
 
     def note(self, partition_id: int, at_end: bool, *, expected: int | None = None) -> None:
-        """Note a poll of a partition, and whether it left nothing unread."""
+        """Record a poll of a partition, and whether it reached the end."""
         if at_end:
             self._reached.add(partition_id)
         agrees = partition_id in self._reached
@@ -72,7 +72,7 @@ class EndWatch:
 
 
 class IdleBackoff:
-    """How long to wait after a round that brought nothing."""
+    """The wait after a round of empty polls."""
 
     __slots__ = ("_next",)
 
@@ -80,7 +80,7 @@ class IdleBackoff:
         self._next = IDLE_SECONDS_MIN
 
     def reset(self) -> None:
-        """Start with short waits again, because there was something to read."""
+        """Start with short waits again, because there were messages."""
         self._next = IDLE_SECONDS_MIN
 
     def take(self) -> float:

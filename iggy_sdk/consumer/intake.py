@@ -1,10 +1,8 @@
-"""From polls to a buffer of messages, and what happens to it when the ground shifts.
+"""The buffer of fetched messages: filled by polls, rewound on a seek, a pause or a lost partition.
 
-The buffer holds the new messages of one poll; it is filled again when it is empty and somebody
-asks. Between a reply and the buffer there is no place to be cancelled at, so a message is either
-in the buffer or will be polled again.
-
-Owns the buffer, waiting, and giving messages back. Who takes them out is not its matter.
+The buffer holds the new messages of one poll, and is filled again when it is empty and the next
+message is requested. There is no await between a reply and the buffer, so a message is either in
+the buffer or will be polled again.
 """
 
 from __future__ import annotations
@@ -40,19 +38,11 @@ REFRESH_SECONDS: Final = 1.0
 
 
 def _nothing() -> None:
-    """Be told that the buffer is given back, and know nothing about it."""
+    """Do nothing before the buffer is rewound."""
 
 
 class Intake(Generic[T]):
-    """The buffer of a consumer.
-
-    Args:
-        poller: brings batches.
-        cursors: where each partition goes on.
-        book: what is handed out and done.
-        options: those of the consumer.
-        patience: bears errors of polls.
-    """
+    """The fetched messages of a consumer."""
 
     def __init__(
         self,
@@ -65,7 +55,7 @@ class Intake(Generic[T]):
     ) -> None:
         self.buffer: deque[ReceivedMessage[T]] = deque()
         self.ledger: Ledger | None = None
-        """The ledger of the messages in the buffer, and of those that were taken out last."""
+        """The tracker of the partition whose messages are in the buffer or were taken last."""
         self.before_give_back: Callable[[], None] = _nothing
         self.messages_count = 0
         self.empty_polls_count = 0
@@ -87,7 +77,7 @@ class Intake(Generic[T]):
         """Poll until there are messages in the buffer.
 
         Args:
-            end: told of every poll; when it is over, there will be nothing more.
+            end: sees every poll; no further poll follows once it is over.
             deadline: when to stop waiting for messages, on the clock of the event loop.
 
         Returns:
@@ -116,7 +106,7 @@ class Intake(Generic[T]):
         return False
 
     def give_back(self, partition_id: int | None = None) -> None:
-        """Leave what is in the buffer to a later poll; with a partition, only if it is that one."""
+        """Empty the buffer, to be polled again; with a partition, only its messages."""
         if not self.buffer or partition_id not in (None, self.buffer[0].partition_id):
             return
         self.before_give_back()
@@ -128,7 +118,7 @@ class Intake(Generic[T]):
             ledger.forget_undelivered()
 
     def return_to(self, partition_id: int, offset: int) -> None:
-        """Go back to an offset that was taken out and not handed out; it will be polled again."""
+        """Go back to an offset that was taken and not delivered; it will be polled again."""
         self.give_back(partition_id)
         self._rewind(partition_id, offset)
         ledger = self._book.find(partition_id)
@@ -136,7 +126,7 @@ class Intake(Generic[T]):
             ledger.forget_undelivered()
 
     def abandon(self, ledger: Ledger) -> None:
-        """Go back to the oldest message that handlers have not done, if there is one."""
+        """Go back to the oldest message that handlers have not finished, if there is one."""
         offset = ledger.oldest_open
         if offset is not None and self.owns(ledger):
             self.give_back(ledger.partition_id)
@@ -144,11 +134,11 @@ class Intake(Generic[T]):
             self._book.forget(ledger.partition_id)
 
     def owns(self, ledger: Ledger) -> bool:
-        """Tell whether a ledger still counts; it does not once its partition was lost or moved."""
+        """Tell whether a tracker is current; not so once its partition was lost or moved."""
         return self._book.find(ledger.partition_id) is ledger
 
     def lose(self, partition_id: int) -> None:
-        """Forget a partition that is somebody else's; if it comes back, what is stored counts."""
+        """Forget a partition with another owner; if it returns, the stored offset counts."""
         if self.buffer and self.buffer[0].partition_id == partition_id:
             self.before_give_back()
             self.buffer.clear()
@@ -157,13 +147,13 @@ class Intake(Generic[T]):
 
     def _rewind(self, partition_id: int, offset: int) -> None:
         if self._by_server:
-            # The stored offset is past it already, so it has to be asked for by its number.
+            # The server has stored a later offset already, so the poll must name the offset.
             self._cursors.seek(PollingStrategy.offset(offset), partition_id)
         else:
             self._cursors.rewind(partition_id, offset)
 
     def announce(self) -> None:
-        """Wake whoever waits, because something changed: stop, pause, resume or seek."""
+        """Wake the waiting task after a stop, pause, resume or seek."""
         self._idle.reset()
         self._rounds.clear()
         self._news.set()
@@ -176,7 +166,7 @@ class Intake(Generic[T]):
                 if self.is_stopped:
                     return None
                 if isinstance(error, PartitionNotFound) and self._poller.reads_all:
-                    # It was deleted; those that are left are looked up within a second.
+                    # The partition was deleted; the list is refreshed within a second.
                     error.retriable = True
                 await self._patience.bear(error)
             else:
@@ -187,10 +177,10 @@ class Intake(Generic[T]):
         if self._poller.reads_all and anyio.current_time() >= self._refresh_at:
             await self._poller.refresh_partitions()
             self._refresh_at = anyio.current_time() + REFRESH_SECONDS
-        # What the server has committed must arrive, or cancelling would lose it.
+        # The server has committed the reply, so cancelling here would skip messages.
         with anyio.CancelScope(shield=self._by_server):
             return await self._poller.poll()
-        raise AssertionError("nobody cancels this scope")
+        raise AssertionError("this scope is never cancelled")
 
     def _fill(self, fetched: Fetched) -> bool:
         if fetched.batch is None:
@@ -208,7 +198,7 @@ class Intake(Generic[T]):
         return bool(self.buffer)
 
     async def _rest(self, fetched: Fetched, deadline: float) -> None:
-        """Wait a little when no partition had anything."""
+        """Back off when a whole round of polls was empty."""
         expected = self._poller.round_length
         if not self._rounds.note(fetched.partition_id, True, expected=expected):
             return
@@ -222,7 +212,7 @@ class Intake(Generic[T]):
             self._polled_at = anyio.current_time()
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for news, but not longer than this."""
+        """Wait for a change, but not longer than this."""
         if seconds > 0:
             with anyio.move_on_after(seconds):
                 await self._news.wait()

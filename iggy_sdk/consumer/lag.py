@@ -1,4 +1,4 @@
-"""How far a consumer is behind, partition by partition."""
+"""The lag of a consumer, by partition."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ async def measure_lag(
     positions: Mapping[int, int],
     partitions: tuple[int, ...] | None,
 ) -> dict[int, int]:
-    """Count the messages that are still to come.
+    """Count the messages after the position of the consumer.
 
     Args:
         seat: sends the requests.
-        place: who reads what.
-        positions: where this consumer stands; elsewhere the stored offset counts.
-        partitions: those to look at, or None for all of the topic.
+        place: the consumer and its topic.
+        positions: known positions; for other partitions the stored offset counts.
+        partitions: the partitions to count, or None for all of the topic.
 
     Raises:
-        TopicNotFound: the topic is gone.
+        TopicNotFound: the topic was deleted.
     """
     topic = await seat.request(GetTopic(place.stream, place.topic))
     if topic is None:
@@ -52,7 +52,7 @@ async def measure_lag(
 def behind(partition: Partition, position: int) -> int:
     """Count the messages of a partition from a position on.
 
-    The number of messages is a bound, because old ones may be gone, and because an empty partition
-    has the same current offset as one with a single message.
+    The number of messages is an upper limit: old ones may be deleted, and an empty partition has
+    the same current offset as one with a single message.
     """
     return max(0, min(partition.messages_count, partition.current_offset + 1 - position))

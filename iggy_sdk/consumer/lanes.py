@@ -1,8 +1,4 @@
-"""Who may run when: jobs in lanes, one at a time and in order within each lane.
-
-Lanes are what ``order_by`` makes of messages. Pure: whoever has hands takes jobs and says when
-they are finished; how many hands there are is their own matter.
-"""
+"""Jobs in order: of jobs with the same order key one runs at a time, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -18,12 +14,12 @@ J = TypeVar("J")
 
 
 class Lanes(Generic[J]):
-    """Jobs that wait or run."""
+    """Jobs that wait or run, by order key."""
 
     def __init__(self) -> None:
-        # A lane is here as long as it has a job that waits or runs.
+        # A key is present as long as it has a job that waits or runs.
         self._waiting: dict[Hashable, deque[J]] = {}
-        # Lanes whose next job may run, in the order in which they became so.
+        # Keys whose next job may run, in the order in which they became ready.
         self._ready: deque[Hashable] = deque()
         self._jobs_count = 0
 
@@ -32,7 +28,7 @@ class Lanes(Generic[J]):
         return self._jobs_count
 
     def add(self, lane: Hashable, job: J) -> None:
-        """Put a job behind the others of its lane."""
+        """Add a job behind the others of its key."""
         self._jobs_count += 1
         jobs = self._waiting.get(lane)
         if jobs is None:
@@ -43,23 +39,23 @@ class Lanes(Generic[J]):
 
     @property
     def count(self) -> int:
-        """How many lanes have jobs that wait or run."""
+        """How many keys have jobs that wait or run."""
         return len(self._waiting)
 
     @property
     def has_ready(self) -> bool:
-        """Whether ``take`` has something to give."""
+        """Whether ``take`` returns a job."""
         return bool(self._ready)
 
     def take(self) -> tuple[Hashable, J] | None:
-        """Take the next job that may run, if there is one; its lane stands still until then."""
+        """Take the next job that may run; its key is blocked until ``finish``."""
         if not self._ready:
             return None
         lane = self._ready.popleft()
         return lane, self._waiting[lane].popleft()
 
     def finish(self, lane: Hashable) -> None:
-        """Let the next job of a lane run."""
+        """Let the next job of a key run."""
         self._jobs_count -= 1
         if self._waiting[lane]:
             self._ready.append(lane)

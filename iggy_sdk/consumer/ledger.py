@@ -1,10 +1,8 @@
-"""What was handed out, what is done, and what may be stored: the books of a consumer.
+"""Offsets of a consumer: polled, delivered, acknowledged, due and stored, by partition.
 
-One ledger per partition. It never offers an offset for storing while an older message of the
-partition is still being worked on, however many younger ones are done. "Older" means handed out
-earlier, so holes in the offsets of a partition do not matter.
-
-Pure bookkeeping: no I/O, no clock.
+A tracker never offers an offset for storing while an older message of the partition is still being
+handled, however many younger ones are done. "Older" means delivered earlier, so gaps in the offsets
+do not matter. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -23,8 +21,8 @@ __all__ = ["Ledger", "LedgerBook"]
 
 
 class Ledger:
-    """One partition. A new one is begun when the position jumps, so that late news of the old
-    position cannot be stored."""
+    """One partition. A seek begins a new tracker, so that handlers of the old position cannot store
+    its offsets."""
 
     __slots__ = (
         "_counted",
@@ -44,17 +42,17 @@ class Ledger:
     def __init__(self, partition_id: int, mode: AutoCommit) -> None:
         self.partition_id = partition_id
         self.polled: int | None = None
-        """Last offset that a poll brought."""
+        """The last offset that was polled."""
         self.handed_out: int | None = None
-        """Last offset that somebody was given."""
+        """The last offset that was delivered to the user."""
         self.acknowledged: int | None = None
-        """Everything handed out up to here is done."""
+        """Everything delivered up to this offset is done."""
         self.due: int | None = None
-        """What the mode wants stored."""
+        """The offset that the commit mode wants stored."""
         self.stored: int | None = None
-        """What is stored, as far as this consumer did it."""
+        """The last offset that this consumer has stored."""
         self.waiting = 0
-        """How many acknowledged messages wait for their store."""
+        """How many acknowledged messages are not stored yet."""
         self._mode = mode
         self._open: deque[int] = deque()
         self._done: set[int] = set()
@@ -73,18 +71,18 @@ class Ledger:
 
     @property
     def oldest_open(self) -> int | None:
-        """The oldest message that was given to a handler and is not done."""
+        """The oldest message that a handler has not finished."""
         return self._open[0] if self._open else None
 
     def poll(self, last_offset: int) -> None:
-        """Note the end of a batch that was polled."""
+        """Record the end of a polled batch."""
         assert self.polled is None or last_offset > self.polled
         self.polled = last_offset
         if self._mode.trigger is Trigger.ALL:
             self._ends.append(last_offset)
 
     def count_to_mark(self) -> int | None:
-        """Tell after how many further messages in a row a store is due, where that matters."""
+        """Return after how many further messages a store is due, if the mode counts messages."""
         if self._mode.trigger is Trigger.NTH:
             return self._mode.nth - self._counted
         if self._mode.trigger is Trigger.EACH:
@@ -92,25 +90,25 @@ class Ledger:
         return None
 
     def advance(self, offset: int, count: int) -> None:
-        """Note that the next ``count`` messages, up to this offset, are done in their order."""
-        assert not self._open, "messages are with handlers"
+        """Record that the next ``count`` messages, up to this offset, are done in order."""
+        assert not self._open, "handlers hold open messages"
         assert self.acknowledged is None or offset > self.acknowledged
         self.hand_out(offset)
         self._progress(offset, count)
 
     def hand_out(self, offset: int) -> None:
-        """Note that somebody was given all messages up to this offset."""
+        """Record that all messages up to this offset were delivered."""
         if self.handed_out is None or offset > self.handed_out:
             self.handed_out = offset
 
     def open(self, offset: int) -> None:
-        """Note that a message was given to a handler."""
+        """Record that a message was given to a handler."""
         assert self.handed_out is None or offset > self.handed_out
         self.handed_out = offset
         self._open.append(offset)
 
     def acknowledge(self, offset: int) -> None:
-        """Note that the handler of an open message is done, in whatever order."""
+        """Record that the handler of an open message is done, in any order."""
         self._done.add(offset)
         while self._open and self._open[0] in self._done:
             oldest = self._open.popleft()
@@ -118,18 +116,18 @@ class Ledger:
             self._progress(oldest, 1)
 
     def tick(self) -> None:
-        """Ask for all that is done, because the time has come."""
+        """Make all that is done due, because the commit interval is over."""
         if self.acknowledged is not None:
             self.due = self.acknowledged
 
     def store(self, offset: int) -> None:
-        """Note that an offset is stored; it may lie behind an older one that the user stored."""
+        """Record a stored offset; the user may store one below an earlier one."""
         self.stored = offset
         if self.acknowledged is None or offset >= self.acknowledged:
             self.waiting = 0
 
     def forget_undelivered(self) -> None:
-        """Note that what was polled and not handed out will be polled again."""
+        """Record that what was polled and not delivered will be polled again."""
         if self.polled is None:
             return
         self.polled = self.handed_out
@@ -137,7 +135,7 @@ class Ledger:
             self._ends.pop()
 
     def _progress(self, offset: int, count: int) -> None:
-        """Move the mark of what is done, and ask for a store where the mode says so."""
+        """Advance the acknowledged offset, and make it due where the mode says so."""
         self.acknowledged = offset
         self.waiting += count
         trigger = self._mode.trigger
@@ -154,7 +152,7 @@ class Ledger:
 
 
 class LedgerBook:
-    """The ledgers of all partitions of a consumer."""
+    """The trackers of all partitions of a consumer."""
 
     def __init__(self, mode: AutoCommit) -> None:
         self._mode = mode
@@ -164,35 +162,35 @@ class LedgerBook:
         return iter(tuple(self._ledgers.values()))
 
     def find(self, partition_id: int) -> Ledger | None:
-        """Look up the ledger of a partition."""
+        """Return the tracker of a partition, if it has one."""
         return self._ledgers.get(partition_id)
 
     def get(self, partition_id: int) -> Ledger:
-        """Look up the ledger of a partition, or begin one."""
+        """Return the tracker of a partition, a new one if it has none."""
         ledger = self._ledgers.get(partition_id)
         if ledger is None:
             ledger = self._ledgers[partition_id] = Ledger(partition_id, self._mode)
         return ledger
 
     def forget(self, partition_id: int) -> None:
-        """End the ledger of a partition; handlers that still hold it tell it in vain."""
+        """Drop the tracker of a partition; what handlers still record in it is ignored."""
         self._ledgers.pop(partition_id, None)
 
     def tick(self) -> None:
-        """Ask for all that is done, because the time has come."""
+        """Make all that is done due, because the commit interval is over."""
         for ledger in self._ledgers.values():
             ledger.tick()
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server's stored offsets say all that was polled."""
+        """Whether the stored offsets cover all that was polled."""
         return all(ledger.is_settled for ledger in self._ledgers.values())
 
     @property
     def waiting(self) -> int:
-        """How many acknowledged messages wait for their store."""
+        """How many acknowledged messages are not stored yet."""
         return sum(ledger.waiting for ledger in self._ledgers.values() if ledger.has_due)
 
     def with_due(self) -> list[Ledger]:
-        """List the ledgers that have something to store."""
+        """List the trackers with an offset to store."""
         return [ledger for ledger in self._ledgers.values() if ledger.has_due]

@@ -1,10 +1,7 @@
-"""The seat of a consumer: membership in its group, kept through reconnects, or no seat at all.
+"""Group membership of a consumer, kept through reconnects.
 
-Membership belongs to a connection. When the client has another one, or the server knows of no
-membership, the group is joined again before the next request. Whoever holds state that the old
-membership stood for is told through ``on_rejoin``.
-
-Owns joining and leaving. Knows nothing of polls and offsets.
+The server ties it to a connection. When the client has reconnected, or the server lists no such
+member, the group is joined again before the next request, and ``on_rejoin`` is called.
 """
 
 from __future__ import annotations
@@ -39,17 +36,17 @@ R = TypeVar("R")
 logger = logging.getLogger("iggy_sdk.consumer")
 
 REJOINS_MAX: Final = 5
-"""How often one request may find the membership gone; more means that somebody evicts us."""
+"""How often one request may join again; more means that the server keeps evicting the member."""
 
 RETRY_SECONDS_MAX: Final = 5.0
 """The longest wait between two attempts to join."""
 
 _seats: WeakKeyDictionary[ClientDoor, set[tuple[Identifier, ...]]] = WeakKeyDictionary()
-"""Which groups each client is in through consumers of ours, so that none is joined twice."""
+"""The groups that each client has joined, so that none is joined twice."""
 
 
 class Withdrawn(Exception):
-    """A request is not wanted any more, now that the membership is another one."""
+    """A request became obsolete, because the group was joined again."""
 
 
 def _always() -> bool:
@@ -57,19 +54,19 @@ def _always() -> bool:
 
 
 class Seat(Protocol):
-    """How a consumer sends requests that may need a membership."""
+    """How a consumer sends requests, as a member of a group or not."""
 
     async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
-        """Send a command, if it is still wanted when its time has come, and return the answer."""
+        """Send a command, unless it became obsolete before it could be sent."""
 
     async def take(self) -> None:
-        """Begin."""
+        """Join the group, if there is one."""
 
     async def leave(self) -> None:
-        """End, as politely as the connection allows."""
+        """Leave the group, if the connection still exists."""
 
     def give_up(self) -> None:
-        """End without a word."""
+        """Drop the local record of the membership."""
 
     @property
     def joins_count(self) -> int:
@@ -77,7 +74,7 @@ class Seat(Protocol):
 
 
 class Independence:
-    """A consumer that belongs to no group, or that joins and leaves by itself."""
+    """A standalone consumer, or one whose user joins and leaves the group."""
 
     joins_count = 0
 
@@ -85,7 +82,7 @@ class Independence:
         self._client = client
 
     async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
-        """Send a command, if it is wanted, and return the answer."""
+        """Send a command, unless it became obsolete."""
         if not wanted():
             raise Withdrawn
         return await self._client.request(command)
@@ -97,22 +94,22 @@ class Independence:
         """Do nothing: there is nothing to leave."""
 
     def give_up(self) -> None:
-        """Do nothing: there is nothing to give up."""
+        """Do nothing: there is no record."""
 
 
 async def _nothing() -> None:
-    """Be told of a new membership, and hold nothing that depends on it."""
+    """Do nothing after the group was joined again."""
 
 
 class Membership:
-    """A seat in a group.
+    """Membership in a group.
 
     Args:
-        client: whose connection is the member.
-        stream: where the group is.
-        topic: where the group is.
+        client: its connection is the member.
+        stream: the stream of the topic.
+        topic: the topic of the group.
         group: the group.
-        create: whether a missing group is made.
+        create: whether a missing group is created.
     """
 
     def __init__(
@@ -130,23 +127,23 @@ class Membership:
         self._stream, self._topic, self._group = stream, topic, group
         self._create = create
         self._key = (stream, topic, group)
-        # The epoch of the connection that is a member, if any is.
+        # The epoch of the connection that is a member, or None.
         self._epoch: int | None = None
         self._joining = anyio.Lock()
 
     async def take(self) -> None:
-        """Join the group, which is made if need be.
+        """Join the group; create it if it is missing and that is allowed.
 
         Raises:
-            ConfigurationError: another consumer of this client is in the group already.
-            ConsumerGroupNotFound: there is no such group and none may be made.
+            ConfigurationError: another consumer of this client is a member already.
+            ConsumerGroupNotFound: there is no such group and none may be created.
             IggyError: the server refuses.
         """
         seats = _seats.setdefault(self._client, set())
         if self._key in seats:
             raise ConfigurationError(
-                f"two consumers of group {self._group!r} on one connection are one member",
-                advice="Leave connection='shared' away, so that each has a connection of its own.",
+                f"this connection is a member of group {self._group!r} already",
+                advice="Leave out connection='shared', so that each has an own connection.",
             )
         seats.add(self._key)
         try:
@@ -156,15 +153,15 @@ class Membership:
             raise
 
     async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
-        """Send a command as a member, joining again when the membership is gone.
+        """Send a command as a member; join again when the server lists no such member.
 
         Args:
-            command: what to ask.
-            wanted: asked before each attempt; what an old membership stood for may be over.
+            command: any command.
+            wanted: called before each attempt; a new membership may make the command obsolete.
 
         Raises:
-            Withdrawn: it is not wanted any more.
-            IggyError: whatever the server answered.
+            Withdrawn: the command became obsolete.
+            IggyError: the error of the server.
         """
         for attempt in itertools.count():
             await self._ensure()
@@ -176,13 +173,17 @@ class Membership:
             except (NotAMember, ConsumerGroupNotFound) as error:
                 if attempt >= REJOINS_MAX:
                     raise
-                logger.info("group %r knows us no more, joining again: %s", self._group, error)
+                logger.info(
+                    "the server no longer lists this consumer in group %r, joining again: %s",
+                    self._group,
+                    error,
+                )
                 if self.joins_count == joins:
                     self._epoch = None
-        raise AssertionError("counting has no end")
+        raise AssertionError("itertools.count is endless")
 
     async def leave(self) -> None:
-        """Leave the group; a connection that is gone has left already."""
+        """Leave the group; a closed connection has left already."""
         was_member = self._epoch is not None and self._epoch == self._client.epoch
         self._epoch = None
         try:
@@ -190,12 +191,16 @@ class Membership:
                 command = LeaveConsumerGroup(self._stream, self._topic, self._group)
                 await self._client.request(command)
         except IggyError as error:
-            logger.info("leaving group %r failed, the server will notice: %s", self._group, error)
+            logger.info(
+                "leaving group %r failed, the end of the connection removes the member: %s",
+                self._group,
+                error,
+            )
         finally:
             self.give_up()
 
     def give_up(self) -> None:
-        """Let others of this client take the seat."""
+        """Let another consumer of this client join the group."""
         _seats.get(self._client, set()).discard(self._key)
 
     async def _ensure(self) -> None:
@@ -211,7 +216,7 @@ class Membership:
                 await self.on_rejoin()
 
     async def _join(self) -> None:
-        """Join, with patience; the epoch is that of the connection that the answer came on."""
+        """Join, with retries; the epoch is read after the reply, when it is that of the member."""
         patience = Patience(
             self._client.options,
             longest=RETRY_SECONDS_MAX,
@@ -231,7 +236,7 @@ class Membership:
         try:
             await patience.bear(error)
         except IggyError:
-            # Nobody else shall begin anew with this.
+            # The poll above must not start its own retries for this error.
             error.retriable = False
             raise
 
@@ -249,4 +254,4 @@ class Membership:
         try:
             await self._client.request(CreateConsumerGroup(self._stream, self._topic, name))
         except ConsumerGroupExists:
-            logger.debug("somebody else made group %r first", name)
+            logger.debug("another client has created group %r meanwhile", name)

@@ -1,4 +1,4 @@
-"""Messages one by one, as an iterator of its own: what ``iter_messages()`` returns."""
+"""The iterator that ``iter_messages()`` returns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessageIterator(Generic[T]):
         return self
 
     async def __anext__(self) -> ReceivedMessage[T]:
-        """Hand out the next message.
+        """Return the next message.
 
         Raises:
             IggyError: polling or storing failed for good; one may go on asking.

@@ -1,8 +1,8 @@
-"""What a consumer goes by: one frozen value, and how each option is read.
+"""The options of a consumer: one frozen value, and how each option is read.
 
 ``ConsumerOptions`` is the one table of options. The keywords of ``client.consumer()`` and
 ``client.consumer_group()`` and the methods of their builder all write into it, so they cannot
-differ. Owns names, defaults and checks. Does no I/O and knows no client.
+differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCH_LENGTH_MAX: Final = 1_000_000
 
 
 class _Inherited:
-    """Stands for "as the client says", where None already means "none"."""
+    """Marks an option that is inherited from the client, where None means "none"."""
 
     def __repr__(self) -> str:
         return "INHERITED"
@@ -43,11 +43,11 @@ AFTER_EACH: Final = AutoCommit.after_each()
 
 @record(kw_only=True)
 class ConsumerOptions:
-    """Everything a consumer goes by.
+    """The options of a consumer.
 
     Attributes:
         partition_id: what to read; a standalone consumer reads partition 0, a group what the
-            server deals out.
+            server assigns.
         start: where the first poll of each partition starts. ``next`` goes on behind the stored
             offset, or at the oldest message when nothing is stored. Any other start overrides
             what is stored, once per partition and consumer.
@@ -57,13 +57,13 @@ class ConsumerOptions:
         polling_retry_interval: the longest wait before a failed poll is made again.
         init_retries: how often to look again for a stream or topic that is not there yet.
         init_retry_interval: the wait between two looks.
-        allow_replay: whether messages are handed out again when the server sends them again,
-            because somebody moved the stored offset back.
+        allow_replay: whether messages are delivered again when the server sends them again,
+            because the stored offset was moved back.
         until_end: whether iteration ends once every partition was read to its end.
         create_consumer_group_if_not_exists: whether a missing group is made.
         auto_join_consumer_group: whether the group is joined, and joined again when needed.
         connection: ``own`` for a connection of its own, ``shared`` for that of the client.
-            Membership belongs to a connection, so groups have their own unless told otherwise.
+            Membership belongs to a connection, so groups have their own by default.
         close_timeout: how long closing may take; None takes that of the client.
         serde: how values are read.
         encryptor: opens sealed messages.
@@ -101,11 +101,11 @@ class ConsumerOptions:
 
     @property
     def partitions(self) -> tuple[int, ...] | None:
-        """The partitions that are named, or None when all are read or the server deals."""
+        """The partitions that are named, or None when all are read or the server assigns them."""
         return self.partition_id if isinstance(self.partition_id, tuple) else None
 
     def encryptor_of(self, inherited: Encryptor | None) -> Encryptor | None:
-        """Tell who opens messages, given the client's own encryptor."""
+        """Return the encryptor, given that of the client."""
         return inherited if isinstance(self.encryptor, _Inherited) else self.encryptor
 
     def check_against(self, inherited: Encryptor | None) -> None:

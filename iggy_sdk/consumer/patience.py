@@ -1,7 +1,7 @@
-"""How long a consumer puts up with errors that may pass.
+"""Which errors a consumer retries, and how long it waits between attempts.
 
-A server that is away is waited for as long as the client's own ``reconnect`` would; a server that
-is there and cannot serve is asked a few times. Everything else is raised at once.
+A server that is out of reach is retried as long as the client's ``reconnect`` option allows; a
+retriable error reply is retried a few times. Every other error is raised at once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["Patience"]
 logger = logging.getLogger("iggy_sdk.consumer")
 
 REFUSALS_MAX: Final = 10
-"""How often in a row a server that answers may fail before the user is told."""
+"""How many error replies in a row are retried before the last one is raised."""
 
 RETRY_SECONDS_MIN: Final = 0.05
-"""The first wait after an error; a hiccup is over by then."""
+"""The first wait after an error; a short glitch is over by then."""
 
 
 class Patience:
-    """Waits between attempts, or raises what will not pass.
+    """Waits before the next attempt, or raises the error.
 
     Args:
         options: those of the client.
@@ -47,20 +47,20 @@ class Patience:
         self._failures = 0
 
     def succeed(self) -> None:
-        """Start over, because it worked."""
+        """Reset the count of failures after a success."""
         self._failures = 0
 
     async def bear(self, error: IggyError) -> None:
         """Wait before the next attempt.
 
         Raises:
-            IggyError: this error, when there should be none.
+            IggyError: this error, when there should be no further attempt.
         """
         self._failures += 1
         if not self._is_bearable(error):
             raise error
         delay = self._backoff.delay(self._failures - 1, random.random)
-        logger.warning("%s failed, again in %.2f s: %s", self._what, delay, error)
+        logger.warning("%s failed, retrying in %.2f s: %s", self._what, delay, error)
         await anyio.sleep(delay)
 
     def _is_bearable(self, error: IggyError) -> bool:

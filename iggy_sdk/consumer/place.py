@@ -1,7 +1,4 @@
-"""Who reads what: a consumer or a group, and its topic, with the commands that need all three.
-
-Values only; it sends nothing.
-"""
+"""The subscription of a consumer: the consumer or group, its topic, their commands, the lag."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ __all__ = ["Place"]
 
 @record
 class Place:
-    """A consumer or a group at its topic."""
+    """A consumer or a group, and the topic that it reads."""
 
     consumer: Consumer
     stream: Identifier
@@ -45,19 +42,19 @@ class Place:
         *,
         auto_commit: bool = False,
     ) -> PollMessages:
-        """Ask for messages; without a partition, of the one whose turn it is."""
+        """Make the poll of a partition; None lets the server choose the next one of the member."""
         return PollMessages(
             self.consumer, self.stream, self.topic, strategy, count, partition_id, auto_commit
         )
 
     def store_command(self, partition_id: int, offset: int) -> StoreConsumerOffset:
-        """Store that everything up to this offset is done."""
+        """Make the command that stores an offset."""
         return StoreConsumerOffset(self.consumer, self.stream, self.topic, offset, partition_id)
 
     def get_offset_command(self, partition_id: int) -> GetConsumerOffset:
-        """Ask for the stored offset."""
+        """Make the command that reads the stored offset."""
         return GetConsumerOffset(self.consumer, self.stream, self.topic, partition_id)
 
     def delete_offset_command(self, partition_id: int) -> DeleteConsumerOffset:
-        """Delete the stored offset."""
+        """Make the command that deletes the stored offset."""
         return DeleteConsumerOffset(self.consumer, self.stream, self.topic, partition_id)

@@ -1,15 +1,12 @@
 """One poll at a time: which partition, from where, and what of the reply is new.
 
-Two ways of choosing a partition. A *rotation* names one after the other; it serves standalone
-consumers, and groups that read named partitions. Otherwise the *server* deals out the partitions
-of a member in turn. That is the only way to respect a rebalance, because a partition that is
-promised to another member no longer has its turn:
+There are two ways to choose the partition. A *rotation* polls named partitions one after the
+other; standalone consumers use it, and groups that read named partitions. Otherwise the *server*
+chooses the next partition of the member. Only that respects a rebalance, because the server skips a
+partition that it has assigned to another member:
 
-- When all that was polled is stored, one request does: "whichever has its turn, from behind its
-  stored offset".
-- Else a poll of no messages finds out whose turn it is, and a second one reads from the cursor.
-
-Owns the cursors' use. Knows neither buffers nor commits.
+- When all that was polled is stored, one poll without a partition continues at the stored offset.
+- Otherwise a poll of 0 messages returns the next partition, and a second one reads from the cursor.
 """
 
 from __future__ import annotations
@@ -39,13 +36,13 @@ NEXT = PollingStrategy.next()
 
 
 class Fetched(NamedTuple):
-    """What one poll brought.
+    """The result of one poll.
 
     Attributes:
-        partition_id: the partition whose turn it was.
+        partition_id: the partition that was polled.
         batch: the messages, or None when nothing is new.
         skip_before: the first offset that is new.
-        at_end: whether nothing more was there at that moment.
+        at_end: whether the partition has no further messages at the moment.
     """
 
     partition_id: int
@@ -55,7 +52,7 @@ class Fetched(NamedTuple):
 
 
 class Rotation:
-    """Partitions that take turns."""
+    """Partitions that are polled in turn."""
 
     def __init__(self, partitions: Sequence[int]) -> None:
         self._partitions = tuple(partitions)
@@ -70,7 +67,7 @@ class Rotation:
         self._partitions = tuple(partitions)
 
     def take(self, excluded: frozenset[int]) -> int | None:
-        """Return the partition whose turn it is, or None when all of them are excluded."""
+        """Return the next partition, or None when all of them are excluded."""
         for _ in self._partitions:
             self._turn = (self._turn + 1) % len(self._partitions)
             partition_id = self._partitions[self._turn - 1]
@@ -80,17 +77,7 @@ class Rotation:
 
 
 class Poller:
-    """Polls for one consumer.
-
-    Args:
-        seat: sends the requests.
-        place: who reads what.
-        options: those of the consumer.
-        cursors: where each partition goes on.
-        book: what is stored.
-        rotation: the partitions to read, or None when the server deals.
-        make_batch: makes messages of a reply.
-    """
+    """Polls for one consumer; without a rotation the server chooses the partition."""
 
     def __init__(
         self,
@@ -105,9 +92,9 @@ class Poller:
     ) -> None:
         self.polls_count = 0
         self.paused: frozenset[int] = frozenset()
-        """Partitions that the user does not want to read."""
+        """Partitions that the user has paused."""
         self.held: frozenset[int] = frozenset()
-        """Partitions of which enough waits to be handled; their end is not reached."""
+        """Partitions with enough messages waiting for handlers; their end is not reached."""
         self._seat = seat
         self._place = place
         self._options = options
@@ -119,7 +106,7 @@ class Poller:
 
     @property
     def reads_all(self) -> bool:
-        """Whether partitions that are added shall be read as well."""
+        """Whether new partitions of the topic are read as well."""
         return self._rotation is not None and self._options.partition_id == "all"
 
     @property
@@ -130,7 +117,7 @@ class Poller:
         return max(1, self._rotation.count_without(self.paused | self.held))
 
     async def poll(self) -> Fetched | None:
-        """Poll once; None when all partitions pause.
+        """Poll once; None when all partitions are paused or held.
 
         Raises:
             IggyError: the poll failed; nothing has changed.
@@ -141,7 +128,7 @@ class Poller:
         return None if partition_id is None else await self._poll_partition(partition_id)
 
     async def refresh_partitions(self) -> None:
-        """Look for partitions that were added to a topic of which all are read."""
+        """Request the partitions of the topic, to read new ones as well."""
         assert self._rotation is not None
         topic = await self._seat.request(GetTopic(self._place.stream, self._place.topic))
         if topic is not None:
@@ -166,11 +153,11 @@ class Poller:
         return await self._poll_partition(partition_id)
 
     def _may_trust_server(self) -> bool:
-        """Tell whether the stored offsets are where this consumer wants to go on."""
+        """Tell whether this consumer continues exactly at the stored offsets."""
         if self.paused or self.held or self._cursors.has_wanted:
             return False
         if self._by_server:
-            # A reply that is not taken would be committed all the same.
+            # The server commits a reply even if it is not used.
             return self._cursors.starts_at_stored
         return self._book.is_settled
 
@@ -178,7 +165,7 @@ class Poller:
         strategy = self._cursors.strategy(partition_id)
         batch = await self._request(partition_id, strategy, self._options.batch_length)
         if batch.partition_id != partition_id:
-            # This is how a member is told that the partition is not its own.
+            # The server replies for another partition if the member does not own this one.
             return Fetched(partition_id)
         seen = _look(batch)
         certain = not self._place.is_group or partition_id != 0
@@ -196,11 +183,11 @@ class Poller:
         skip_before = self._cursors.skip_before(partition_id)
         position = self._cursors.position(partition_id)
         if position is not None and skip_before == 0 and seen.first < position:
-            # Going back: what is known of the later place must not be stored over this one.
+            # Going back: offsets of the later position must not be stored any more.
             self._book.forget(partition_id)
         if position is not None and skip_before > 0 and seen.first > position:
             logger.info(
-                "%s: partition %d goes on at offset %d instead of %d",
+                "%s: partition %d continues at offset %d instead of %d",
                 *(self._place, partition_id, seen.first, position),
             )
         self._cursors.take(partition_id, seen.last)
@@ -210,8 +197,8 @@ class Poller:
 
     def _lose(self, partition_id: int, seen: Seen) -> None:
         logger.warning(
-            "%s: partition %d ends at offset %d, before what was read of it; "
-            "going on from the stored offset",
+            "%s: partition %d ends at offset %d, before the position of this consumer; "
+            "continuing from the stored offset",
             *(self._place, partition_id, seen.current_offset),
         )
         self._cursors.lose(partition_id)
@@ -227,7 +214,7 @@ class Poller:
 
 
 def _look(batch: ReceivedBatch[Any]) -> Seen:
-    """Read the numbers of a reply."""
+    """Return the offsets of a reply."""
     if not len(batch):
         return Seen(batch.current_offset)
     return Seen(batch.current_offset, batch[0].offset, batch[-1].offset)

@@ -1,11 +1,9 @@
-"""Many hands: messages go to a handler, several at a time, in the order that was asked for.
+"""``consumer.run()``: concurrent handlers, in the order of ``order_by``.
 
-    feed ── buffer ──> lanes ──> hands ──> ledger ──> commits
+    fetch buffer ──> ordered queue ──> workers ──> offset tracker ──> commits
 
-Offsets are stored up to the oldest message that is not done. When it ends, for whatever reason,
-what was not done is left to a later poll.
-
-Owns the tasks. Handling of one message, order and books are parts of their own.
+Offsets are stored up to the oldest message that is not done. When ``run`` ends, unfinished
+messages are polled again later.
 """
 
 from __future__ import annotations
@@ -37,20 +35,20 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Runner", "lane_chooser"]
 
 AHEAD: Final = 2
-"""How many messages are ready for each hand, so that none waits for a poll."""
+"""How many messages are queued for each worker, so that none waits for a poll."""
 
 
 class Job(NamedTuple):
-    """A message on its way through the hands."""
+    """A message that waits for a handler or is handled."""
 
     message: ReceivedMessage[Any]
     ledger: Ledger
 
 
 def lane_chooser(order_by: OrderBy | None) -> Callable[[ReceivedMessage[Any]], Hashable]:
-    """Make the function that says which messages must not overtake each other.
+    """Make the function that returns the order key of a message.
 
-    A message without a key stays behind the others of its partition that have none.
+    Messages without a key keep the order of their partition.
     """
     if order_by is None:
         return lambda message: object()
@@ -65,17 +63,11 @@ class Runner:
     """One call of ``consumer.run()``.
 
     Args:
-        intake: brings messages.
-        poller: is told which partitions have enough waiting.
-        commits: stores offsets.
-        handling: handles one message.
-        hooks: see every message.
         counts_handed_out: whether a message counts as done when its handler begins.
-        concurrency: how many handlers run at a time.
-        lane_of: says which messages must not overtake each other.
+        lane_of: returns the order key of a message.
         batch_length: how many messages of a partition may wait before it is not polled.
         close_timeout: how long handlers may take to end.
-        end: notices the end of the data, or None to go on.
+        end: detects the end of the data, or None to go on.
     """
 
     def __init__(
@@ -107,7 +99,7 @@ class Runner:
         self._lanes: Lanes[Job] = Lanes()
         self._waiting: Counter[int] = Counter()
         self._used: set[Ledger] = set()
-        # Told when there are jobs for idle hands, and when a job is finished.
+        # Set when there are jobs for idle workers, and when a job is finished.
         self._jobs = anyio.Event()
         self._finished = anyio.Event()
         self._feeding = anyio.CancelScope()
@@ -115,11 +107,11 @@ class Runner:
 
     @property
     def in_progress(self) -> int:
-        """How many messages are with handlers, or wait for one."""
+        """How many messages are handled, or wait for a handler."""
         return len(self._lanes)
 
     def stop(self) -> None:
-        """Take no more messages; handlers that run may end."""
+        """Take no further messages; running handlers may finish."""
         self._feeding.cancel()
 
     async def run(self) -> None:
@@ -162,15 +154,15 @@ class Runner:
         return queue.count < AHEAD * self._concurrency and len(queue) < max(bound, AHEAD)
 
     def _hold_back(self) -> None:
-        """Poll no partition of which a whole batch waits; others may have work for idle hands."""
+        """Skip partitions with a whole batch waiting; polls of others may feed idle workers."""
         enough = self._batch_length
         self._poller.held = frozenset(key for key, count in self._waiting.items() if count > enough)
 
     def _hand_on(self) -> None:
-        """Put what is in the buffer into the lanes."""
+        """Move the buffer into the queue."""
         buffer, ledger = self._intake.buffer, self._intake.ledger
         assert ledger is not None
-        # The user's function may fail, and then the buffer must be as it was.
+        # order_by is the user's code and may raise; the buffer must be unchanged then.
         order_keys = [self._lane_of(message) for message in buffer]
         self._used.add(ledger)
         self._waiting[ledger.partition_id] += len(buffer)
@@ -180,12 +172,12 @@ class Runner:
         buffer.clear()
         self._jobs.set()
 
-    # Hands
+    # Workers
 
     async def _work(self) -> None:
         for number in itertools.count(1):
             if number % CHECKPOINT_MESSAGES == 0:
-                # Handlers that never wait would keep all others waiting.
+                # Handlers that never await would starve other tasks.
                 await anyio.lowlevel.checkpoint()
             taken = self._lanes.take()
             if taken is None:
@@ -201,7 +193,7 @@ class Runner:
     async def _do(self, job: Job) -> None:
         message, ledger = job
         if not self._intake.owns(ledger):
-            # The partition went to another member, which begins behind what is stored.
+            # The partition has another owner, which starts after the stored offset.
             return
         if self._hooks:
             self._hooks.on_message(message)
@@ -218,7 +210,7 @@ class Runner:
             await self._commits.flush_if_time(drained=drained)
 
     def _finish(self, lane: Hashable, job: Job) -> None:
-        # The hand that finished takes what became ready, so no other has to be woken.
+        # This worker takes the next job itself, so no other has to be woken.
         self._lanes.finish(lane)
         partition_id = job.ledger.partition_id
         self._waiting[partition_id] -= 1
@@ -229,7 +221,7 @@ class Runner:
         self._finished.set()
 
     def _fail(self, error: Exception) -> None:
-        """Remember the first failure, and take no more messages."""
+        """Record the first failure, and take no further messages."""
         if self._failure is None:
             self._failure = error
         self._lanes.drop_waiting()
@@ -238,7 +230,7 @@ class Runner:
     # Ending
 
     async def _wind_down(self) -> None:
-        """Let handlers end that run, and after the end of the data also those that wait."""
+        """Wait for running handlers; at the end of the data also for queued messages."""
         over = self._end is not None and self._end.is_over and not self._feeding.cancel_called
         if not over:
             self._lanes.drop_waiting()
@@ -247,7 +239,7 @@ class Runner:
                 await self._wait_for_finished()
 
     async def _put_away(self) -> None:
-        """Store what is done, and leave the rest to a later poll."""
+        """Store what is done, and rewind to what is not."""
         self._poller.held = frozenset()
         try:
             with anyio.move_on_after(self._close_timeout, shield=True):

@@ -1,4 +1,4 @@
-"""Everything between a builder and a consumer that reads: looking, joining, putting together."""
+"""Opening a consumer: find the topic, join the group, assemble the parts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["check_transport", "make_works"]
 
 
 def check_transport(client: ClientDoor, place: Place) -> None:
-    """Refuse at once what this transport cannot carry.
+    """Refuse a group over HTTP at once.
 
     Raises:
         InvalidRequestError: a group is wanted over HTTP.
     """
     if place.is_group and client.options.transport == "http":
         raise InvalidRequestError(
-            "members of consumer groups need a connection that lasts, which HTTP does not have",
+            "a member of a consumer group needs a lasting connection, which HTTP does not have",
             code=StatusCode.FEATURE_UNAVAILABLE,
             advice="Use consumer() with partitions of its own, or connect with iggy://.",
         )
@@ -40,7 +40,7 @@ def check_transport(client: ClientDoor, place: Place) -> None:
 async def make_works(
     client: ClientDoor, place: Place, options: ConsumerOptions, *, owns_client: bool
 ) -> Works[Any]:
-    """Find the topic, join the group if there is one, and put a consumer together.
+    """Find the topic, join the group if there is one, and assemble a consumer.
 
     Raises:
         StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
@@ -77,7 +77,7 @@ def _choose_seat(client: ClientDoor, place: Place, options: ConsumerOptions) -> 
 
 
 async def _await_topic(client: ClientDoor, place: Place, options: ConsumerOptions) -> TopicDetails:
-    """Look for the topic, again and again as often as the options say."""
+    """Request the topic, with ``init_retries`` retries."""
     for _ in range(options.init_retries):
         topic = await client.request(GetTopic(place.stream, place.topic))
         if topic is not None:

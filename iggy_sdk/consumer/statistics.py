@@ -1,4 +1,4 @@
-"""What a consumer has done so far, as numbers."""
+"""The counters of a consumer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class ConsumerStatistics:
     """A snapshot; all numbers only grow, except ``buffered`` and ``in_progress``.
 
     Attributes:
-        messages: messages that polls brought and that were new.
-        polls: requests for messages, those included that only ask whose turn it is.
+        messages: new messages of all polls.
+        polls: polls, those of 0 messages included that only determine the next partition.
         empty_polls: polls that brought nothing new.
-        buffered: messages that wait to be handed out.
-        in_progress: messages that are with the handlers of ``run``, or wait for them.
+        buffered: messages that wait for delivery.
+        in_progress: messages that the handlers of ``run`` hold, or that wait for them.
         commits: offsets that were stored.
         commits_dropped: offsets that were not stored because the partition has another owner.
         commit_failures: stores that failed; they are tried again where that may help.
         joins: how often the group was joined.
         handler_failures: calls of a handler that raised.
-        handler_retries: messages that were given to a handler once more.
-        dead_letters: messages that were given up and sent elsewhere.
+        handler_retries: how often a handler was called again.
+        dead_letters: messages that failed and were sent to the dead letter producer.
     """
 
     messages: int

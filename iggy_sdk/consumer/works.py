@@ -1,10 +1,8 @@
-"""The inside of a consumer: its parts put together, its background task, its end.
+"""The core of a consumer: its parts, its timer task, opening and closing.
 
-The end has an order: polling stops, what is due is stored, the group is left, an own connection is
-closed. It is shielded from cancellation and bounded in time, so that leaving a block neither loses
-commits nor hangs.
-
-Owns lifetime and whatever needs several parts at once. The calls of users are in ``consumer``.
+Closing has an order: stop polling, store what is due, leave the group, close an own connection. It
+is shielded from cancellation and limited in time, so that leaving a block neither loses commits
+nor hangs.
 """
 
 from __future__ import annotations
@@ -49,12 +47,8 @@ class Works(Generic[T]):
     """The parts of a consumer.
 
     Args:
-        client: whose connection is used.
-        seat: membership in a group, or none.
-        place: who reads what.
-        options: those of the consumer.
-        rotation: the partitions to read, or None when the server deals.
-        owns_client: whether the connection ends with the consumer.
+        rotation: the partitions to read, or None when the server chooses.
+        owns_client: whether the connection is closed with the consumer.
     """
 
     def __init__(
@@ -118,10 +112,10 @@ class Works(Generic[T]):
             polled, stream=place.stream, topic=place.topic, committer=self.committer
         )
 
-    # Moving about
+    # Position
 
     async def seek(self, strategy: PollingStrategy, partition_id: int | None) -> None:
-        """Go on elsewhere, after storing what is acknowledged."""
+        """Continue elsewhere, after storing what is acknowledged."""
         self.handout.close_account()
         await self.commits.flush()
         self.intake.give_back(partition_id)
@@ -132,7 +126,7 @@ class Works(Generic[T]):
         self.intake.announce()
 
     def pause(self, partition_ids: Iterable[int]) -> None:
-        """Poll some partitions no more, or none at all."""
+        """Stop polling some partitions, or all."""
         wanted = frozenset(partition_ids)
         if not wanted:
             self.intake.is_paused = True
@@ -150,7 +144,7 @@ class Works(Generic[T]):
         self.intake.announce()
 
     def stop(self) -> None:
-        """Have reading end."""
+        """Stop reading."""
         self.intake.is_stopped = True
         self.intake.give_back()
         self.intake.announce()
@@ -163,35 +157,35 @@ class Works(Generic[T]):
             ledger.stored = None
 
     def last_partition(self) -> int | None:
-        """Tell the partition of the message that was handed out last."""
+        """Tell the partition of the message that was delivered last."""
         return None if self.intake.ledger is None else self.intake.ledger.partition_id
 
     def last_handed_out(self, partition_id: int) -> int | None:
-        """Tell the offset of the last message of a partition that was handed out."""
+        """Tell the offset of the last message of a partition that was delivered."""
         self.handout.close_account()
         ledger = self.book.find(partition_id)
         return None if ledger is None else ledger.handed_out
 
-    # Membership
+    # Rejoining the group
 
     async def _resume_membership(self) -> None:
-        """Let go of what another member may have been given meanwhile.
+        """Drop state that another member may have advanced meanwhile.
 
-        What waits in the buffer is polled again if it is still ours. Where the group has come
-        further than this consumer, it goes on from there.
+        The buffer is polled again. Where the stored offset is beyond the position of this
+        consumer, it continues from the stored offset.
         """
         self.intake.give_back()
         for partition_id, position in self.positions().items():
             try:
                 stored = await self._client.request(self.place.get_offset_command(partition_id))
             except IggyError as error:
-                logger.info("%s: looking for stored offsets failed: %s", self.place, error)
+                logger.info("%s: reading the stored offsets failed: %s", self.place, error)
                 return
             if stored is not None and stored.stored_offset >= position:
                 self.intake.lose(partition_id)
 
     def positions(self) -> dict[int, int]:
-        """Tell the offset that is handed out next, for all partitions where it is known."""
+        """Tell the offset that is delivered next, for all partitions where it is known."""
         positions = self.cursors.positions()
         if self.intake.buffer:
             first = self.intake.buffer[0]
@@ -201,7 +195,7 @@ class Works(Generic[T]):
     # Background
 
     async def run_commit_timer(self) -> None:
-        """Store offsets when their time has come, as long as the consumer is hosted."""
+        """Store offsets at the commit interval, until this is cancelled."""
         seconds = self.options.commit.pulse
         if seconds is None:
             return
@@ -216,7 +210,7 @@ class Works(Generic[T]):
                 self._remember(error)
 
     def raise_failure(self) -> None:
-        """Raise what happened in the background since the last call.
+        """Raise the failure of the timer task since the last call.
 
         Raises:
             IggyError: the server refuses to store offsets.
@@ -233,7 +227,7 @@ class Works(Generic[T]):
         if not self.is_closed:
             self._failure = error
 
-    # The end
+    # Closing
 
     async def aclose(self) -> None:
         """Store what is due, leave, and close; a second call does nothing."""

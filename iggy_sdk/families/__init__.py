@@ -1,8 +1,8 @@
-"""The verbs of a client, family by family: one flat, typed method for each of the 47 commands.
+"""The commands of a client by family: one typed method for each of the 47 commands.
 
-Verbs are named as in the official SDK. Streams, topics, groups and users are named by their name
+Methods are named as in the official SDK. Streams, topics, groups and users are named by their name
 or their id. ``create_*`` return what they made, and with ``exist_ok=True`` what was there before;
-``get_*`` return None for what does not exist, and raise with ``required=True``. Every verb takes
+``get_*`` return None for what does not exist, and raise with ``required=True``. Every method takes
 ``timeout=``.
 """
 
@@ -43,4 +43,4 @@ class AllFamilies(
     OffsetsFamily,
     MessagesFamily,
 ):
-    """Every verb there is; a client brings ``request`` and ``options``."""
+    """All commands; a client implements ``request`` and ``options``."""

@@ -1,7 +1,7 @@
-"""What the families of verbs stand on: a way to ask the server, and the client's options.
+"""The base of the command families: the client's options and ``request``.
 
-Each family is a mixin; the client composes them all. They make commands, give them to ``request``
-and shape the reply. They know no connection.
+Each family is a mixin, and the client composes them all. Their methods make commands, pass them
+to ``request`` and shape the reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Asking"]
 
 
 class Asking(ABC):
-    """Whoever can send a command and wait for its reply."""
+    """An object that sends a command and waits for its reply."""
 
     @property
     @abstractmethod
@@ -28,11 +28,11 @@ class Asking(ABC):
 
     @abstractmethod
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
-        """Send a command and return what the server answers.
+        """Send a command and return the reply.
 
         Args:
             command: any command of the protocol.
-            timeout: how long the answer may take; None takes the client's ``request_timeout``.
+            timeout: how long the reply may take; None takes the client's ``request_timeout``.
 
         Raises:
             IggyError: the server refused, or could not be reached in time.

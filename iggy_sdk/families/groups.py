@@ -1,4 +1,4 @@
-"""Verbs about consumer groups: sharing the partitions of a topic.
+"""Commands for consumer groups: sharing the partitions of a topic.
 
 A member is a connection, so joining and leaving act on the connection of this client.
 """
@@ -36,7 +36,7 @@ __all__ = ["ConsumerGroupsFamily"]
 
 
 class ConsumerGroupsFamily(Asking):
-    """Verbs about consumer groups."""
+    """Commands for consumer groups."""
 
     async def create_consumer_group(
         self,
@@ -47,7 +47,7 @@ class ConsumerGroupsFamily(Asking):
         exist_ok: bool = False,
         timeout: Seconds | None = None,
     ) -> ConsumerGroupDetails:
-        """Create a group; joining it is another verb.
+        """Create a group; ``join_consumer_group`` joins it.
 
         Args:
             stream: name or id.
@@ -152,7 +152,7 @@ class ConsumerGroupsFamily(Asking):
         *,
         timeout: Seconds | None = None,
     ) -> None:
-        """Give up the membership of this connection.
+        """Leave the group with this connection.
 
         Raises:
             NotAMember: this connection has not joined the group.

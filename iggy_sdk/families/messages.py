@@ -1,6 +1,6 @@
-"""Verbs about messages: sending a batch, polling, flushing.
+"""Commands for messages: sending a batch, polling, flushing.
 
-These are the plain verbs: one request each. Producers and consumers do more.
+Each method is one request. Producers and consumers do more.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NEXT: Final = PollingStrategy.next()
 
 
 class MessagesFamily(Asking):
-    """Verbs about messages."""
+    """Commands for messages."""
 
     async def send_messages(
         self,

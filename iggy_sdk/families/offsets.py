@@ -1,4 +1,4 @@
-"""Verbs about stored offsets: how far a consumer or a group has come.
+"""Commands for stored offsets: how far a consumer or a group has come.
 
 A stored offset is that of the last message that was processed, not of the next one.
 """
@@ -26,7 +26,7 @@ __all__ = ["OffsetsFamily"]
 
 
 class OffsetsFamily(Asking):
-    """Verbs about stored offsets."""
+    """Commands for stored offsets."""
 
     async def store_consumer_offset(
         self,

@@ -1,4 +1,4 @@
-"""Verbs about partitions and their segments."""
+"""Commands for partitions and their segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PartitionsFamily"]
 
 
 class PartitionsFamily(Asking):
-    """Verbs about partitions and their segments."""
+    """Commands for partitions and their segments."""
 
     async def create_partitions(
         self,

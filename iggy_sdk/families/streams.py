@@ -1,4 +1,4 @@
-"""Verbs about streams, the outermost containers."""
+"""Commands for streams, the outermost containers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["StreamsFamily"]
 
 
 class StreamsFamily(Asking):
-    """Verbs about streams."""
+    """Commands for streams."""
 
     async def create_stream(
         self, name: str, *, exist_ok: bool = False, timeout: Seconds | None = None

@@ -1,4 +1,4 @@
-"""Verbs about the server as a whole: ping, statistics, snapshot, cluster, clients."""
+"""Commands for the server as a whole: ping, statistics, snapshot, cluster, clients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["SystemFamily"]
 
 
 class SystemFamily(Asking):
-    """Verbs about the server as a whole."""
+    """Commands for the server as a whole."""
 
     async def ping(self, *, timeout: Seconds | None = None) -> None:
         """Ask for a sign of life; works before a login."""

@@ -1,4 +1,4 @@
-"""Verbs about personal access tokens: logging in without a password."""
+"""Commands for personal access tokens: logging in without a password."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["TokensFamily"]
 
 
 class TokensFamily(Asking):
-    """Verbs about personal access tokens."""
+    """Commands for personal access tokens."""
 
     async def login_with_personal_access_token(
         self, token: str, *, timeout: Seconds | None = None

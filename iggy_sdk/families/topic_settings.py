@@ -1,7 +1,4 @@
-"""Settings of topics as users write them: expiry, size and compression.
-
-Owns the words for "never", "unlimited" and "whatever the server does". Knows no commands.
-"""
+"""Settings of topics as users write them: expiry, size and compression."""
 
 from __future__ import annotations
 

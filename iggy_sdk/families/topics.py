@@ -1,4 +1,4 @@
-"""Verbs about topics."""
+"""Commands for topics."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["TopicsFamily"]
 
 
 class TopicsFamily(Asking):
-    """Verbs about topics."""
+    """Commands for topics."""
 
     async def create_topic(
         self,

@@ -1,4 +1,4 @@
-"""Verbs about users: accounts, permissions, passwords and the login itself."""
+"""Commands for users: accounts, permissions, passwords and the login itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["UsersFamily"]
 
 
 class UsersFamily(Asking):
-    """Verbs about users."""
+    """Commands for users."""
 
     async def login_user(
         self, username: str, password: str, *, timeout: Seconds | None = None

@@ -1,11 +1,7 @@
-"""The access token of a client: where it comes from, and how it never gets too old.
+"""The access token of an HTTP session: from a login, refreshed before it expires.
 
-A login brings a token that ends after a while. Shortly before, it is exchanged for a fresh one; a
-token that is refused all the same is replaced by logging in again. However many requests notice at
+A token that the server refuses is replaced by logging in again. If many requests need that at
 once, one of them does it and the others wait.
-
-Owns the token and the login behind it, which is remembered as long as the conversation lasts. It
-must not know how a request travels.
 """
 
 from __future__ import annotations
@@ -32,17 +28,17 @@ if TYPE_CHECKING:
 __all__ = ["Bearer"]
 
 RENEWED_BEFORE_SECONDS: Final = 60.0
-"""How long before its end a token is exchanged: more than a request may take."""
+"""How long before its expiry a token is refreshed: longer than a request takes."""
 
 RENEWED_BEFORE_SHARE: Final = 0.2
-"""The same for tokens that live so shortly that a minute would be most of their life."""
+"""The same as a fraction of the lifetime, for tokens that live only a few minutes."""
 
 
 class Bearer:
-    """Keeps the token fresh.
+    """Holds the token and refreshes it.
 
     Args:
-        exchange: sends a request without a token and returns the answer.
+        exchange: sends a request without a token and returns the response.
 
     Attributes:
         renewals_count: how often a token was replaced.
@@ -74,7 +70,7 @@ class Bearer:
         self._login, self._token, self._renew_at = None, None, math.inf
 
     async def token(self) -> str | None:
-        """Return the token, a fresh one if its end is near; None when nobody is logged in."""
+        """Return the token, a new one if it expires soon; None without a login."""
         token = self._token
         if token is None or anyio.current_time() < self._renew_at:
             return token
@@ -84,7 +80,7 @@ class Bearer:
         return self._token
 
     async def replace(self, refused: str) -> str | None:
-        """Log in again, because a token was refused; None when nobody knows how.
+        """Log in again, because a token was refused; None without a remembered login.
 
         Raises:
             AuthenticationError: the server refuses the login as well.
@@ -95,8 +91,8 @@ class Bearer:
         return self._token if self._token != refused else None
 
     async def _renew(self, token: str) -> None:
-        """Exchange the token; one that cannot be exchanged is replaced when it is refused."""
-        # If this is cancelled, or the answer makes no sense, the old token is tried as it is.
+        """Refresh the token; if that fails, it is replaced once the server refuses it."""
+        # If this is cancelled or fails, requests go on with the old token.
         self._renew_at = math.inf
         request = encode_refresh(token)
         answer = await self._exchange(request)
@@ -120,7 +116,7 @@ class Bearer:
         self._token = access.token
         life = access.expiry - _now_of(answer)
         if life <= 0:
-            # Clocks that disagree so much say nothing; a refusal will tell.
+            # The clocks disagree too much; wait until the server refuses the token.
             self._renew_at = math.inf
             return
         margin = min(RENEWED_BEFORE_SECONDS, life * RENEWED_BEFORE_SHARE)
@@ -128,7 +124,7 @@ class Bearer:
 
 
 def _now_of(answer: Answer) -> float:
-    """Tell the time of the server, which is the one that counts, or ours if it does not say."""
+    """Read the clock of the server from the Date header; the local clock without one."""
     try:
         return parsedate_to_datetime(answer.headers[b"date"].decode("latin-1")).timestamp()
     except (KeyError, ValueError):

@@ -1,11 +1,7 @@
-"""A conversation over REST: every request is an exchange of its own, on any of a few connections.
+"""A session over REST: each request is one HTTP exchange on a connection of a small pool.
 
-There is no one connection that could break. The conversation is at its end when the server cannot
-be reached, and whoever keeps it dials again; a connection that was closed while it lay idle is
-replaced without a word, as long as the request may be repeated.
-
-Owns requests in flight, their deadlines and the end. It must not know what commands mean, nor how
-bytes travel.
+The session ends when the server cannot be reached, and the client above reconnects. A pooled
+connection that the server closed while it was idle is replaced, if the request may be repeated.
 """
 
 from __future__ import annotations
@@ -66,12 +62,11 @@ HTTP_ADVICE: Final = (
 
 
 class _Flight:
-    """One request on its way, over one exchange or several.
+    """One request in progress, over one HTTP exchange or several.
 
     Attributes:
-        command: what is asked.
-        scope: ends it, in time or with the conversation.
-        progress: of the exchange that goes on.
+        scope: cancels it at its deadline or with the session.
+        progress: of the current exchange.
     """
 
     __slots__ = ("command", "progress", "scope")
@@ -83,20 +78,14 @@ class _Flight:
 
 
 class _StaleConnection(Exception):
-    """A connection that had been put aside broke before any of the answer came."""
+    """A pooled connection broke before any byte of the response."""
 
 
 class HttpConversation:
-    """One server, reached by HTTP; many tasks may ask at the same time.
-
-    Attributes:
-        failure: why the conversation is at its end; None while it lives.
-        is_ended_by_peer: whether the server or the network has ended it.
-        on_end: called once when it ends.
-    """
+    """One server, reached by HTTP; many tasks may send requests at the same time."""
 
     def __init__(self, endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> None:
-        """Take where the server is and how its connections are opened; no I/O yet."""
+        """Take the endpoint and how its connections are opened; no I/O yet."""
         self._endpoint = endpoint
         self._options = options
         self._dial = dial
@@ -126,21 +115,21 @@ class HttpConversation:
     async def open(
         cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial
     ) -> HttpConversation:
-        """Find out, within ``connect_timeout``, that there is a server; nobody is logged in.
+        """Ping the server within ``connect_timeout``, without a login.
 
         Raises:
-            ConnectionFailedError: nobody answers there, or the handshake failed.
-            ProtocolError: somebody does who is no Iggy server.
+            ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+            ProtocolError: the response is not one of an Iggy server.
         """
         conversation = cls(endpoint, options, dial=dial)
         try:
             await conversation.request(Ping(), timeout=options.connect_timeout)
         except BaseException as error:
             failure = conversation.failure
-            conversation.abort(DisconnectedError("the connection was given up"))
+            conversation.abort(DisconnectedError("the connection was closed before it was used"))
             if isinstance(error, RequestTimeoutError):
                 raise ConnectionFailedError(
-                    f"{endpoint} did not answer within {options.connect_timeout:g} s"
+                    f"{endpoint} did not respond within {options.connect_timeout:g} s"
                 ) from error
             if isinstance(error, DisconnectedError) and failure is not None:
                 raise failure from None
@@ -149,7 +138,7 @@ class HttpConversation:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the conversation is at its end."""
+        """Whether the session has ended."""
         return self.failure is not None
 
     @property
@@ -158,7 +147,7 @@ class HttpConversation:
         return str(self._endpoint)
 
     def statistics(self) -> SessionStatistics:
-        """Return what was done so far; frames are requests and answers."""
+        """Return the counters; frames are requests and responses."""
         return SessionStatistics(
             connection=ConnectionStatistics(
                 frames_in=self._answers_count,
@@ -177,26 +166,18 @@ class HttpConversation:
             waiting=len(self._flights),
         )
 
-    # Asking
+    # Requests
 
     async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply.
-
-        Args:
-            command: what to ask.
-            timeout: how many seconds all of it may take.
+        """Send a command and wait for the reply; see ``Conversation.request``.
 
         Raises:
-            DisconnectedError: the server cannot be reached any more; ``sent`` tells whether the
-                whole request had left by then.
-            RequestTimeoutError: there was no reply in time.
-            InvalidRequestError: HTTP cannot say this; ``code`` is 5.
-            IggyError: whatever the server answered.
+            InvalidRequestError: HTTP does not offer this command; ``code`` is 5.
         """
         return await self.ask(command, seconds=timeout, deadline=anyio.current_time() + timeout)
 
     async def ask(self, command: Command[R], *, seconds: float, deadline: float) -> R:
-        """Do what ``request`` does, for one who has looked at the clock already."""
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
         request = _encoded(command)
         self._check_open()
         flight = _Flight(command, deadline)
@@ -216,7 +197,7 @@ class HttpConversation:
                 self._drained.set()
 
     def _cut_off(self, flight: _Flight, seconds: float) -> IggyError:
-        """Say why a request was ended from outside."""
+        """Make the error of a request that was cancelled by its deadline or the session."""
         self._abandoned_count += 1
         if self.failure is not None:
             return verdict(self.failure, is_sent=flight.progress.is_sent)
@@ -231,7 +212,7 @@ class HttpConversation:
         answer = await self._exchange(request, token, flight)
         if isinstance(command, LogoutUser):
             if token is not None and answer.status in (request.route.success, UNAUTHORISED):
-                # A token that counts no more is as good as one that was given back.
+                # A token that is no longer valid counts as logged out.
                 self._bearer.forget()
                 return None
         elif answer.status == UNAUTHORISED and token is not None:
@@ -244,16 +225,16 @@ class HttpConversation:
             self.abort(error, by_peer=True)
             raise
 
-    # Exchanging
+    # Exchanges
 
     async def _exchange_openly(self, request: RestRequest) -> Answer:
-        """Do an exchange without a token, which may be repeated without harm."""
+        """Do an exchange without a token: a login or a refresh, which may be repeated."""
         return await self._exchange(request, None, None)
 
     async def _exchange(
         self, request: RestRequest, token: str | None, flight: _Flight | None
     ) -> Answer:
-        """Send a request and return the answer, on another connection if the first is stale."""
+        """Send a request; use a new connection if the pooled one turns out to be closed."""
         headers = list(self._headers)
         if token is not None:
             headers.append((b"authorization", b"Bearer " + token.encode()))
@@ -299,31 +280,31 @@ class HttpConversation:
         return answer
 
     async def _connect(self) -> Transport:
-        """Open one more connection, as a stream of bytes."""
+        """Open another connection."""
         with anyio.move_on_after(self._options.connect_timeout):
             return await self._dial(self._endpoint, replace(self._options, transport="tcp"))
         raise ConnectionFailedError(
-            f"{self.peer} did not answer within {self._options.connect_timeout:g} s"
+            f"{self.peer} did not respond within {self._options.connect_timeout:g} s"
         )
 
     def _lost(self, error: IggyError, *, is_sent: bool) -> IggyError:
-        """End the conversation, because the server is out of reach."""
+        """End the session, because the server is out of reach."""
         self.abort(error, by_peer=True)
         assert self.failure is not None
         return verdict(self.failure, is_sent=is_sent)
 
     def _not_understood(self, error: Exception) -> errors.ProtocolError:
         if isinstance(error, AnswerTooLargeError):
-            what = "the answer is larger than any of an Iggy server"
+            what = "the response is larger than those of an Iggy server"
         else:
             what = f"{self.peer} does not speak HTTP: {error}"
-        tls = "" if self._options.tls else " If the door has TLS, use iggy+https://."
+        tls = "" if self._options.tls else " If the listener uses TLS, connect with iggy+https://."
         return errors.ProtocolError(what, advice=f"{PLACE_ADVICE}{tls}")
 
-    # Leaving
+    # The end
 
     async def run(self) -> None:
-        """Return when the conversation is at its end; nothing has to be done until then."""
+        """Wait for the end of the session; there is no background work."""
         await self._ended.wait()
 
     def _check_open(self) -> None:
@@ -333,12 +314,7 @@ class HttpConversation:
             raise verdict(self.failure, is_sent=False)
 
     def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End it at once; everybody who waits is told why. The first reason counts.
-
-        Args:
-            error: the reason.
-            by_peer: whether it is the server or the network that ended it.
-        """
+        """End the session at once and fail all pending requests; the first reason counts."""
         if self.failure is not None:
             return
         self.failure = error
@@ -351,7 +327,7 @@ class HttpConversation:
             self.on_end()
 
     async def aclose(self) -> None:
-        """Take no more requests, give those on their way ``close_timeout`` to end, and close."""
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
         self._is_closing = True
         with anyio.move_on_after(self._options.close_timeout, shield=True):
             while self._flights and self.failure is None:
@@ -361,7 +337,7 @@ class HttpConversation:
 
 
 def _encoded(command: Command[Any]) -> RestRequest:
-    """Write a command, or say why HTTP cannot."""
+    """Encode a command, or raise why HTTP does not offer it."""
     try:
         return encode_rest_request(command)
     except RuleViolation as error:
@@ -375,7 +351,7 @@ def _encoded(command: Command[Any]) -> RestRequest:
 
 
 def _host_of(endpoint: Endpoint) -> bytes:
-    """Write the name of a server as its header does, without the zone of an address."""
+    """Write the Host header; the zone of an IPv6 address is left out."""
     host = endpoint.host.partition("%")[0]
     try:
         name = host.encode("idna").decode() if not host.isascii() else host

@@ -1,9 +1,6 @@
-"""One connection to the HTTP door of a server: a request goes out, its answer comes back.
+"""HTTP/1.1 connections by way of ``h11``: one exchange at a time, and a pool of them.
 
-A connection that was left in the middle of an exchange is never used again, whatever the reason.
-
-Owns the bytes of HTTP/1.1, by way of ``h11``, and the bounds of an answer. It must not know what is
-asked, nor who has the token.
+A connection on which an exchange was interrupted is never used again.
 """
 
 from __future__ import annotations
@@ -21,14 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "AnswerTooLargeError", "HttpConnection", "HttpRequest", "Progress"]
 
 ANSWER_BYTES_MAX: Final = Limits().response_bytes_max
-"""The body of an answer, as wide as that of any reply: it is there for the peer that is no Iggy
-server at all."""
+"""The limit of a body, as large as that of any reply: it bounds a peer that is no Iggy server."""
 
 HEAD_BYTES_MAX: Final = 65_536
-"""The head of an answer; servers need a few hundred bytes, proxies sometimes a few thousand."""
+"""The limit of a header; servers need a few hundred bytes, proxies sometimes a few thousand."""
 
 SPACE_BYTES: Final = 131_072
-"""What is read at once. A large poll takes few rounds then, and a pool of these little memory."""
+"""The size of one read: few reads for a large poll, and little memory for a full pool."""
 
 BEGINNING: Final = b"HTTP/"
 
@@ -36,17 +32,17 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class AnswerTooLargeError(Exception):
-    """The answer is larger than any of an Iggy server."""
+    """The response is larger than those of an Iggy server."""
 
 
 @record
 class HttpRequest:
-    """A request as it goes out.
+    """A request.
 
     Attributes:
         method: such as ``GET``.
         target: path and query.
-        headers: all but the length of the body. They may hold the token, so nothing is shown.
+        headers: all but content-length. They may hold the token, so ``repr`` leaves them out.
         body: may be empty.
     """
 
@@ -61,12 +57,12 @@ class HttpRequest:
 
 @record
 class Answer:
-    """An answer as it came in.
+    """A response.
 
     Attributes:
         status: the HTTP status.
-        headers: with names in small letters.
-        body: all of it.
+        headers: with lower-case names.
+        body: the whole body.
     """
 
     status: int
@@ -76,13 +72,13 @@ class Answer:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a request has come.
+    """How far an exchange has come.
 
     Attributes:
-        is_sent: whether all of it has left.
-        is_answered: whether anything has come back.
+        is_sent: whether the whole request was written.
+        is_answered: whether any byte of the response was read.
         bytes_out: how many bytes were handed to the transport.
-        bytes_in: how many bytes have come.
+        bytes_in: how many bytes were read.
     """
 
     is_sent: bool = False
@@ -95,8 +91,8 @@ class HttpConnection:
     """One connection, for one exchange at a time.
 
     Attributes:
-        is_reused: whether it has served before, so that its server may have closed it meanwhile.
-        idle_since: when it was put aside.
+        is_reused: whether it was used before, so that the server may have closed it meanwhile.
+        idle_since: when it was returned to the pool.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -109,21 +105,21 @@ class HttpConnection:
 
     @property
     def is_usable(self) -> bool:
-        """Whether another exchange may begin: the last one is over, and the server is there."""
+        """Whether another exchange may begin: the last one is complete, the server connected."""
         if self._http.our_state is not h11.IDLE:
             return False
         try:
-            # Nobody has asked for anything, so whatever comes is an end or a mistake.
+            # No request is pending, so readable bytes mean the end or an error.
             return self._transport.receive_nowait(self._space) is None
         except OSError:
             return False
 
     async def exchange(self, request: HttpRequest, progress: Progress) -> Answer:
-        """Send a request and return the answer.
+        """Send a request and return its response.
 
         Raises:
             OSError: the connection broke.
-            AnswerTooLargeError: the answer is larger than any that is due.
+            AnswerTooLargeError: the response is above the limits.
             h11.RemoteProtocolError: the peer does not speak HTTP.
         """
         try:
@@ -143,7 +139,7 @@ class HttpConnection:
             h11.Request(method=request.method, target=request.target, headers=headers)
         )
         assert head is not None
-        # The state machine counts the body; the bytes go from where they are.
+        # h11 counts the body without copying it; the transport writes it from the caller's buffer.
         if request.body:
             self._http.send_with_data_passthrough(h11.Data(data=request.body))
         self._http.send(h11.EndOfMessage())
@@ -153,7 +149,7 @@ class HttpConnection:
             if rest:
                 await self._transport.send(rest)
         except OSError:
-            # A server may refuse a request, and close, before it has read all of it.
+            # The server may respond and close before it has read all; the response is read next.
             return
         progress.is_sent = True
 
@@ -179,7 +175,7 @@ class HttpConnection:
         while True:
             event = self._http.next_event()
             if event is h11.PAUSED:
-                raise h11.RemoteProtocolError("the server changes the protocol")
+                raise h11.RemoteProtocolError("the server switches to another protocol")
             if event is not h11.NEED_DATA:
                 assert isinstance(event, h11.Event)
                 return event
@@ -194,19 +190,19 @@ class HttpConnection:
                 return self._last_event()
 
     def _last_event(self) -> h11.Event:
-        """Say what the end of the connection means: that of a body, or of all hope for one."""
+        """Interpret the end of the connection: the end of a body, or a broken response."""
         try:
             event = self._http.next_event()
         except h11.RemoteProtocolError as error:
-            raise ConnectionResetError("the server closed before the end of an answer") from error
+            raise ConnectionResetError("the server closed before the end of a response") from error
         assert isinstance(event, h11.Event)
         return event
 
     def _finish(self) -> None:
-        """Make ready for the next exchange, unless the server or its answer rule that out."""
+        """Prepare for the next exchange, or close if the server does not keep the connection."""
         is_over = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         surplus, _ = self._http.trailing_data
-        # What follows an answer would be taken for the answer to the next request.
+        # Extra bytes would be taken for the response to the next request.
         if is_over and not surplus:
             self._http.start_next_cycle()
             self.is_reused = True
@@ -214,19 +210,19 @@ class HttpConnection:
             self.abort()
 
     def abort(self) -> None:
-        """Close at once; whoever waits in here is woken with an error."""
+        """Close at once; a task that waits in here gets an error."""
         self._http.send_failed()
         self._transport.abort()
 
 
 def _check_beginning(data: bytes) -> None:
-    """Recognise another protocol by its first bytes, instead of waiting for a head of it."""
+    """Recognise another protocol by its first bytes, instead of waiting for a whole header."""
     if not data.startswith(BEGINNING[: len(data)]):
-        raise h11.RemoteProtocolError("an answer begins otherwise")
+        raise h11.RemoteProtocolError("the response does not begin with HTTP/")
 
 
 def _check_length(response: h11.Response) -> None:
-    """Refuse a body by its announced length, before any of it is read."""
+    """Refuse a body by its content-length, before it is read."""
     for name, value in response.headers:
         if name == b"content-length" and int(value) > ANSWER_BYTES_MAX:
             raise AnswerTooLargeError

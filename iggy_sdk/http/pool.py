@@ -1,10 +1,4 @@
-"""A few connections to one server, each lent out for one exchange at a time.
-
-Those that are put aside are taken again, the latest first, as long as they are fresh and the server
-has not closed them.
-
-Owns how many there are and for how long. It must not know what is exchanged.
-"""
+"""A pool of connections to one server. Idle ones are used again, the latest first."""
 
 from __future__ import annotations
 
@@ -23,20 +17,20 @@ if TYPE_CHECKING:
 __all__ = ["CONNECTIONS_MAX", "ConnectionPool"]
 
 CONNECTIONS_MAX: Final = 16
-"""How many exchanges go on at once. HTTP is served by one process of the server, which a few
-connections keep busy; more would only wait there instead of here."""
+"""How many exchanges run at once. One process of the server serves HTTP, and a few connections keep
+it busy; more would only queue there instead of here."""
 
 IDLE_SECONDS_MAX: Final = 30.0
-"""How long a connection may lie idle. Servers and whatever lies between close silent ones, the
-patient after a minute, and a request may be on its way when that happens."""
+"""How long a connection may be idle. Servers and middleboxes close idle connections, the slowest
+after a minute, and a request may be in flight when that happens."""
 
 
 class ConnectionPool:
-    """Lends connections.
+    """Connections to one server.
 
     Args:
-        dial: opens one more.
-        capacity: how many are lent at once.
+        dial: opens another connection.
+        capacity: how many are in use at once.
     """
 
     def __init__(self, dial: Callable[[], Awaitable[Transport]], *, capacity: int) -> None:
@@ -48,10 +42,10 @@ class ConnectionPool:
 
     @asynccontextmanager
     async def lend(self, *, fresh: bool = False) -> AsyncIterator[HttpConnection]:
-        """Lend a connection for the length of a block; whoever finds none left waits.
+        """Use a connection for the length of a block; wait while all are in use.
 
         Args:
-            fresh: open a new one, because one that was put aside has failed.
+            fresh: open a new one, because a pooled one has failed.
 
         Raises:
             ConnectionFailedError: a new one cannot be opened.

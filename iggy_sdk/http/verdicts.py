@@ -1,7 +1,4 @@
-"""What an answer means: a reply, an error of the server, or that no Iggy server has spoken.
-
-Owns the table from HTTP statuses to errors. It must not know connections or tokens.
-"""
+"""HTTP responses: the reply, the error of the server, or the error that this is no Iggy server."""
 
 from __future__ import annotations
 
@@ -36,110 +33,105 @@ SERVER_ERRORS: Final = range(500, 600)
 REDIRECTS: Final = range(300, 400)
 
 QUOTED_CHARACTERS_MAX: Final = 200
-"""How much of an unexpected answer an error quotes; enough to recognise a proxy by."""
+"""How much of an unexpected response an error quotes; enough to recognise a proxy."""
 
 PLACE_ADVICE: Final = (
-    "Use the address of the server's HTTP door, whose port is 3000 unless configured, and look for"
-    " a proxy in between."
+    "Use the address of the server's HTTP listener, port 3000 by default, and check for a proxy"
+    " in between."
 )
 
 
-def read_answer(command: Command[Any], route: Route, answer: Answer) -> Any:
-    """Return the reply that an answer brings.
-
-    Args:
-        command: what was asked.
-        route: how.
-        answer: what came back.
+def read_answer(command: Command[Any], route: Route, response: Answer) -> Any:
+    """Decode the reply in a response.
 
     Raises:
-        DisconnectedError: a proxy says that it cannot reach the server.
-        ProtocolError: this is no answer of an Iggy server.
-        IggyError: the server refuses.
+        DisconnectedError: a proxy cannot reach the server.
+        ProtocolError: the response is not one of an Iggy server.
+        IggyError: the error of the server.
     """
-    encoding = answer.headers.get(b"content-encoding", b"identity")
+    encoding = response.headers.get(b"content-encoding", b"identity")
     if encoding != b"identity":
-        raise _strange(command, "an answer in an encoding that nobody asked for")
-    if answer.status == route.success:
+        raise _strange(command, "a response in an encoding that was not requested")
+    if response.status == route.success:
         try:
-            return decode_rest_reply(command.CODE, answer.body)
+            return decode_rest_reply(command.CODE, response.body)
         except RemoteProtocolError as error:
             raise error_from_protocol(error, command=command) from error
-    return _read_refusal(command, route, answer)
+    return _read_refusal(command, route, response)
 
 
-def _read_refusal(command: Command[Any], route: Route, answer: Answer) -> Any:
+def _read_refusal(command: Command[Any], route: Route, response: Answer) -> Any:
     try:
-        status = decode_rest_error(command.CODE, answer.body)
+        status = decode_rest_error(command.CODE, response.body)
     except RemoteProtocolError:
-        raise _explain(command, answer) from None
+        raise _explain(command, response) from None
     if status is ABSENT:
         return () if get_origin(route.reply) is list else None
     assert isinstance(status, int)
     raise error_for_status(status, command=command)
 
 
-def _explain(command: Command[Any], answer: Answer) -> IggyError:
-    """Make an error of an answer that holds no status of Iggy's."""
-    if answer.status in _ERRORS:
-        return _ERRORS[answer.status](command, answer)
-    if answer.status in REDIRECTS:
-        where = answer.headers.get(b"location", b"another place").decode("latin-1")
+def _explain(command: Command[Any], response: Answer) -> IggyError:
+    """Make an error of a response without an Iggy status."""
+    if response.status in _ERRORS:
+        return _ERRORS[response.status](command, response)
+    if response.status in REDIRECTS:
+        where = response.headers.get(b"location", b"another place").decode("latin-1")
         return ProtocolError(
-            f"{describe_command(command)}: the answer is a redirect to {where!r}, which is not"
+            f"{describe_command(command)}: the response is a redirect to {where!r}, which is not"
             " followed",
             advice="Connect to that place itself, if you trust it.",
         )
-    if answer.status in SERVER_ERRORS:
-        return ServerError(f"{describe_command(command)}: the server failed{_quote(answer)}")
-    return _strange(command, f"HTTP status {answer.status}{_quote(answer)}")
+    if response.status in SERVER_ERRORS:
+        return ServerError(f"{describe_command(command)}: the server failed{_quote(response)}")
+    return _strange(command, f"HTTP status {response.status}{_quote(response)}")
 
 
 def _strange(command: Command[Any], what: str) -> ProtocolError:
     return ProtocolError(
-        f"{describe_command(command)}: {what} is no answer of an Iggy server",
+        f"{describe_command(command)}: {what} is not a response of an Iggy server",
         advice=PLACE_ADVICE,
     )
 
 
-def _quote(answer: Answer) -> str:
-    text = " ".join(answer.body[: 4 * QUOTED_CHARACTERS_MAX].decode(errors="replace").split())
+def _quote(response: Answer) -> str:
+    text = " ".join(response.body[: 4 * QUOTED_CHARACTERS_MAX].decode(errors="replace").split())
     return f": {text[:QUOTED_CHARACTERS_MAX]!r}" if text else ""
 
 
-def _unauthenticated(command: Command[Any], answer: Answer) -> IggyError:
+def _unauthenticated(command: Command[Any], response: Answer) -> IggyError:
     return error_for_status(StatusCode.UNAUTHENTICATED, command=command)
 
 
-def _away(command: Command[Any], answer: Answer) -> IggyError:
+def _away(command: Command[Any], response: Answer) -> IggyError:
     return DisconnectedError(
-        f"{describe_command(command)}: a proxy answers that it cannot reach the server"
-        f" (HTTP status {answer.status})",
+        f"{describe_command(command)}: a proxy reports that it cannot reach the server"
+        f" (HTTP status {response.status})",
         advice="Check that the server runs and that the proxy knows where, then try again.",
     )
 
 
-def _unreadable(command: Command[Any], answer: Answer) -> IggyError:
-    # What the server quotes of a request may be a secret, but it names fields and kinds only.
+def _unreadable(command: Command[Any], response: Answer) -> IggyError:
+    # The server names fields and types only, so the quote cannot hold a secret.
     return InvalidRequestError(
-        f"{describe_command(command)}: the server could not read the request{_quote(answer)}"
+        f"{describe_command(command)}: the server could not read the request{_quote(response)}"
     )
 
 
-def _too_large(command: Command[Any], answer: Answer) -> IggyError:
+def _too_large(command: Command[Any], response: Answer) -> IggyError:
     return MessageTooLarge(
         f"{describe_command(command)}: the request has more bytes than the server takes over HTTP",
         advice="Send smaller batches, or raise http.max_request_size of the server.",
     )
 
 
-def _too_slow(command: Command[Any], answer: Answer) -> IggyError:
+def _too_slow(command: Command[Any], response: Answer) -> IggyError:
     return RequestTimeoutError(
-        f"{describe_command(command)}: the server did not want to wait for the rest of the request"
+        f"{describe_command(command)}: the server did not wait for the rest of the request"
     )
 
 
-def _too_many(command: Command[Any], answer: Answer) -> IggyError:
+def _too_many(command: Command[Any], response: Answer) -> IggyError:
     return ServerError(
         f"{describe_command(command)}: there are too many requests (HTTP status 429)",
         advice="Ask less often, and try again after a while.",

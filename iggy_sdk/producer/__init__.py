@@ -1,7 +1,6 @@
 """Producers: direct ones that wait for the server, and ones that deliver in the background.
 
-This is the door of the room: ``client.producer()`` makes a ``ProducerBuilder``, which is entered as
-a ``Producer``.
+``client.producer()`` makes a ``ProducerBuilder``, which is entered as a ``Producer``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """A producer whose calls return at once: messages are collected, and tasks deliver them.
 
-A message that was accepted is delivered or reported: to ``on_error`` if there is one, to whoever
-awaits its receipt, and otherwise by the next call, ``flush`` or the end of the block. Messages of
-one destination keep their order, because of each only one batch is on its way.
+An accepted message is delivered or its failure is reported: to ``on_error`` if it is set, to the
+task that awaits the receipt, and otherwise by the next call, ``flush`` or the end of the block.
+Messages of one destination keep their order, because one batch per destination is in flight.
 
-Owns the buffer. Nothing is allocated for a message but its receipt, and of many calls only one
-gives way to other tasks.
+Only the receipt is allocated for a message, and one of many calls is a checkpoint.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ T = TypeVar("T")
 _LOGGER: Final = logging.getLogger("iggy_sdk.producer")
 
 TURN_LENGTH: Final = 64
-"""Messages that are accepted before others get their turn. A turn costs as much as accepting a
-few messages, and those that deliver must not wait long."""
+"""Messages that are accepted before other tasks run. A checkpoint costs as much as accepting a few
+messages, and the tasks that deliver must not wait long."""
 
 
 class BackgroundProducer(Producer[T]):
@@ -85,7 +84,7 @@ class BackgroundProducer(Producer[T]):
         self._refreshes = False
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer has done so far."""
+        """Return the counters of the producer."""
         return ProducerStatistics(
             accepted_count=self._sender.accepted_count,
             delivered_count=self._delivery.messages_count,
@@ -144,7 +143,7 @@ class BackgroundProducer(Producer[T]):
     async def _prepared(
         self, original: Any, explicit: Partitioning | None
     ) -> tuple[Any, int, Destination]:
-        """Make one message ready to travel, and choose where it goes."""
+        """Encode one message, and choose its destination."""
         route = self._route
         wire, size_bytes = self._outbound.encode_one(
             original, stream=route.stream, topic=route.topic
@@ -181,7 +180,7 @@ class BackgroundProducer(Producer[T]):
             except BufferFullError as error:
                 if not start:
                     raise
-                # The caller has to know which of the messages were accepted.
+                # Earlier pieces were accepted, so the error names the messages that were not.
                 raise SendFailedError(error, originals[start:]) from error
             if destination is not None:
                 parts += self._sender.accept_many(
@@ -197,7 +196,7 @@ class BackgroundProducer(Producer[T]):
         return self._sender.receipt_of(parts)
 
     def _pieces(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
-        """Divide the messages of a call into what is accepted at once: all, if they ever fit."""
+        """Split the messages of a call into pieces that fit into the buffer."""
         limit = self._mode.max_buffer_size
         if limit is None or sum(sizes) <= limit:
             return [(0, len(sizes))]
@@ -233,7 +232,7 @@ class BackgroundProducer(Producer[T]):
         return parts
 
     async def _take(self, size_bytes: int) -> None:
-        """Take bytes of the buffer; what happened while waiting for them is told."""
+        """Reserve bytes of the buffer, then check for failures that occurred meanwhile."""
         await self._budget.take(size_bytes)
         try:
             self._check()
@@ -242,13 +241,13 @@ class BackgroundProducer(Producer[T]):
             raise
 
     async def _give_way(self) -> None:
-        """Let other tasks run; nothing of this call was accepted yet."""
+        """Let other tasks run, before anything of this call is accepted."""
         self._turn_count = 0
         await anyio.lowlevel.checkpoint()
         self._check()
 
     def _check(self) -> None:
-        """Raise what the caller has to hear before anything else is accepted."""
+        """Raise if the producer is closed or has an unreported failure."""
         if self._is_closed or not self._sender.is_started:
             raise self._closed_error()
         if self._sender.has_trouble:
@@ -264,7 +263,7 @@ class BackgroundProducer(Producer[T]):
     # Keys
 
     async def _learn_partitions(self, route: Route) -> None:
-        """Count the partitions of a topic before the first key, and from then on now and then."""
+        """Request the number of partitions before the first key, then at an interval."""
         if route.partitions_count is None:
             now = anyio.current_time()
             if route.is_stale(now):
@@ -284,7 +283,7 @@ class BackgroundProducer(Producer[T]):
     # Lifetime
 
     async def flush(self) -> None:
-        """Wait until all messages accepted so far were delivered or given up."""
+        """Wait until all messages accepted so far were delivered or have failed."""
         if self._sender.is_started:
             await self._sender.flush()
         self._raise_trouble()
@@ -313,7 +312,7 @@ class BackgroundProducer(Producer[T]):
                 await self._close()
             finally:
                 tasks.cancel_scope.cancel()
-                # The error of the block is the block's; in the group it would come out wrapped.
+                # The error of the block is not passed on: the task group would wrap it in a group.
                 await tasks.__aexit__(None, None, None)
         except BaseException:
             self._log_trouble()
@@ -324,12 +323,12 @@ class BackgroundProducer(Producer[T]):
             self._log_trouble()
 
     async def aclose(self) -> None:
-        """Deliver what is in the buffer, and take no messages any more."""
+        """Deliver what is in the buffer, and accept no further messages."""
         await self._close()
         self._raise_trouble()
 
     async def _close(self) -> None:
-        """Deliver, then report, then stop; cancelled, it hurries but does not run away."""
+        """Deliver, report, stop; if cancelled, deliver within ``close_timeout`` first."""
         self._is_closed = True
         closed = self._closed_error()
         self._budget.close(closed)
@@ -347,7 +346,7 @@ class BackgroundProducer(Producer[T]):
                 await self._sender.abandon(closed, seconds_max=seconds_max)
 
     def _log_trouble(self) -> None:
-        """Log what cannot be raised because something else is."""
+        """Log failures that cannot be raised, because another error is."""
         untold = self._sender.take_untold()
         if untold is not None:
-            _LOGGER.error("the block was left by another error, so this is only logged: %s", untold)
+            _LOGGER.error("messages were not sent, and another error ended the block: %s", untold)

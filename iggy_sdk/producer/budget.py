@@ -1,9 +1,7 @@
-"""The bound of a buffer, in bytes: taken when a message is accepted, given back when it is done.
+"""The byte limit of a buffer: acquired for an accepted message, released when it is finished.
 
-Whoever finds no room waits in line, and nobody passes the line. What was taken stays taken until
-the server has acknowledged it, so the bound is one of memory and not of a queue alone.
-
-It knows sizes and nothing of messages.
+Callers that find no space wait in order of arrival. Bytes stay acquired until the server has
+acknowledged the message, so the limit is one of memory and not of a queue alone.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ __all__ = ["ByteBudget"]
 
 
 class _Waiter:
-    """One caller in line."""
+    """One caller that waits for space."""
 
     __slots__ = ("error", "event", "is_granted", "size_bytes")
 
@@ -36,11 +34,11 @@ class _Waiter:
 
 
 class ByteBudget:
-    """Bytes that may be taken at the same time.
+    """Bytes that may be acquired at the same time.
 
     Args:
-        limit_bytes: how many; None for no bound.
-        backpressure: what a caller does when there is no room.
+        limit_bytes: how many; None for no limit.
+        backpressure: what a caller does when there is no space.
     """
 
     def __init__(self, limit_bytes: int | None, backpressure: Backpressure) -> None:
@@ -51,40 +49,40 @@ class ByteBudget:
 
     @property
     def waiters_count(self) -> int:
-        """How many callers wait in line."""
+        """How many callers wait for space."""
         return len(self._waiters)
 
     def take_now(self, size_bytes: int) -> bool:
-        """Take bytes if there is room and nobody waits for it."""
+        """Acquire bytes if there is space and no caller waits for it."""
         if self._waiters or not self._has_room(size_bytes):
             return False
         self.taken_bytes += size_bytes
         return True
 
     async def take(self, size_bytes: int) -> None:
-        """Take bytes, waiting for room as the backpressure says.
+        """Acquire bytes, and wait for space as the backpressure says.
 
         Raises:
-            BufferFullError: there was no room, or will never be.
+            BufferFullError: there was no space, or never will be.
             IggyError: the budget was closed meanwhile.
         """
         if self._limit is not None and size_bytes > self._limit:
             raise BufferFullError(
-                f"{size_bytes} bytes never fit a buffer of {self._limit}",
+                f"{size_bytes} bytes do not fit into a buffer of {self._limit} bytes",
                 advice="Send fewer or smaller messages at once, or raise max_buffer_size.",
             )
         if self.take_now(size_bytes):
             return
         if not self._backpressure.waits:
             raise BufferFullError(
-                f"{self.taken_bytes} of {self._limit} bytes are taken, {size_bytes} are needed",
+                f"{self.taken_bytes} of {self._limit} bytes are in use, {size_bytes} are needed",
                 advice="Send slower, raise max_buffer_size, or wait with Backpressure.block().",
             )
         await self._wait_in_line(size_bytes)
 
     def give_back(self, size_bytes: int) -> None:
-        """Return bytes, and let in those in line for whom there is room now."""
-        assert 0 <= size_bytes <= self.taken_bytes, "more is given back than was taken"
+        """Release bytes, and admit waiting callers that fit now."""
+        assert 0 <= size_bytes <= self.taken_bytes, "more bytes are released than were acquired"
         self.taken_bytes -= size_bytes
         while self._waiters and self._has_room(self._waiters[0].size_bytes):
             waiter = self._waiters.popleft()
@@ -93,7 +91,7 @@ class ByteBudget:
             waiter.event.set()
 
     def close(self, error: IggyError) -> None:
-        """Send everybody away who waits in line."""
+        """Fail every caller that waits for space."""
         while self._waiters:
             waiter = self._waiters.popleft()
             waiter.error = error
@@ -116,16 +114,16 @@ class ByteBudget:
         if not waiter.is_granted:
             self._leave_line(waiter)
             raise BufferFullError(
-                f"{size_bytes} bytes found no room within {self._backpressure.timeout} s",
+                f"{size_bytes} bytes found no space within {self._backpressure.timeout} s",
                 code=StatusCode.BACKGROUND_SEND_TIMEOUT,
                 advice="Send slower, raise max_buffer_size, or wait longer.",
             )
 
     def _leave_line(self, waiter: _Waiter) -> None:
-        """Undo what a caller was given who does not come for it."""
+        """Undo the grant or the place in line of a caller that was cancelled."""
         if waiter.is_granted:
             self.give_back(waiter.size_bytes)
         elif waiter in self._waiters:
             self._waiters.remove(waiter)
-            # The next in line may fit where this one did not.
+            # The next caller may fit where this one did not.
             self.give_back(0)

@@ -1,4 +1,4 @@
-"""What ``client.producer()`` returns: options that are collected, and a block to send in.
+"""The builder that ``client.producer()`` returns.
 
     builder = client.producer("shop", "orders").retry(Retry(attempts=5)).background()
     async with builder as producer:
@@ -46,7 +46,7 @@ V = TypeVar("V")
 
 
 class ProducerBuilder(Generic[T]):
-    """A producer to be: set its options, then enter it with ``async with``."""
+    """Options of a producer; enter it with ``async with``."""
 
     __slots__ = ("_client", "_entered", "_options", "_stream", "_topic")
 
@@ -63,7 +63,7 @@ class ProducerBuilder(Generic[T]):
         self._stream = stream
         self._topic = topic
         self._options = apply_options(ProducerOptions(), options)
-        # The producers of this builder that are entered, by task: a block is left where it began.
+        # The producers of this builder that are entered, by task: each task leaves its own.
         self._entered: dict[int, list[Producer[T]]] = {}
 
     @property
@@ -165,7 +165,7 @@ class ProducerBuilder(Generic[T]):
         """Deliver what is in the buffer, and close the producer.
 
         Raises:
-            SendFailedError: messages were given up and nobody has been told.
+            SendFailedError: messages were not sent, and that was not reported yet.
         """
         task_id = anyio.get_current_task().id
         stack = self._entered[task_id]

@@ -1,10 +1,7 @@
-"""One batch on its way: a request, repeated as the policy says until the server has it.
+"""Sending one batch, with retries.
 
-Only errors that may pass are met with another attempt. An attempt whose answer was lost may have
-succeeded, so a repeated batch can be stored twice, unless its messages have ids and the server
-deduplicates.
-
-Owns repeating. Which messages travel together and where is decided before.
+Only retriable errors lead to another attempt. An attempt whose reply was lost may have succeeded,
+so a repeated batch can be stored twice, unless its messages have ids and the server deduplicates.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ __all__ = ["Delivery"]
 
 
 class Delivery:
-    """The way from a producer to the server.
+    """Sends batches and repeats failed requests.
 
     Args:
         client: sends the requests.
@@ -50,7 +47,7 @@ class Delivery:
         """Send a batch and return when the server has acknowledged it.
 
         Raises:
-            IggyError: the last attempt failed, or one failed in a way that no other will mend.
+            IggyError: the last attempt failed, or one failed with an error that is not retriable.
         """
         command = SendMessages(
             destination.stream,

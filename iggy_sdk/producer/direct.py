@@ -60,7 +60,7 @@ class DirectProducer(Producer[T]):
         self._failed_count = 0
 
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer has done so far."""
+        """Return the counters of the producer."""
         return ProducerStatistics(
             accepted_count=self._accepted_count,
             delivered_count=self._delivery.messages_count,
@@ -99,12 +99,12 @@ class DirectProducer(Producer[T]):
         return DELIVERED
 
     def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
-        """Make one message ready to travel, and choose where it goes."""
+        """Encode one message, and choose its destination."""
         route = self._route
         wire, _ = self._outbound.encode_one(original, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, (original,), explicit)
         if destination is None:
-            # A single key is left to the server, which always knows all partitions.
+            # The server hashes a single key, as it always knows the number of partitions.
             key = key_of(original)
             assert key is not None
             destination = route.to(Partitioning.key(key_bytes(key)))
@@ -140,7 +140,7 @@ class DirectProducer(Producer[T]):
         return DELIVERED
 
     def _fits_as_it_is(self, values: list[Any]) -> bool:
-        """Tell whether a list is plain bytes and one request; nothing is done for each message."""
+        """Tell whether a list is plain bytes and fits one request, without a loop in Python."""
         length = self._mode.batch_length
         return (
             self._passes_bytes
@@ -194,7 +194,7 @@ class DirectProducer(Producer[T]):
                     del unsent[at]
 
     def _pieces(self, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Divide messages into requests; what fits one is not looked at any closer."""
+        """Split messages into requests."""
         length, size_bytes = self._mode.batch_length, self._mode.batch_size
         limit = REQUEST_BYTES_MAX if size_bytes is None else size_bytes
         if (length is None or len(sizes) <= length) and sum(sizes) <= limit:
@@ -218,7 +218,7 @@ class DirectProducer(Producer[T]):
             raise SendFailedError(error, unsent) from error
 
     async def _keep_pace(self) -> None:
-        """Wait for the turn of this call."""
+        """Wait until ``linger_time`` has passed since the previous call."""
         now = anyio.current_time()
         turn = max(now, self._next_at)
         self._next_at = turn + self._pace
@@ -232,5 +232,5 @@ class DirectProducer(Producer[T]):
         """Do nothing: every call has waited already."""
 
     async def aclose(self) -> None:
-        """Take no messages any more."""
+        """Accept no further messages."""
         self._is_closed = True

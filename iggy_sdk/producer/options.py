@@ -1,9 +1,7 @@
-"""What a producer goes by: one frozen value, and how each option is read.
+"""The options of a producer: one frozen value, and how each option is read.
 
 ``ProducerOptions`` is the one table of options. The keywords of ``client.producer()`` and the
 methods of its builder both write into it through ``apply_option``, so they cannot differ.
-
-Owns names, defaults and checks. Does no I/O and knows no client.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ REQUEST_BYTES_MAX: Final = Limits().send_bytes_max - METADATA_BYTES_MAX
 """What the messages of one request may occupy; servers refuse larger frames."""
 
 ErrorCallback: TypeAlias = Callable[[SendFailedError], Awaitable[None] | None]
-"""Told of messages that were given up; a plain or an async function."""
+"""Called with messages that were not sent; a plain or an async function."""
 
 
 class Inherited:
-    """Stands for "as the client says", where None already means "none"."""
+    """Marks an option that is inherited from the client, where None means "none"."""
 
     def __repr__(self) -> str:
         return "INHERITED"
@@ -83,7 +81,7 @@ class Backpressure:
     """What a send does while the buffer is full; made by ``block`` and ``fail``.
 
     Attributes:
-        waits: whether it waits for room at all.
+        waits: whether it waits for space at all.
         timeout: how long it waits, in seconds; None waits as long as it takes.
     """
 
@@ -92,7 +90,7 @@ class Backpressure:
 
     @classmethod
     def block(cls, timeout: Seconds | None = None) -> Backpressure:
-        """Wait for room, and raise ``BufferFullError`` when it takes longer than the timeout."""
+        """Wait for space, and raise ``BufferFullError`` when it takes longer than the timeout."""
         return cls(True, None if timeout is None else to_seconds(timeout, name="timeout"))
 
     @classmethod
@@ -127,13 +125,13 @@ class BackgroundMode:
     """A send is done when the message is in the buffer; tasks of the producer deliver it.
 
     Attributes:
-        linger_time: how long the oldest message of a batch waits for company.
+        linger_time: how long the oldest message of a batch waits for further ones.
         batch_length: messages that make a batch full.
         batch_size: bytes that make a batch full.
         max_buffer_size: bytes of all messages that no server has acknowledged yet.
         max_in_flight: requests that wait for their answers, at most one for each destination.
         backpressure: what a send does while the buffer is full.
-        on_error: told of every batch that was given up. Without it the next call raises.
+        on_error: called for every batch that was not sent. Without it the next call raises.
     """
 
     linger_time: Seconds = 0.001
@@ -174,7 +172,7 @@ class NewTopic:
 
 @record(kw_only=True)
 class ProducerOptions:
-    """Everything a producer goes by.
+    """The options of a producer.
 
     Attributes:
         mode: whether sends wait for the server (``DirectMode``) or not (``BackgroundMode``).

@@ -1,7 +1,6 @@
-"""From what a caller hands over to what can travel: payloads, ids, sizes, and pieces of a list.
+"""Encoding messages for sending: payloads, ids, sizes, and splitting lists into requests.
 
-Owns the ids that make repeated requests harmless, and the size of a message on the wire. It knows
-nothing of destinations and buffers.
+Ids make a repeated request harmless on a server that deduplicates.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
 ]
 
 OVERHEAD_BYTES: Final = 80
-"""What a message occupies of a request beside its content: 64 of its header, 16 of its index."""
+"""What a message adds to a request besides its content: a header of 64 and an index of 16 bytes."""
 
 PLAIN_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + OVERHEAD_BYTES
 
@@ -44,7 +43,7 @@ COUNTER_BITS: Final = 48
 
 
 def with_overrides(value: Any, *, key: str | bytes | None, headers: Headers | None) -> Any:
-    """Write what a call says of all its messages into one of them; its own word counts more."""
+    """Apply key and headers of a call to one message; those of the message itself win."""
     if key is None and not headers:
         return value
     if isinstance(value, NewMessage):
@@ -63,7 +62,7 @@ def key_of(original: Any) -> str | bytes | None:
 
 
 def has_keys(originals: Sequence[Any]) -> bool:
-    """Tell whether any message has a key; payloads without anything are not looked at singly."""
+    """Tell whether any message has a key; plain payloads are recognised by their type alone."""
     if len(originals) == 1:
         return key_of(originals[0]) is not None
     if not any(issubclass(kind, Message) for kind in set(map(type, originals))):
@@ -74,7 +73,7 @@ def has_keys(originals: Sequence[Any]) -> bool:
 def cut(
     sizes: Sequence[int], *, length: int | None, size_bytes: int | None, bytes_max: int
 ) -> Iterator[tuple[int, int]]:
-    """Divide messages into pieces for one request each, as an accumulator would.
+    """Split messages into pieces for one request each, as the accumulator does.
 
     Args:
         sizes: their sizes.
@@ -100,12 +99,12 @@ def cut(
 
 
 class Outbound:
-    """Makes messages ready to travel.
+    """Encodes messages.
 
     Args:
         pipeline: serde, compression and encryption.
         has_ids: whether every message gets an id.
-        keeps: whether messages outlive the call, so that buffers which may change are copied.
+        keeps: whether mutable buffers are copied, because messages outlive the call.
     """
 
     def __init__(self, pipeline: Pipeline[Any], *, has_ids: bool, keeps: bool) -> None:
@@ -122,11 +121,11 @@ class Outbound:
     def encode_one(
         self, original: Any, *, stream: Identifier, topic: Identifier
     ) -> tuple[Buffer | NewMessage, int]:
-        """Make one message ready, and tell its size on the wire.
+        """Encode one message, and return it with its size on the wire.
 
         Raises:
-            SerdeError: it cannot be written.
-            MessageTooLarge: no server takes it.
+            SerdeError: the serde cannot write it.
+            MessageTooLarge: it is above the limit of servers.
         """
         wire = self._finished(self._pipeline.outgoing(original, stream=stream, topic=topic))
         return wire, _size_of(wire)
@@ -134,11 +133,11 @@ class Outbound:
     def encode_many(
         self, originals: list[Any], *, stream: Identifier, topic: Identifier
     ) -> tuple[Sequence[Buffer | NewMessage], Sequence[int]]:
-        """Make many messages ready, and tell their sizes; plain bytes stay the list they are.
+        """Encode many messages, and return them with their sizes; a list of bytes is not copied.
 
         Raises:
-            SerdeError: one cannot be written.
-            MessageTooLarge: no server takes one of them.
+            SerdeError: the serde cannot write one of them.
+            MessageTooLarge: one is above the limit of servers.
         """
         wires = self._pipeline.outgoing_all(originals, stream=stream, topic=topic)
         if wires is originals and self._ids is None:
@@ -150,7 +149,7 @@ class Outbound:
         return finished, list(map(_size_of, finished))
 
     def unsent(self, originals: Sequence[Any], wires: Sequence[Any]) -> list[Any]:
-        """Return messages as they were handed over, but with the ids they were given."""
+        """Return the caller's messages, with the ids that were assigned."""
         if self._ids is None:
             return list(originals)
         return list(map(_with_id, originals, wires))
@@ -195,7 +194,7 @@ def _size_of(wire: Buffer | NewMessage) -> int:
 def _too_large(size_bytes: int) -> MessageTooLarge:
     return MessageTooLarge(
         f"a payload has {size_bytes} bytes",
-        advice=f"Servers take {PAYLOAD_BYTES_MAX} bytes at most; split it, or send where it is.",
+        advice=f"Servers take {PAYLOAD_BYTES_MAX} bytes at most; split it, or send a reference.",
     )
 
 

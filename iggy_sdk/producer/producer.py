@@ -1,11 +1,10 @@
-"""A producer as users see it: the calls, what they may override, and the lifetime.
+"""The public producer: its methods, and the choice of a destination for each message.
 
     async with client.producer("shop", "orders") as producer:
         await producer.send(b"one", key="customer-1")
         await producer.send_many([b"two", b"three"])
 
-Owns the calls and the choice of where messages go. How they get there is the matter of the two
-kinds of producers, ``direct`` and ``background``.
+The subclasses in ``direct`` and ``background`` do the sending.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ __all__ = ["Producer"]
 T = TypeVar("T")
 
 ROUTES_MAX: Final = 1_024
-"""Other topics that ``send_to`` remembers; the oldest is forgotten first, which costs a look."""
+"""Other topics that ``send_to`` remembers; a forgotten one costs a request for its partitions."""
 
 
 class Producer(ABC, Generic[T]):
@@ -84,7 +83,7 @@ class Producer(ABC, Generic[T]):
             self._usual_destination = self._route.to(options.partitioning)
         elif self._last_partitioner is None:
             self._usual_destination = self._route.balanced
-        # Whether plain bytes need no look at all before they travel.
+        # Whether plain bytes are sent without any processing.
         self._passes_bytes = (
             (options.serde is None or isinstance(options.serde, RawSerde))
             and options.compression is None
@@ -109,17 +108,17 @@ class Producer(ABC, Generic[T]):
 
     @property
     def options(self) -> ProducerOptions:
-        """What it goes by."""
+        """The options of this producer."""
         return self._options
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no messages any more."""
+        """Whether it accepts no further messages."""
         return self._is_closed
 
     @abstractmethod
     def statistics(self) -> ProducerStatistics:
-        """Return what the producer has done so far."""
+        """Return the counters of the producer."""
 
     # Sending
 
@@ -142,12 +141,12 @@ class Producer(ABC, Generic[T]):
             value: a value, or a ``Message`` of one with headers, id or key.
             key: messages with equal keys go to the same partition and keep their order.
             partition_id: the partition, instead of what the producer was told.
-            partitioning: the same in the words of the wire.
-            headers: user headers; those of the message itself count more.
+            partitioning: the same as a ``Partitioning``.
+            headers: user headers; those of the message itself win.
 
         Raises:
             SendFailedError: this message was not sent; in the background, one before it.
-            BufferFullError: the buffer has no room, in the background.
+            BufferFullError: the buffer has no space, in the background.
             SerdeError: the value cannot be written.
             ProducerClosedError: the producer was closed.
         """
@@ -167,12 +166,12 @@ class Producer(ABC, Generic[T]):
             values: values, or ``Message``s of them.
             key: the key of all messages that bring none.
             partition_id: the partition of all messages.
-            partitioning: the same in the words of the wire.
-            headers: user headers of all messages; those of a message itself count more.
+            partitioning: the same as a ``Partitioning``.
+            headers: user headers of all messages; those of a message itself win.
 
         Raises:
             SendFailedError: some were not sent; ``messages`` are those, in order.
-            BufferFullError: the buffer has no room for them, in the background.
+            BufferFullError: the buffer has no space for them, in the background.
             SerdeError: a value cannot be written; none of the messages was sent.
             ProducerClosedError: the producer was closed.
         """
@@ -220,10 +219,10 @@ class Producer(ABC, Generic[T]):
 
     @abstractmethod
     async def flush(self) -> None:
-        """Wait until all messages accepted so far were delivered or given up.
+        """Wait until all messages accepted so far were delivered or have failed.
 
         Raises:
-            SendFailedError: some were given up and nobody has been told.
+            SendFailedError: some were not sent, and that was not reported yet.
         """
 
     # Choosing a destination
@@ -243,8 +242,8 @@ class Producer(ABC, Generic[T]):
     ) -> Destination | None:
         """Choose where all messages of a call go; None if each goes by its own key.
 
-        The call itself counts most, then the producer's partitioner, the key of a message, the
-        producer's partitioning, the client's partitioner; the server goes round in the end.
+        The order is: the call itself, the producer's partitioner, the key of a message, the
+        producer's partitioning, the client's partitioner, round robin by the server.
         """
         if explicit is not None:
             return route.to(explicit)
@@ -275,10 +274,10 @@ class Producer(ABC, Generic[T]):
     async def _transmit(
         self, destination: Destination, wires: Sequence[Any], originals: Sequence[Any]
     ) -> None:
-        """Send a batch; where its partition is gone, let the server place each key.
+        """Send a batch; if its partition was deleted, let the server place each key.
 
-        If the server takes some keys of such a batch and refuses others, all of it counts as
-        refused.
+        If the server accepts some keys of such a batch and refuses others, the whole batch counts
+        as failed.
         """
         try:
             await self._delivery.send(destination, wires)
@@ -327,10 +326,10 @@ class Producer(ABC, Generic[T]):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Deliver what is in the buffer, and take no messages any more. May be called again.
+        """Deliver what is in the buffer, and accept no further messages. May be called again.
 
         Raises:
-            SendFailedError: messages were given up and nobody has been told.
+            SendFailedError: messages were not sent, and that was not reported yet.
         """
 
     async def shutdown(self) -> None:
@@ -355,7 +354,7 @@ class Producer(ABC, Generic[T]):
 def explicit_partitioning(
     partition_id: int | None, partitioning: Partitioning | int | None
 ) -> Partitioning | None:
-    """Read what a call says of the partition, if it says anything."""
+    """Return the partitioning that a call names, if any."""
     if partition_id is None:
         return None if partitioning is None else as_partitioning(partitioning)
     if partitioning is not None:
@@ -366,12 +365,12 @@ def explicit_partitioning(
 
 
 def is_list_of_messages(value: Any) -> bool:
-    """Tell whether somebody passes a list of messages to ``send``, as the official SDK does."""
+    """Tell whether the value of ``send`` is a list of messages, as the official SDK allows."""
     return type(value) is list and bool(value) and isinstance(value[0], Message)
 
 
 def overridden(values: list[Any], key: str | bytes | None, headers: Headers | None) -> list[Any]:
-    """Write what a call says of all its messages into each of them."""
+    """Apply key and headers of a call to each of its messages."""
     if key is None and not headers:
         return values
     return [with_overrides(value, key=key, headers=headers) for value in values]

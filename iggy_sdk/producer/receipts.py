@@ -1,9 +1,7 @@
-"""Receipts: what became of messages that a producer accepted.
+"""Receipts: the outcome of messages that a producer accepted.
 
-A batch is delivered or given up as a whole, so there is one outcome for each batch, and a receipt
-is no more than the places of its messages in it. Events exist only where somebody waits.
-
-Owns who has been told of a failure. Knows neither batchers nor connections.
+A batch is delivered or fails as a whole, so there is one outcome for each batch, and a receipt
+holds the range of its messages in it. An event exists only where a task waits.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ __all__ = ["DELIVERED", "Outcome", "Receipt"]
 
 
 class Outcome:
-    """How a batch ended, and which of its messages somebody asks about."""
+    """The outcome of a batch, and which of its messages are awaited by receipts."""
 
     __slots__ = ("_claimed", "_event", "cause", "is_done", "messages")
 
@@ -33,28 +31,28 @@ class Outcome:
         self._event: anyio.Event | None = None
 
     def deliver(self) -> None:
-        """Say that the server has the batch."""
+        """Record that the server has stored the batch."""
         self._end()
 
     def fail(self, cause: BaseException, messages: Sequence[Any]) -> None:
-        """Say that the batch was given up."""
+        """Record that the batch failed."""
         self.cause, self.messages = cause, messages
         self._end()
 
     def unclaimed(self) -> list[Any]:
-        """Return the messages of a batch that was given up about which nobody has asked."""
+        """Return the messages of a failed batch that no receipt has reported."""
         claimed = self._claimed or ()
         return [message for at, message in enumerate(self.messages) if at not in claimed]
 
     async def wait(self) -> None:
-        """Wait until the batch has ended, either way."""
+        """Wait until the batch was delivered or has failed."""
         if not self.is_done:
             if self._event is None:
                 self._event = anyio.Event()
             await self._event.wait()
 
     async def wait_for(self, start: int, stop: int) -> SendFailedError | None:
-        """Wait for some messages of the batch; their failure counts as told from then on."""
+        """Wait for some messages of the batch; their failure counts as reported from then on."""
         if self._claimed is None:
             self._claimed = set()
         places = range(start, stop)
@@ -67,7 +65,7 @@ class Outcome:
         return self.error(start, stop)
 
     def error(self, start: int, stop: int) -> SendFailedError | None:
-        """Return why some messages of the batch were given up, if they were."""
+        """Return why some messages of the batch were not sent, if they were not."""
         if self.cause is None:
             return None
         return SendFailedError(self.cause, self.messages[start:stop])
@@ -91,26 +89,26 @@ class Receipt:
 
     @property
     def is_done(self) -> bool:
-        """Whether the messages were delivered or given up."""
+        """Whether the messages were delivered or have failed."""
         return self._outcome.is_done
 
     @property
     def error(self) -> SendFailedError | None:
-        """Why the messages were given up; None while they were not."""
+        """Why the messages were not sent; None otherwise."""
         return self._outcome.error(self._start, self._stop)
 
     async def delivered(self) -> None:
         """Wait until the server has acknowledged the messages.
 
         Raises:
-            SendFailedError: they were given up; ``messages`` are those of this receipt.
+            SendFailedError: they were not sent; ``messages`` are those of this receipt.
         """
         error = await self._outcome.wait_for(self._start, self._stop)
         if error is not None:
             raise error from error.cause
 
     def __repr__(self) -> str:
-        state = "on its way" if not self.is_done else "given up" if self.error else "delivered"
+        state = "pending" if not self.is_done else "failed" if self.error else "delivered"
         return f"<Receipt of {self._stop - self._start} messages: {state}>"
 
 
@@ -126,19 +124,19 @@ class JoinedReceipt(Receipt):
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages were delivered or given up."""
+        """Whether all messages were delivered or have failed."""
         return all(outcome.is_done for outcome, _, _ in self._parts)
 
     @property
     def error(self) -> SendFailedError | None:
-        """Why messages were given up, with the first cause; None while none were."""
+        """Why messages were not sent, with the first cause; None otherwise."""
         return _joined([outcome.error(start, stop) for outcome, start, stop in self._parts])
 
     async def delivered(self) -> None:
         """Wait until the server has acknowledged all messages.
 
         Raises:
-            SendFailedError: some were given up; ``messages`` are those, with the first cause.
+            SendFailedError: some were not sent; ``messages`` are those, with the first cause.
         """
         error = _joined([await out.wait_for(start, stop) for out, start, stop in self._parts])
         if error is not None:

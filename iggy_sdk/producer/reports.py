@@ -1,8 +1,8 @@
-"""Telling the user's callback of messages that were given up.
+"""Calling ``on_error`` for messages that were not sent.
 
-The callback runs in a task of its own, so that a slow one holds up no delivery. What waits to be
-told keeps its bytes of the buffer until its turn comes, which bounds this queue as well. What the
-callback raises is logged and counted.
+The callback runs in its own task, so that a slow one delays no delivery. A failure in the queue
+keeps its bytes of the buffer until the call, which bounds the queue. Exceptions of the callback are
+logged and counted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LOGGER: Final = logging.getLogger("iggy_sdk.producer")
 
 
 class Reports:
-    """A queue of failures, told one after another.
+    """A queue of failures, reported one after another.
 
     Args:
-        callback: who is told.
-        budget: where the bytes of a failure go back to when its turn comes.
+        callback: called with each failure.
+        budget: gets the bytes of a failure back before the call.
     """
 
     def __init__(self, callback: ErrorCallback, budget: ByteBudget) -> None:
@@ -42,13 +42,13 @@ class Reports:
         self.errors_count = 0
 
     def add(self, error: SendFailedError, size_bytes: int) -> None:
-        """Have the callback told of a failure."""
+        """Queue a failure for the callback."""
         self._queue.append((error, size_bytes))
         if self._wake is not None:
             self._wake.set()
 
     async def run(self) -> None:
-        """Tell the callback until this is cancelled."""
+        """Call the callback for queued failures until this is cancelled."""
         while True:
             while self._queue:
                 await self._tell_next()
@@ -59,23 +59,23 @@ class Reports:
             await self._wake.wait()
 
     async def wait_until_quiet(self) -> None:
-        """Wait until everything was told."""
+        """Wait until all failures were reported."""
         while self._queue or self._is_telling:
             if self._quiet is None:
                 self._quiet = anyio.Event()
             await self._quiet.wait()
 
     def log_rest(self) -> None:
-        """Log what is left when nobody is told any more."""
+        """Log failures that were not reported before the producer closed."""
         while self._queue:
             error, size_bytes = self._queue.popleft()
             self._budget.give_back(size_bytes)
-            _LOGGER.error("on_error was not told in time: %s", error)
+            _LOGGER.error("on_error was not called before the producer closed: %s", error)
 
     async def _tell_next(self) -> None:
         error, size_bytes = self._queue.popleft()
         self._is_telling = True
-        # Before the callback, because it may want to send the messages again.
+        # Before the call, because the callback may send the messages again.
         self._budget.give_back(size_bytes)
         try:
             answer = self._callback(error)
@@ -83,6 +83,6 @@ class Reports:
                 await answer
         except Exception:
             self.errors_count += 1
-            _LOGGER.exception("on_error failed; the producer goes on")
+            _LOGGER.exception("on_error raised an exception; the producer continues")
         finally:
             self._is_telling = False

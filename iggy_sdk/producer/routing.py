@@ -1,14 +1,14 @@
 """Where messages go: destinations, and the partition of a key.
 
-A destination is a stream, a topic and a partitioning; whatever has the same one may share a
-request. Keys are the interesting case. A server places the whole request by one key, so messages
-with different keys could never travel together. Therefore the partition of a key is computed here,
-with the server's own hash, as long as the number of partitions is known; it is asked for again
-every ``PARTITIONS_MAX_AGE_S``. Where it cannot be known, as for users who may send but not look,
-every key is a destination of its own and the server does the hashing.
+A destination is a stream, a topic and a partitioning; messages with the same destination may share
+a request. A server places a whole request by one key, so messages with different keys could never
+share one. Therefore the client computes the partition of a key, with the server's own hash, while
+it knows the number of partitions; it requests the number again every ``PARTITIONS_MAX_AGE_S``. For
+users without the permission to read the topic, every key is a destination of its own and the
+server does the hashing.
 
-While the number of partitions changes, keys may go by the old number for that long. A key moves to
-another partition then anyway, with or without us.
+After partitions were added, keys may go by the old number for that long. A key moves to another
+partition then in any case.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["PARTITIONS_MAX_AGE_S", "Destination", "Route", "key_bytes"]
 
 PARTITIONS_MAX_AGE_S: Final = 10.0
-"""How long a number of partitions is believed. Partitions are added by people, not by programs."""
+"""How long the number of partitions is cached. Partitions are added by people, not by programs."""
 
 KEY_BYTES_MAX: Final = 255
 """The wire gives the length of a key one byte."""
@@ -33,7 +33,7 @@ _BALANCED: Final = Partitioning.balanced()
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """Take a key as the wire does.
+    """Encode a key.
 
     Raises:
         InvalidRequestError: it is empty or too long.
@@ -48,7 +48,7 @@ def key_bytes(key: str | bytes) -> bytes:
 
 
 class Destination:
-    """A stream, a topic and a partitioning. Hashed once, because every message asks for it."""
+    """A stream, a topic and a partitioning. Hashed once, because every message looks it up."""
 
     __slots__ = ("_hash", "is_keyed", "partitioning", "stream", "topic")
 
@@ -106,18 +106,18 @@ class Route:
         self._keyed: list[Destination] = []
 
     def to(self, partitioning: Partitioning) -> Destination:
-        """Go where a partitioning says; one with a key is left to the server."""
+        """Return the destination of a partitioning; the server hashes its key, if any."""
         return Destination(self.stream, self.topic, partitioning)
 
     def to_key(self, key: bytes) -> Destination:
-        """Go to the partition of a key, together with the other keys of that partition."""
+        """Return the destination of a key, shared with the other keys of its partition."""
         self.has_keys = True
         if self.partitions_count is None:
             return Destination(self.stream, self.topic, Partitioning.key(key), is_keyed=True)
         return self._keyed[partition_for_key(key, self.partitions_count)]
 
     def learn(self, partitions_count: int | None, *, now: float) -> None:
-        """Take note of how many partitions the topic has."""
+        """Record how many partitions the topic has."""
         self._counted_at = now
         if partitions_count == self.partitions_count:
             return
@@ -128,13 +128,13 @@ class Route:
         ]
 
     def is_stale(self, now: float) -> bool:
-        """Tell whether the number of partitions should be asked for."""
+        """Tell whether the number of partitions should be requested."""
         if not self._may_look:
             return False
         return self._counted_at is None or now - self._counted_at >= PARTITIONS_MAX_AGE_S
 
     async def look(self, *, now: float) -> None:
-        """Ask how many partitions the topic has; keep the old number if there is no answer."""
+        """Request how many partitions the topic has; keep the old number after an error."""
         try:
             topic = await self._client.request(GetTopic(self.stream, self.topic))
         except PermissionDeniedError:

@@ -1,12 +1,8 @@
-"""The tasks behind a background producer: they take batches and deliver them.
+"""The tasks of a background producer: workers that deliver batches, a linger timer, error reports.
 
-Workers are started when a batch is ready and end when none is, so at rest there is none. One more
-task watches the time that messages may linger. All of them are shielded: what was accepted is
-delivered or given up in an orderly way, also when the block around the producer is cancelled, and
-only ``abandon`` ends them early.
-
-Owns the tasks and the failures that nobody has been told of. What a batch is and when it is ready
-is the accumulator's matter.
+Workers are started when a batch is ready and end when none is, so an idle producer has none. All
+tasks are shielded: accepted messages are delivered or reported as failed, also when the block
+around the producer is cancelled. Only ``abandon`` ends the tasks early.
 """
 
 from __future__ import annotations
@@ -41,14 +37,14 @@ Parcel: TypeAlias = Batch[Destination, Outcome]
 
 
 class Sender:
-    """Delivers what is accepted.
+    """Delivers accepted messages.
 
     Args:
-        mode: bounds and times.
+        mode: limits and times.
         transmit: sends one batch, with retries.
-        unsent: makes what users get back of a batch that was given up.
+        unsent: makes the messages of the error for a batch that failed.
         budget: the bytes of the buffer.
-        error_reporter: told of failures; without it they are kept for the next call.
+        error_reporter: reports failures; without it the next call raises them.
     """
 
     def __init__(
@@ -93,16 +89,16 @@ class Sender:
 
     @property
     def is_started(self) -> bool:
-        """Whether there is a group to host the tasks."""
+        """Whether there is a task group for the tasks."""
         return self._tasks is not None
 
     @property
     def has_trouble(self) -> bool:
-        """Whether the next call has to hear of something."""
+        """Whether the next call has to raise something."""
         return self.fatal is not None or bool(self._untold)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Host the tasks in a group."""
+        """Start the tasks in a task group."""
         self._tasks = tasks
         self.spawn(self._watch_time)
         if self._error_reporter is not None:
@@ -118,7 +114,7 @@ class Sender:
     def accept(
         self, destination: Destination, wire: Any, *, original: Any, size_bytes: int
     ) -> Receipt:
-        """Take one message for which the bytes of the buffer are taken already."""
+        """Accept one message; its bytes of the buffer are acquired already."""
         self.accepted_count += 1
         batch = self._accumulator.append(
             destination, wire, original=original, size_bytes=size_bytes
@@ -140,7 +136,7 @@ class Sender:
         originals: Sequence[Any],
         sizes: Sequence[int],
     ) -> list[tuple[Outcome, int, int]]:
-        """Take messages of one destination; return the parts of their receipt."""
+        """Accept messages of one destination; return the parts of their receipt."""
         places = self._accumulator.extend(
             destination, wires, originals=originals, sizes=sizes, now=anyio.current_time()
         )
@@ -154,7 +150,7 @@ class Sender:
         return Receipt(*parts[0]) if len(parts) == 1 else JoinedReceipt(parts)
 
     def _note_change(self) -> None:
-        """Start workers for what is ready, and the clock for what lingers."""
+        """Start workers for batches that are ready, and wake the linger timer."""
         accumulator = self._accumulator
         if accumulator.ready_count > self._starting_count:
             self._start_workers()
@@ -177,7 +173,7 @@ class Sender:
     async def _guard(
         self, work: Callable[[], Awaitable[None]], scopes: set[anyio.CancelScope]
     ) -> None:
-        """Run a task that outer cancellation does not reach and whose mistakes stay inside."""
+        """Run a task shielded from cancellation; its exception fails the producer."""
         if self._is_stopped:
             return
         with anyio.CancelScope(shield=True) as scope:
@@ -191,15 +187,17 @@ class Sender:
                 scopes.discard(scope)
 
     def _break(self, error: Exception) -> None:
-        """Give everything up after a mistake of our own; the next call raises it."""
-        fatal = ProducerError(f"the producer broke: {error!r}", advice="Report this, please.")
+        """Fail everything after an internal error; the next call raises it."""
+        fatal = ProducerError(
+            f"an internal error stopped the producer: {error!r}", advice="Report this as a bug."
+        )
         fatal.__cause__ = error
         self.fatal = fatal
         self._give_up_all(fatal)
         self._budget.close(fatal)
 
     async def _watch_time(self) -> None:
-        """Let batches go whose oldest message has lingered."""
+        """Make batches ready whose linger time is over."""
         accumulator = self._accumulator
         while True:
             deadline = accumulator.deadline
@@ -234,7 +232,7 @@ class Sender:
         self._settle(batch, cause)
 
     def _settle(self, batch: Parcel, cause: BaseException | None) -> None:
-        """End a batch that was out."""
+        """Finish a batch that was in flight."""
         del self._in_flight[batch]
         if cause is None:
             batch.ticket.deliver()
@@ -257,27 +255,27 @@ class Sender:
     # Ending
 
     async def flush(self) -> None:
-        """Wait until all that is here now was delivered or given up."""
+        """Wait until all accepted messages were delivered or have failed."""
         self._accumulator.flush()
         self._start_workers()
         for batch in [*self._accumulator.waiting(), *self._in_flight]:
             await batch.ticket.wait()
 
     async def finish(self) -> None:
-        """Deliver all that is here, and then tell of all that was given up."""
+        """Deliver all accepted messages, then report all failures."""
         await self.flush()
         if self._error_reporter is not None:
             await self._error_reporter.wait_until_quiet()
 
     async def abandon(self, cause: IggyError, *, seconds_max: float) -> None:
-        """Give up what is left, tell of it for a while, and stop all tasks."""
+        """Fail what is left, report it within a time limit, and stop all tasks."""
         self._give_up_all(cause)
         for batch in list(self._in_flight):
             await batch.ticket.wait()
         if self._error_reporter is not None:
             with anyio.move_on_after(seconds_max):
                 await self._error_reporter.wait_until_quiet()
-        # A task that was started but has not run yet has no scope, so it is told as well.
+        # A task that was started but has not run yet has no scope; it checks this flag.
         self._is_stopped = True
         for scope in self._other_scopes:
             scope.cancel()
@@ -285,7 +283,7 @@ class Sender:
             self._error_reporter.log_rest()
 
     def _give_up_all(self, cause: IggyError) -> None:
-        """Give up what waits at once, and what is out as soon as its workers hear of it."""
+        """Fail waiting batches at once, and cancel the workers of those in flight."""
         self._given_up_because = cause
         for batch in self._accumulator.clear():
             self._give_up(batch, cause)
@@ -293,7 +291,7 @@ class Sender:
             scope.cancel()
 
     def take_untold(self) -> SendFailedError | None:
-        """Return the failures that nobody has been told of; from now on somebody is."""
+        """Return the unreported failures as one error; they count as reported from now on."""
         untold = [(outcome, outcome.unclaimed()) for outcome in self._untold]
         self._untold.clear()
         causes = [outcome.cause for outcome, messages in untold if messages]

@@ -1,4 +1,4 @@
-"""What a producer has done so far, as one frozen value."""
+"""The counters of a producer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["ProducerStatistics"]
 
 @record(kw_only=True)
 class ProducerStatistics:
-    """What a producer has done so far.
+    """The counters of a producer.
 
     Attributes:
-        accepted_count: messages taken from callers.
+        accepted_count: messages accepted from callers.
         delivered_count: messages that the server acknowledged.
-        failed_count: messages that were given up.
+        failed_count: messages that were not sent.
         batches_count: requests that the server acknowledged.
         retries_count: attempts after the first.
-        buffered_bytes: what is in the buffer or on its way.
+        buffered_bytes: bytes in the buffer or in flight.
         in_flight_count: requests that wait for their answers.
-        blocked_count: callers that wait for room in the buffer.
+        blocked_count: callers that wait for space in the buffer.
         callback_errors_count: exceptions that ``on_error`` raised.
     """
 

@@ -1,7 +1,7 @@
-"""What happens once, before the first message: the stream and the topic are there, or made.
+"""Checking before the first message that stream and topic exist, or creating them.
 
-Somebody else may create them at the same time; then theirs are taken. Nothing is created unless
-the options say so, because a typing error would otherwise become a topic.
+Another client may create them at the same time; then those are used. Nothing is created unless the
+options say so, because a typing error would otherwise become a topic.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def prepare_topic(
     """Make sure that the topic exists.
 
     Returns:
-        How many partitions it has, or None if this user may not look.
+        How many partitions it has, or None without the permission to read it.
 
     Raises:
         StreamNotFound, TopicNotFound: it does not, and was not to be created.
@@ -69,7 +69,7 @@ async def _prepare_stream(client: ClientDoor, stream: Identifier, options: Produ
     if not options.create_stream_if_not_exists or isinstance(stream, int):
         raise StreamNotFound(
             f"there is no stream {stream!r}",
-            advice="Check its name, or have it made by create_stream_if_not_exists.",
+            advice="Check its name, or set create_stream_if_not_exists.",
         )
     try:
         await client.request(CreateStream(stream))
@@ -82,7 +82,7 @@ async def _create_topic(
 ) -> TopicDetails:
     absent = TopicNotFound(
         f"stream {stream!r} has no topic {topic!r}",
-        advice="Check its name, or have it made by create_topic_if_not_exists.",
+        advice="Check its name, or set create_topic_if_not_exists.",
     )
     if new is None or isinstance(topic, int):
         raise absent

@@ -1,8 +1,8 @@
 """Test your application against a real server, without Docker.
 
 With pytest, ask for the fixture ``iggy_server``; elsewhere use ``RunningServer`` as a context
-manager. Between client and server stands a proxy that knows the frames, so that a test can drop,
-delay, refuse and swallow: see ``RunningServer.faults``.
+manager. A proxy between client and server knows the frames, so that a test can drop connections,
+delay commands, and refuse or swallow replies: see ``RunningServer.faults``.
 
 The server is started as a command of this machine (``iggy-server``); it is never imported. Names
 are loaded when they are first used, because pytest imports this package in every project where the

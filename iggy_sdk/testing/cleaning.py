@@ -1,7 +1,7 @@
-"""Empties a server between two tests, over a blocking socket: a few milliseconds, no restart.
+"""Emptying a server between two tests over a blocking socket, in milliseconds, without a restart.
 
 Streams go with their topics, messages, groups and offsets; then every user but the first, and the
-tokens of the first. What the settings of the server say stays as it is.
+tokens of the first. The settings of the server stay.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ROOT_USER_ID = 0
 
 
 class CleaningFailedError(RuntimeError):
-    """The server could not be emptied, so another one has to take its place."""
+    """The server could not be emptied, so it has to be replaced."""
 
 
 class Wire:
-    """A connection that asks one thing at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
@@ -64,13 +64,13 @@ class Wire:
         while (event := self._connection.next_event()) is NEED_DATA:
             self._connection.receive_data(self._socket.recv(READ_BYTES))
         if not isinstance(event, ResponseReceived):
-            raise CleaningFailedError(f"{type(command).__name__} was met with {event}")
+            raise CleaningFailedError(f"{type(command).__name__} was answered with {event}")
         reply: R = event.decode()
         return reply
 
 
 def empty_server(address: tuple[str, int], *, username: str, password: str) -> None:
-    """Delete whatever tests have left on a server.
+    """Delete what tests have left on a server.
 
     Raises:
         CleaningFailedError: the server refused something, or the password was changed.

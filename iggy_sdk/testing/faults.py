@@ -1,11 +1,11 @@
-"""What a test may break between its client and the server.
+"""Faults that a test injects between its client and the server.
 
     iggy_server.faults.drop_connection(after_commands=3)
     iggy_server.faults.answer_with(StatusCode.INVALID_COMMAND, command="create_stream")
     iggy_server.faults.heal()
 
-Owns the words; the proxy does the work. A fault is in force when the call returns, and each call
-takes well under a millisecond, so async tests may call it as it is.
+The proxy carries them out. A fault is active when the call returns, and each call takes well under
+a millisecond, so async tests may call it directly.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STATUS_MAX = 2**32 - 1
 
 
 class Faults:
-    """Breaks what passes between clients and the server.
+    """Injects faults between clients and the server.
 
     Every command counts, those included that a client sends by itself: a login, a heartbeat's
-    ping, a question for the leader. Name ``command`` to strike one of yours: its class
+    ping, a request for the leader. Name ``command`` to select one: its class
     (``SendMessages``), its name (``"send_messages"``) or its code.
     """
 
@@ -73,7 +73,7 @@ class Faults:
         """
         delay_s = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
         if delay_s <= 0:
-            raise ValueError(f"a delay of {delay_s} s is none; give more than 0")
+            raise ValueError(f"the delay is {delay_s} s; give more than 0")
         return self._add(Verdict(delay_s=delay_s), command, times)
 
     def answer_with(
@@ -87,7 +87,7 @@ class Faults:
             times: how many are; all of them if None.
         """
         if not 0 < code <= STATUS_MAX:
-            raise ValueError(f"{code} is no error; 0 is success, errors are above it")
+            raise ValueError(f"{code} is not an error status; errors are above 0")
         return self._add(Verdict(Action.ANSWER, int(code)), command, times)
 
     def swallow_reply(self, *, command: CommandName | None = None, times: int | None = 1) -> Fault:

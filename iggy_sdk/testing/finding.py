@@ -1,6 +1,6 @@
-"""Finds a server to start: a command of this machine, never an import.
+"""Finding a server to start: a command of this machine, never an import.
 
-The SDK knows no server. Whatever is called ``iggy-server`` will do, the original as well.
+Any executable named ``iggy-server`` will do, that of Apache Iggy as well.
 """
 
 from __future__ import annotations

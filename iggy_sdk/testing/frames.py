@@ -1,7 +1,6 @@
-"""Cuts a stream of bytes at its frames without keeping them: eight bytes at most are remembered.
+"""Splitting a byte stream into frames without buffering them; only a header of eight bytes is kept.
 
-A frame that is larger than memory passes piece by piece, each as soon as it is there. Owns the
-walk and nothing else: it knows neither sockets nor what is done with a frame.
+A large frame passes piece by piece, each as soon as it has arrived.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Piece(NamedTuple):
 
 
 class FrameWalker:
-    """Walks over the frames of one direction.
+    """Splits the frames of one direction.
 
     Args:
         head_bytes: the size of a head.
@@ -48,7 +47,7 @@ class FrameWalker:
         self._payload_left = 0
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Return the pieces that ``data`` completes or carries on."""
+        """Yield the pieces of frames in ``data``."""
         view = memoryview(data)
         while view:
             if self._payload_left:
@@ -65,16 +64,16 @@ class FrameWalker:
     def _begin(self) -> Piece:
         head, self._head = self._head, b""
         self._number, size = self._read_head(head, 0)
-        # A length below its minimum comes out negative; the server skips such a head, so do we.
+        # A length below its minimum is negative here; the server skips such a header as well.
         self._payload_left = max(0, size)
         return Piece(memoryview(head), self._number, True, not self._payload_left)
 
 
 def requests() -> FrameWalker:
-    """Walk over what a client sends."""
+    """Make a splitter for what a client sends."""
     return FrameWalker(CLASSIC.request_head_bytes, CLASSIC.read_request_head)
 
 
 def replies() -> FrameWalker:
-    """Walk over what a server sends."""
+    """Make a splitter for what a server sends."""
     return FrameWalker(CLASSIC.response_head_bytes, CLASSIC.read_response_head)

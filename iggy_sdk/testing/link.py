@@ -1,10 +1,8 @@
-"""One client's connection through the proxy: two pumps, and a queue of what is outstanding.
+"""One connection through the proxy: a task for each direction, and the queue of pending requests.
 
-Answers on this wire belong to requests by their order alone. So an answer that the proxy makes up
-waits its turn behind the server's, and once a reply is swallowed no later one may pass: the client
-would take it for the wrong one.
-
-Buffers are one read of each direction. Knows nothing of listeners or threads.
+Replies match requests by their order alone. So a reply that the proxy makes waits behind those of
+the server, and after a swallowed reply no later one may pass: the client would match it to the
+wrong request.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ READ_BYTES = 262_144
 """One read: large enough that a batch of a megabyte is not cut into hundreds of pieces."""
 
 OUTSTANDING_MAX = 8_192
-"""Requests without an answer; twice what a server accepts, so the proxy is never the limit."""
+"""Requests without a reply; twice what a server accepts, so the proxy is never the limit."""
 
 STREAM_ENDS = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -38,10 +36,8 @@ class Link:
     """A pair of sockets.
 
     Args:
-        client: whoever connected to the proxy.
-        server: the server.
-        judge: decides about each command by its code.
-        hold: waits so many seconds, or less when the faults are healed.
+        judge: returns the effect of the faults on a command, by its code.
+        hold: waits the given seconds, or less when the faults are healed.
     """
 
     def __init__(
@@ -68,7 +64,7 @@ class Link:
         self.is_mute = False
 
     async def run(self) -> None:
-        """Carry bytes both ways until one end is gone or the link is cut."""
+        """Forward bytes both ways until one end closes or the connection is cut."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as tasks:
@@ -103,11 +99,11 @@ class Link:
 
     async def _decide(self, code: int, outgoing: bytearray) -> None:
         if self._is_falling:
-            # Read on and drop it: unread bytes would take delivered replies with them.
+            # Read and drop: a close with unread bytes sends a reset, which discards replies.
             return
         verdict = self._judge(code)
         if verdict.delay_s or verdict.action is Action.CUT:
-            # What came before this command is not struck: it goes on its way first.
+            # Earlier commands are not affected: they are forwarded first.
             await self._send(self._server, outgoing)
             outgoing.clear()
             await self._hold(verdict.delay_s)
@@ -140,18 +136,18 @@ class Link:
             self._fall_if_due()
 
     def _fate(self) -> Action:
-        """Say what becomes of the reply that begins; nobody asked for one if nothing waits."""
+        """Return the action for the reply that begins; PASS for one without a request."""
         return self._waiting[0].action if self._waiting else Action.PASS
 
     def _finish(self, outgoing: bytearray) -> None:
-        """A reply is complete; the one behind it may be due from us."""
+        """Finish a reply; the next one may have to come from the proxy."""
         if self._waiting:
             self._waiting.popleft()
             self._room.release()
         outgoing += self._due_answers()
 
     def _due_answers(self) -> bytes:
-        """Take the answers that nobody older stands before."""
+        """Return the replies of the proxy that have no older pending request."""
         frames = b""
         while self._waiting and self._waiting[0].action is Action.ANSWER:
             frames += CLASSIC.response_head(self._waiting.popleft().status, 0)
@@ -159,7 +155,7 @@ class Link:
         return frames
 
     def _fall_if_due(self) -> None:
-        """Cut the link if the next command is the one to be cut and all before it are answered."""
+        """Cut the connection if its fault is next and all earlier commands have replies."""
         if self._waiting and self._waiting[0].action is Action.CUT:
             self.cut()
 

@@ -1,7 +1,6 @@
-"""The process of a server: started on a free port, watched until it is ready, stopped or killed.
+"""The process of a server: started on a free port, awaited until it is ready, stopped or killed.
 
-Whatever it printed is part of the error when it does not start or stop. Knows nothing of proxies,
-clients or tests.
+Its output is part of the error when it does not start or stop.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["ServerFailedError", "ServerProcess"]
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
-"""Busy machines that run tests take their time; a server alone needs less than one second."""
+"""Loaded CI machines are slow; a server alone needs less than one second."""
 
 LOOK_SECONDS = 0.01
 OUTPUT_CHARACTERS_SHOWN = 6_000
@@ -36,7 +35,7 @@ QUIET = {
     "IGGY_WEBSOCKET_ENABLED": "false",
     "IGGY_SYSTEM_SHARDING_CPU_ALLOCATION": "1",
 }
-"""What a server under test is told unless its settings say otherwise."""
+"""The settings of a server under test, unless the test overrides them."""
 
 
 class ServerFailedError(RuntimeError):
@@ -100,11 +99,11 @@ class ServerProcess:
             raise self._failure(f"The server was asked to stop and {what}")
 
     def kill(self) -> None:
-        """Kill the server, with whatever it has started, where it stands."""
+        """Kill the server and all processes that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
-        # It may be gone already, with all of its group.
+        # The whole process group may have ended already.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -116,7 +115,7 @@ class ServerProcess:
     def _launch(self) -> None:
         assert self._process is None, "the server is running already"
         self._data.parent.mkdir(parents=True, exist_ok=True)
-        # A killed server leaves this file behind, and it names a port of the past.
+        # A killed server leaves this file behind, with the port of the last run.
         self._current_config.unlink(missing_ok=True)
         try:
             with self._output.open("ab") as output:
@@ -130,7 +129,7 @@ class ServerProcess:
                     start_new_session=True,
                 )
         except FileNotFoundError as error:
-            raise ServerNotFoundError(f"{self._command[0]!r} is no command here.") from error
+            raise ServerNotFoundError(f"There is no command {self._command[0]!r}.") from error
 
     @property
     def _current_config(self) -> Path:
@@ -164,8 +163,8 @@ class ServerProcess:
         self.kill()
         if "ModuleNotFoundError" in self.output():
             said = self.output().strip().rpartition("\n")[2]
-            return ServerNotFoundError(f"The server that is here lacks a package ({said}).")
+            return ServerNotFoundError(f"The installed server lacks a package ({said}).")
         return self._failure(f"The server ended with {status} instead of starting")
 
     def _failure(self, what: str) -> ServerFailedError:
-        return ServerFailedError(f"{what}; it said:\n{self.output()[-OUTPUT_CHARACTERS_SHOWN:]}")
+        return ServerFailedError(f"{what}; its output:\n{self.output()[-OUTPUT_CHARACTERS_SHOWN:]}")

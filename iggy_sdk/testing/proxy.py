@@ -1,8 +1,8 @@
-"""A proxy between clients and one server, on a thread of its own with an event loop of its own.
+"""A proxy between clients and one server, on its own thread with its own event loop.
 
-Clients of any kind pass: asyncio, trio, blocking, other processes. Its port stays the same while
-the server behind it goes and comes back on another one, and when nobody is to be let in it is
-closed for real: the operating system refuses the connection, as it does when no server runs.
+Clients of any kind may use it: asyncio, trio, blocking, other processes. Its port stays the same
+while the server behind it restarts on another one. When connections are refused, the listening
+socket is closed, so that the operating system refuses them as it does without a server.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["HOST", "Proxy"]
 HOST = "127.0.0.1"
 
 CONNECT_SECONDS_MAX = 5.0
-"""A server on this machine that takes longer to accept is not there."""
+"""A server on this machine that takes longer to accept is not running."""
 
 R = TypeVar("R")
 
 
 def reserve_port() -> socket.socket:
-    """Take a port and keep it; a socket that does not listen lets nobody in."""
+    """Reserve a port with a socket that is bound and does not listen."""
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind((HOST, 0))
@@ -65,7 +65,7 @@ class Proxy:
         return port
 
     def open(self) -> None:
-        """Take a port and start the thread; nobody is let in before ``attach``."""
+        """Reserve a port and start the thread; no connection is accepted before ``attach``."""
         self._holder = self._stack.enter_context(reserve_port())
         self._portal = self._stack.enter_context(start_blocking_portal("asyncio"))
         self._call(self._begin)
@@ -80,12 +80,12 @@ class Proxy:
         self._stack.close()
 
     def attach(self, upstream: tuple[str, int]) -> None:
-        """Let clients in to the server at this address."""
+        """Accept connections and forward them to this address."""
         self._upstream = upstream
         self._let_in()
 
     def detach(self) -> None:
-        """Let nobody in, because the server is going; open connections end with the server."""
+        """Stop accepting, because the server stops; open connections end with the server."""
         self._upstream = None
         self._call(self._close_door)
 
@@ -100,12 +100,12 @@ class Proxy:
         return self._call(apply)
 
     def refuse(self) -> None:
-        """Let nobody in until ``heal``."""
+        """Refuse new connections until ``heal``."""
         self._is_refusing = True
         self._call(self._close_door)
 
     def admit(self) -> None:
-        """Let clients in again; what else was broken stays so."""
+        """Accept connections again; other faults stay."""
         self._is_refusing = False
         self._let_in()
 
@@ -114,7 +114,7 @@ class Proxy:
         return self._call(self._cut_links, self._links)
 
     def heal(self) -> None:
-        """Take every fault back; connections that went mute cannot go on and are cut."""
+        """Remove every fault; connections with a swallowed reply cannot continue and are cut."""
         self._is_refusing = False
         self._call(self._heal)
         self._let_in()
@@ -165,7 +165,7 @@ class Proxy:
             await listener.aclose()
 
     async def _serve(self, listener: Listener[SocketStream]) -> None:
-        # Who is inside stays when nobody else is let in: the group waits for its links.
+        # Open connections outlive the listener: the task group waits for them.
         async with anyio.create_task_group() as links:
             with suppress(anyio.ClosedResourceError):
                 await listener.serve(self._welcome, links)

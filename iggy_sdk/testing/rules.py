@@ -1,7 +1,4 @@
-"""What is to go wrong: rules over commands, and the verdict on each command that passes.
-
-Pure: no socket and no clock. The proxy asks for a verdict and carries it out.
-"""
+"""Fault rules: which commands are affected, and how. No socket and no clock: the proxy acts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ CommandName = type[Command[Any]] | str | int
 
 
 class Action(Enum):
-    """What happens to a command, besides being late."""
+    """What happens to a command, besides a delay."""
 
     PASS = "pass"
     ANSWER = "answer"
@@ -29,12 +26,12 @@ class Action(Enum):
 
 @record
 class Verdict:
-    """What is done with one command.
+    """The effect of the faults on one command.
 
     Attributes:
-        action: where it goes.
-        status: what it is answered with, for ``ANSWER``.
-        delay_s: how long it is held back before that.
+        action: what happens to it.
+        status: the status of the reply, for ``ANSWER``.
+        delay_s: how long it is delayed before that.
     """
 
     action: Action = Action.PASS
@@ -57,7 +54,7 @@ def command_code(command: CommandName) -> int:
         names = {code.name.replace("_", ""): int(code) for code in CommandCode}
         code = names.get(command.replace("_", "").upper())
         if code is None:
-            raise ValueError(f"{command!r} is no command; name one such as 'send_messages'")
+            raise ValueError(f"there is no command {command!r}; name one such as 'send_messages'")
         return code
     return int(command)
 
@@ -71,22 +68,22 @@ def command_name(code: int) -> str:
 
 
 class Fault:
-    """One rule that was made; ``remove()`` takes it back, ``hits`` says how often it struck.
+    """One injected fault; ``remove()`` ends it, ``hits`` counts the affected commands.
 
     Args:
-        verdict: what happens to the commands that it strikes.
+        verdict: what happens to the commands that it matches.
         command: the only command that counts, or None for every one.
         skip: how many matching commands pass first.
-        times: how many are struck after that; None is all of them.
+        times: how many are affected after that; None is all of them.
     """
 
     def __init__(
         self, verdict: Verdict, *, command: CommandName | None, skip: int, times: int | None
     ) -> None:
         if skip < 0:
-            raise ValueError(f"{skip} commands cannot pass; give 0 or more")
+            raise ValueError(f"after_commands is {skip}; give 0 or more")
         if times is not None and times < 1:
-            raise ValueError(f"a fault that strikes {times} times is none; give 1 or more, or None")
+            raise ValueError(f"times is {times}; give 1 or more, or None")
         self.verdict = verdict
         self.hits = 0
         self._code = None if command is None else command_code(command)
@@ -96,15 +93,15 @@ class Fault:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it will not strike again."""
+        """Whether it will affect no further command."""
         return self._is_removed or (self._times is not None and self.hits >= self._times)
 
     def remove(self) -> None:
-        """Take the rule back."""
+        """End the fault."""
         self._is_removed = True
 
     def strikes(self, code: int) -> bool:
-        """Say whether the command that comes now is struck, and count it."""
+        """Say whether this command is affected, and count it."""
         if self.is_spent or self._code not in {None, code}:
             return False
         if self._skip:
@@ -115,19 +112,19 @@ class Fault:
 
 
 class RuleBook:
-    """The faults in force and the commands that were seen."""
+    """The active faults and the commands that were seen."""
 
     def __init__(self) -> None:
         self._faults: list[Fault] = []
         self._seen: Counter[int] = Counter()
 
     def add(self, fault: Fault) -> Fault:
-        """Put a fault in force."""
+        """Activate a fault."""
         self._faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """Take all faults back."""
+        """End all faults."""
         for fault in self._faults:
             fault.remove()
         self._faults.clear()
@@ -137,11 +134,11 @@ class RuleBook:
         self._seen.clear()
 
     def seen(self) -> dict[str, int]:
-        """Return how often each command came, those included that were struck."""
+        """Return how often each command was seen, affected ones included."""
         return {command_name(code): count for code, count in sorted(self._seen.items())}
 
     def judge(self, code: int) -> Verdict:
-        """Decide about a command: delays add up, and of the other faults the oldest wins."""
+        """Decide on a command: delays add up, and of the other faults the oldest wins."""
         self._seen[code] += 1
         if not self._faults:
             return PASS

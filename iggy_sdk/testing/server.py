@@ -1,9 +1,9 @@
-"""A server for tests: the process, and the proxy before it that lets a test break things.
+"""A server for tests: its process, and a proxy in front that injects faults.
 
     with RunningServer() as server:
         client = IggyClient(server.url)
 
-Owns the two and their order. All its methods block; inside an async test call the slow ones
+All its methods block; inside an async test call the slow ones
 (``restart``, ``stop``, ``start``) as ``await anyio.to_thread.run_sync(server.restart)``.
 """
 
@@ -29,11 +29,11 @@ __all__ = ["NotOursError", "RunningServer"]
 
 
 class NotOursError(RuntimeError):
-    """The server was started by somebody else, who alone may stop it."""
+    """The server is external: it was not started by the test, so the test cannot stop it."""
 
 
 class RunningServer:
-    """A server of your own, on a free port, with data that go away with it.
+    """A server on a free port, whose data are deleted with it.
 
     Args:
         directory: where its data and its output go, and stay; a temporary one if None.
@@ -42,11 +42,11 @@ class RunningServer:
         username: the root user.
         password: of the root user.
         command: what starts the server; found by itself if None.
-        address: host and port of a server that somebody else runs. It is used instead of starting
+        address: host and port of an external server. It is used instead of starting
             one, with the same proxy in front; it can be emptied, but neither stopped nor killed.
 
     Attributes:
-        faults: what can be broken on the way of ``url``.
+        faults: injects faults between the clients of ``url`` and the server.
         settings: read at each start, so change them and ``restart()``.
 
     Raises:
@@ -99,7 +99,7 @@ class RunningServer:
     ) -> None:
         self.close()
 
-    # Where it is
+    # Addresses
 
     @property
     def url(self) -> str:
@@ -132,12 +132,12 @@ class RunningServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives, or the server of somebody else is in use."""
+        """Whether the process runs, or the external server is in use."""
         if self._foreign_address is not None:
             return self._address is not None
         return self._process is not None and self._process.is_running
 
-    # Its life
+    # Lifetime
 
     def start(self) -> None:
         """Start the server and wait until it serves; its data are as they were left.
@@ -159,7 +159,7 @@ class RunningServer:
 
         Raises:
             ServerFailedError: it took too long or its exit status is not 0.
-            NotOursError: somebody else runs the server.
+            NotOursError: the server is external.
         """
         self._check_ours("stopped")
         self._leave()
@@ -167,10 +167,10 @@ class RunningServer:
             self._process.stop()
 
     def kill(self) -> None:
-        """Kill the server where it stands, as ``kill -9`` does.
+        """Kill the server, as ``kill -9`` does.
 
         Raises:
-            NotOursError: somebody else runs the server.
+            NotOursError: the server is external.
         """
         self._check_ours("killed")
         self._leave()
@@ -224,10 +224,10 @@ class RunningServer:
 
     def _check_ours(self, done: str) -> None:
         if self._foreign_address is not None:
-            raise NotOursError(f"a server that somebody else runs cannot be {done} from here")
+            raise NotOursError(f"an external server cannot be {done} by a test")
 
     def _leave(self) -> None:
-        """Let nobody in any more; those inside see the server end as they would without us."""
+        """Stop accepting; open connections see the server end as they would without the proxy."""
         self._address = None
         if self._process is not None:
             self._proxy.detach()

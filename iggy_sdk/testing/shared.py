@@ -17,7 +17,7 @@ __all__ = ["SharedServer", "standing_address"]
 
 
 def standing_address() -> tuple[str, int] | None:
-    """Return where ``IGGY_TEST_SERVER`` says that a server stands, if it says so."""
+    """Return the address of the external server in ``IGGY_TEST_SERVER``, if it is set."""
     told = os.environ.get("IGGY_TEST_SERVER", "")
     host, _, port = told.rpartition(":")
     if not told:
@@ -28,7 +28,7 @@ def standing_address() -> tuple[str, int] | None:
 
 
 class SharedServer:
-    """Hands the same server to one test after another.
+    """Provides the same server to one test after another.
 
     Args:
         settings: of the server, ``IGGY_*`` names.
@@ -55,7 +55,7 @@ class SharedServer:
             try:
                 self._server.reset()
             except (CleaningFailedError, ServerFailedError, OSError):
-                # A test may leave a server that nobody can log in to, or one that will not start.
+                # A test may leave a server with another password, or one that does not start.
                 self._discard()
         if self._server is None:
             server = RunningServer(settings=self._settings, address=standing_address())

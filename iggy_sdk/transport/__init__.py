@@ -1,8 +1,4 @@
-"""Bytes to and from one server, whatever carries them.
-
-Owns the face that every transport has and the choice among them. It must not know frames,
-requests or logins.
-"""
+"""Byte streams to a server: the interface of a transport, and the choice among them."""
 
 from __future__ import annotations
 
@@ -23,26 +19,26 @@ __all__ = ["Dial", "Transport", "open_transport"]
 
 
 class Transport(Protocol):
-    """Two directions of bytes; one task may read while another one writes."""
+    """A byte stream; one task may read while another one writes."""
 
     @property
     def peer(self) -> str:
-        """Where the other end is, for people."""
+        """Where the server is, for messages to users."""
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write what goes without waiting, and return what is left.
+        """Write what the socket takes without waiting, and return the rest.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: the connection broke.
         """
 
     async def send(self, left: list[Buffer]) -> None:
-        """Write everything, and take from the list what is written.
+        """Write everything; written buffers are removed from the list.
 
-        What a cancelled call leaves in the list must be the next thing to be sent.
+        What a cancelled call leaves in the list must be sent next.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: the connection broke.
         """
 
     async def receive_into(self, space: memoryview) -> int:
@@ -51,55 +47,55 @@ class Transport(Protocol):
         Cancelling loses nothing.
 
         Raises:
-            InterruptedError: somebody called ``interrupt``; nothing is lost.
-            OSError: the connection is gone.
+            InterruptedError: ``interrupt`` was called; nothing is lost.
+            OSError: the connection broke.
         """
 
     def receive_nowait(self, space: memoryview) -> int | None:
         """Read what is there; 0 at the end, None when there is nothing yet.
 
         Raises:
-            OSError: the connection is gone.
+            OSError: the connection broke.
         """
 
     def watch(self, on_bytes: Callable[[], None]) -> bool:
-        """Have a function called by the engine whenever ``receive_nowait`` has something to say.
+        """Have the event loop call a function whenever ``receive_nowait`` has a result.
 
-        It is called outside of any task. Nobody may wait in ``receive_into`` from here on.
+        It is called outside of any task. ``receive_into`` must not be used from here on.
 
         Returns:
-            Whether that is possible; if not, somebody has to wait for bytes.
+            Whether the event loop can do that; if not, a task has to wait for bytes.
         """
 
     def unwatch(self) -> None:
-        """Have it called no longer; may be called twice, and outside of any task."""
+        """Remove the callback; may be called twice, and outside of any task."""
 
     def interrupt(self) -> None:
-        """Wake whoever waits in ``receive_into``, and nobody else."""
+        """Wake the task that waits in ``receive_into``, and no other."""
 
     def abort(self) -> None:
-        """Close at once and wake whoever waits in here with an error; may be called twice."""
+        """Close at once; tasks that wait in here get an error. May be called twice."""
 
     async def aclose(self) -> None:
-        """Take leave if that takes no time, and close; may be called twice."""
+        """Send the closing message if it can be written at once, and close; may be called twice."""
 
 
 Dial: TypeAlias = "Callable[[Endpoint, ClientOptions], Awaitable[Transport]]"
-"""How a server is reached: ``open_transport``, or another wire in its place."""
+"""Opens a byte stream to a server: ``open_transport``, or a custom transport."""
 
 
 async def open_transport(endpoint: Endpoint, options: ClientOptions) -> Transport:
-    """Dial a server; the caller bounds the time.
+    """Connect to a server; the caller limits the time.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or the handshake failed.
-        ConfigurationError: the options ask for a transport that this client does not speak.
+        ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+        ConfigurationError: the transport of the options is not a byte stream.
     """
     if options.transport == "ws":
         return await open_websocket(endpoint, options)
     if options.transport != "tcp":
         raise ConfigurationError(
-            f"this client does not speak {options.transport!r}",
+            f"the transport {options.transport!r} is not supported here",
             advice="Use an address that begins with iggy://, iggy+ws:// or iggy+wss://.",
         )
     if options.tls is not None:

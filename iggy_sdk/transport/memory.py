@@ -1,9 +1,7 @@
-"""A connection that goes nowhere: two ends in one process, with a bound on what is under way.
+"""A transport in memory for tests: two connected ends in one process, without a socket or a clock.
 
-For tests, on any clock: no socket, no thread, no time of its own. What one end writes the other
-one reads; a full direction takes no more until it is read, as a real one.
-
-Owns the bytes under way. It must not know frames.
+Each direction has a limited buffer; a full one takes no more until the other end reads, as a
+socket does.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["MemoryTransport", "memory_pair"]
 
 CAPACITY_BYTES = 65_536
-"""What fits into one direction; about what a socket takes before its reader reads."""
+"""The buffer of one direction; about that of a socket."""
 
 
 class Direction:
-    """Bytes on their way from one end to the other."""
+    """Bytes between one end and the other."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self.under_way = bytearray()
@@ -113,14 +111,14 @@ class MemoryTransport:
         return count
 
     def watch(self, on_bytes: Callable[[], None]) -> bool:
-        """Refuse: no engine knows of these bytes."""
+        """Refuse: no event loop knows of these bytes."""
         return False
 
     def unwatch(self) -> None:
-        """Do nothing, as nobody is called."""
+        """Do nothing: there is no callback."""
 
     def interrupt(self) -> None:
-        """Wake whoever waits for bytes."""
+        """Wake the task that waits for bytes."""
         self._interrupts_count += 1
         self._incoming.notify()
 

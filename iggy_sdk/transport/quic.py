@@ -1,15 +1,12 @@
-"""A QUIC connection over UDP, certificates verified unless the options say otherwise.
+"""A QUIC connection over UDP, with verified certificates unless the options say otherwise.
 
-    transport.step()       take what has come, do what is due, send what is to be sent
-    transport.hear()       the same without what is due, which somebody else looks after
-    await transport.wait() wait for datagrams, or until something is due
-    transport.watch(step)  have a function called when datagrams come, where the engine can do that
+- ``step`` reads datagrams, serves timers and sends what is queued.
+- ``hear`` does the same without timers, which the caller serves at ``due_at``.
+- ``wait`` waits for datagrams or the next timer.
+- ``watch`` has the event loop call a function for datagrams, where it can.
 
-None of them belongs to a task: whoever has written something to a stream calls ``flush``, and
-whoever has nothing better to do waits. One task may wait at a time, and nobody else takes a step
-then. Whoever is called instead of waiting asks ``due_at`` when something has to be done.
-
-Owns the socket and the state of the connection. It must not know requests.
+None of them is bound to a task. After a write to a stream the caller calls ``flush``. One task may
+wait at a time, and no other task processes datagrams meanwhile.
 """
 
 from __future__ import annotations
@@ -41,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["TICK_SECONDS", "QuicTransport", "open_quic"]
 
-# What is taken before requests have their turn.
+# Datagrams of one call, before other tasks run.
 DATAGRAMS_PER_STEP: Final = 64
 DATAGRAM_BYTES_MAX: Final = 65_536
-# Room for a window and more; the kernel grants what its own bound allows.
+# More than a receive window; the kernel caps it at net.core.rmem_max.
 RECEIVE_BUFFER_BYTES: Final = 2 << 20
 NO_ERROR: Final = 0
-# Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
+# Timers are sums of floats: one that has fired may still be slightly ahead of the clock.
 TICK_SECONDS: Final = 1e-6
 
 
@@ -72,7 +69,7 @@ class QuicTransport:
 
     @property
     def peer(self) -> str:
-        """Where the other end is."""
+        """Where the server is."""
         return self._peer
 
     @property
@@ -87,13 +84,10 @@ class QuicTransport:
         self.flush(now)
 
     def step(self) -> list[QuicEvent]:
-        """Take what has come, do what is due, send what is to be sent.
-
-        Returns:
-            What has happened.
+        """Read datagrams, serve timers, send what is queued; return the QUIC events.
 
         Raises:
-            OSError: nobody is there any more.
+            OSError: the server is out of reach.
         """
         now = self._clock()
         count = self._receive(now)
@@ -101,10 +95,10 @@ class QuicTransport:
         return self._tell(now, count, is_due=is_due)
 
     def hear(self) -> list[QuicEvent]:
-        """Take what has come, and send what is to be sent.
+        """Read datagrams and send what is queued; return the QUIC events.
 
         Raises:
-            OSError: nobody is there any more.
+            OSError: the server is out of reach.
         """
         now = self._clock()
         return self._tell(now, self._receive(now), is_due=False)
@@ -127,7 +121,7 @@ class QuicTransport:
             happened.append(event)
         if count:
             core.note_heard(count, now)
-        # Looking for something to send is most of a step, and whoever writes does that himself.
+        # Building packets is the largest cost here, and writers flush by themselves.
         if is_due or (count and not core.may_wait_to_send(now)):
             self.flush(now)
         return happened
@@ -144,10 +138,10 @@ class QuicTransport:
         return DATAGRAMS_PER_STEP
 
     def flush(self, now: float) -> None:
-        """Send what is to be sent; what the kernel does not take is sent again later.
+        """Send what is queued; QUIC retransmits what the kernel does not take.
 
         Raises:
-            OSError: nobody is there any more.
+            OSError: the server is out of reach.
         """
         datagrams = [data for data, _ in self.core.datagrams_to_send(now)]
         if datagrams:
@@ -157,14 +151,14 @@ class QuicTransport:
             self._nap.deadline = self.due_at()
 
     def due_at(self) -> float:
-        """Say when something has to be done although nothing comes."""
+        """Return when the next timer is due."""
         due_at = self.core.get_timer()
         return min(
             math.inf if due_at is None else due_at, self._active_at + self._keep_alive_seconds
         )
 
     async def wait(self) -> None:
-        """Wait for datagrams, or until something is due.
+        """Wait for datagrams or the next timer.
 
         Raises:
             OSError: the connection was closed on this side.
@@ -179,26 +173,26 @@ class QuicTransport:
                 self._nap = None
 
     def watch(self, on_datagrams: Callable[[], None]) -> bool:
-        """Have a function called whenever datagrams are there; False where that cannot be done.
+        """Have the event loop call a function for datagrams; False where it cannot.
 
-        Nobody waits meanwhile. It is called outside of any task.
+        It is called outside of any task. ``wait`` must not be used meanwhile.
         """
         self._stop_watching = call_when_readable(self._socket, on_datagrams)
         return self._stop_watching is not None
 
     def unwatch(self) -> None:
-        """Have it called no longer."""
+        """Remove the callback."""
         if self._stop_watching is not None:
             self._stop_watching()
             self._stop_watching = None
 
     def interrupt(self) -> None:
-        """Wake whoever waits."""
+        """Wake the task that waits."""
         if not self.is_closed:
             anyio.notify_closing(self._socket)
 
     def abort(self) -> None:
-        """Take leave, if that is not done, and close at once; may be called twice."""
+        """Send CONNECTION_CLOSE and close at once; may be called twice."""
         if self.is_closed:
             return
         self.unwatch()
@@ -212,10 +206,10 @@ class QuicTransport:
 async def open_quic(
     endpoint: Endpoint, options: ClientOptions, settings: QuicSettings
 ) -> QuicTransport:
-    """Dial an endpoint and shake hands; the caller bounds the time.
+    """Connect to an endpoint and do the handshake; the caller limits the time.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or not as the owner of a trusted certificate.
+        ConnectionFailedError: no server answers there, or its certificate is not trusted.
         ConfigurationError: a file of the options cannot be read.
     """
     tls = options.tls or TlsOptions()
@@ -236,7 +230,7 @@ async def open_quic(
                 if isinstance(error, ConnectionFailedError):
                     raise
                 failures.append(error.strerror or str(error))
-    reasons = ", ".join(dict.fromkeys(failures)) or "nobody answered in time"
+    reasons = ", ".join(dict.fromkeys(failures)) or "no address answered in time"
     raise ConnectionFailedError(
         f"cannot connect to {describe(endpoint)}: {reasons}", advice=SILENCE_ADVICE
     )

@@ -1,12 +1,11 @@
-"""The client's end of a QUIC connection: that of ``aioquic``, and what it keeps to itself.
+"""The client's end of a QUIC connection: that of ``aioquic``, with additions.
 
-It learns how large datagrams may be that the server takes, which the library reads and forgets; it
-says why a connection ends as soon as that is decided, and whether a request has left; it begins no
-packet when nothing is left to write; and it understands the stateless reset by which a server says
-that it does not know the connection, because it was restarted.
+- It remembers the server's max_udp_payload_size, which the library reads and drops.
+- It exposes why a connection ends as soon as that is decided, and whether a stream is flushed.
+- It does not begin a packet when nothing is left to write.
+- It recognises a stateless reset, by which a restarted server rejects the connection.
 
-Owns what is added to the library, which is why its minor version is pinned. It must not know
-sockets, clocks or requests.
+The additions use private attributes of the library, so its minor version is pinned.
 """
 
 from __future__ import annotations
@@ -34,26 +33,26 @@ if TYPE_CHECKING:
 
 __all__ = ["ClientCore", "configure"]
 
-# What a peer takes that says nothing about it.
+# The default of max_udp_payload_size (RFC 9000, section 18.2).
 DATAGRAM_BYTES_MAX: Final = 65_527
-# A lone datagram is acknowledged after so long, unless something is sent before that anyway. Less
-# than half of what the library promises to the other end, and longer than most replies take.
+# A single datagram is acknowledged after this time, unless a packet is sent earlier. It is less
+# than half of the max_ack_delay that the library announces, and longer than most replies take.
 ACKNOWLEDGE_AFTER_SECONDS: Final = 0.01
-# So many are acknowledged at once, as RFC 9000 recommends.
+# This many datagrams are acknowledged at once, as RFC 9000, section 13.2.2 recommends.
 UNACKNOWLEDGED_MAX: Final = 2
-# A guess until the first answer; twice as long is waited before a datagram is sent again.
+# The initial RTT estimate; the first retransmission follows after twice that.
 ROUND_TRIP_SECONDS: Final = 0.1
 GIVEN_UP: Final = 0
 LONG_HEADER: Final = 0x80
-# A stateless reset looks as a short packet does, and ends with a token (RFC 9000, section 10.3).
+# A stateless reset looks like a short packet and ends with a token (RFC 9000, section 10.3).
 RESET_BYTES_MIN: Final = 21
 RESET_TOKEN_BYTES: Final = 16
 
 
 class _Pacer(QuicPacketPacer):
-    """Tells the library when to stop, which would build an empty packet to find out.
+    """Stops the library when nothing is left to send.
 
-    That is a quarter of the time that it takes to send a small datagram.
+    It would build an empty packet to find that out, a quarter of the cost of a small datagram.
     """
 
     def __init__(self, core: ClientCore, datagram_bytes: int) -> None:
@@ -62,7 +61,7 @@ class _Pacer(QuicPacketPacer):
         self.has_sent = self.has_stopped = False
 
     def next_send_time(self, now: float) -> float | None:  # type: ignore[override]
-        """Say when the next packet may leave; None is now."""
+        """Return when the next packet may be sent; None is now."""
         held_until: float | None = super().next_send_time(now)
         if held_until is None and self.has_sent and self._core.has_written_all():
             self.has_stopped = True
@@ -70,16 +69,16 @@ class _Pacer(QuicPacketPacer):
         return held_until
 
     def update_after_send(self, now: float) -> None:
-        """Note that a packet was written."""
+        """Record that a packet was built."""
         super().update_after_send(now)
         self.has_sent = True
 
 
 class ClientCore(QuicConnection):
-    """One connection, from the first datagram on."""
+    """One connection, handshake included."""
 
     def __init__(self, configuration: QuicConfiguration) -> None:
-        """Take how to speak; nothing is sent before ``connect``."""
+        """Take the configuration; nothing is sent before ``connect``."""
         super().__init__(configuration=configuration)
         self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
         self._unacknowledged_count = 0
@@ -90,16 +89,16 @@ class ClientCore(QuicConnection):
 
     @property
     def verdict(self) -> ConnectionTerminated | None:
-        """Why the connection ends, as soon as either end has said so."""
+        """Why the connection ends, as soon as either end has closed it."""
         return self._close_event
 
     @property
     def is_ended_by_peer(self) -> bool:
-        """Whether it was the server that has closed."""
+        """Whether the server has closed the connection."""
         return self._state is QuicConnectionState.DRAINING
 
     def receive_datagram(self, data: bytes, addr: Any, now: float) -> None:
-        """Take in a datagram, which may say that the server does not know this connection."""
+        """Process a datagram, which may be a stateless reset."""
         super().receive_datagram(data, addr, now)
         token = self._peer_cid.stateless_reset_token
         if (
@@ -112,13 +111,13 @@ class ClientCore(QuicConnection):
             self._close_event = ConnectionTerminated(
                 error_code=QuicErrorCode.NO_ERROR,
                 frame_type=None,
-                reason_phrase="the server was restarted and does not know the connection",
+                reason_phrase="the server does not know the connection; it was restarted",
             )
             self._close_begin(is_initiator=False, now=now)
 
     def fit(self, datagram_bytes: int) -> None:
-        """Send datagrams of up to so many bytes from here on, unless the server takes less."""
-        # Within a handshake everything is acknowledged soon.
+        """Set the datagram size after the handshake, capped by the server's limit."""
+        # During the handshake everything is acknowledged at once.
         self._ack_delay = ACKNOWLEDGE_AFTER_SECONDS
         size = max(SMALLEST_MAX_DATAGRAM_SIZE, min(datagram_bytes, self._peer_datagram_bytes_max))
         self._max_datagram_size = size
@@ -127,7 +126,7 @@ class ClientCore(QuicConnection):
         control.congestion_window = max(control.congestion_window, K_INITIAL_WINDOW * size)
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, Any]]:
-        """Return what is to be sent, and where to."""
+        """Return the datagrams to send and their addresses."""
         pacer = self._pacer
         pacer.has_sent = pacer.has_stopped = False
         datagrams: list[tuple[bytes, Any]] = super().datagrams_to_send(now)
@@ -136,7 +135,7 @@ class ClientCore(QuicConnection):
         return datagrams
 
     def has_written_all(self) -> bool:
-        """Tell whether nothing is left for another packet behind one that was written just now."""
+        """Tell whether nothing is left to send after the packet that was just built."""
         if not self._handshake_confirmed:
             return False
         tickets = self._crypto_streams[Epoch.ONE_RTT]
@@ -145,28 +144,28 @@ class ClientCore(QuicConnection):
             if not sender.buffer_is_empty:
                 if len(sender._pending) or sender._pending_eof or sender.reset_pending:
                     return False
-                # The library learns of it when it looks for the next frame in vain.
+                # The library would set this when it finds no further frame.
                 sender.buffer_is_empty = True
         return True
 
     def acknowledge(self, now: float) -> None:
-        """Have what has come acknowledged by the next datagram."""
+        """Acknowledge received packets with the next datagram."""
         self._unacknowledged_count = 0
         space = self._spaces.get(Epoch.ONE_RTT)
         if space is not None and space.ack_at is not None and space.ack_at > now:
             space.ack_at = now
 
     def note_heard(self, count: int, now: float) -> None:
-        """Have datagrams acknowledged when there are several; one waits for the next request."""
+        """Acknowledge several datagrams at once; a single one may wait for the next request."""
         self._unacknowledged_count += count
         if self._unacknowledged_count >= UNACKNOWLEDGED_MAX:
             self.acknowledge(now)
 
     def may_wait_to_send(self, now: float) -> bool:
-        """Say whether whatever there is to send may wait for the acknowledgement, or a request.
+        """Say whether sending may wait for the ACK timer or the next request.
 
-        That is so when all that was written has left: then nothing but an acknowledgement is owed,
-        and credit for the server that does not run out so soon.
+        That is so when all stream data is flushed: only an acknowledgement and flow-control
+        credit are pending then, and neither is urgent.
         """
         space = self._spaces.get(Epoch.ONE_RTT)
         if space is None or space.ack_at is None or space.ack_at <= now or not self._is_settled:
@@ -175,21 +174,21 @@ class ClientCore(QuicConnection):
 
     @property
     def _is_settled(self) -> bool:
-        """Whether the handshake is over and nobody has closed."""
+        """Whether the handshake is confirmed and the connection is open."""
         return self._handshake_confirmed and self._state is QuicConnectionState.CONNECTED
 
     def has_left(self, stream_id: int) -> bool:
-        """Tell whether everything that was written to a stream has been sent once."""
+        """Tell whether all data of a stream was sent once."""
         stream = self._streams.get(stream_id)
         return stream is None or bool(stream.sender.buffer_is_empty)
 
     @property
     def may_open_stream(self) -> bool:
-        """Whether the server takes another stream at present."""
+        """Whether the stream limit of the server allows another stream."""
         return self._local_next_stream_id_bidi // 4 < self._remote_max_streams_bidi
 
     def give_up(self, stream_id: int) -> None:
-        """Send and hear nothing more on a stream."""
+        """Reset a stream in both directions."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return
@@ -205,13 +204,12 @@ class ClientCore(QuicConnection):
 
 
 def configure(tls: TlsOptions, settings: QuicSettings, *, host: str) -> QuicConfiguration:
-    """Tell the library how to speak; this reads files.
+    """Make the configuration of ``aioquic``; this reads files.
 
     Raises:
         ConfigurationError: a file of the options cannot be read.
     """
-    # The library reads these files in the middle of a handshake and has no words for what is
-    # wrong with them.
+    # The library would read these files during the handshake and fail without a usable error.
     tls_context(tls)
     configuration = QuicConfiguration(
         is_client=True,
@@ -232,7 +230,7 @@ def configure(tls: TlsOptions, settings: QuicSettings, *, host: str) -> QuicConf
 
 
 def _trust_what_the_system_trusts(configuration: QuicConfiguration) -> None:
-    """Take the authorities that TLS over TCP takes; without any, the library has its own list."""
+    """Use the authorities of the system, as TLS over TCP does, instead of the library's list."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile or paths.capath:
         configuration.load_verify_locations(cafile=paths.cafile, capath=paths.capath)
@@ -248,6 +246,6 @@ def _show(configuration: QuicConfiguration, certificate: str, key: str | None) -
         ) from error
     if configuration.private_key is None:
         raise ConfigurationError(
-            f"the client certificate {certificate} has no key beside it",
+            f"the client certificate {certificate} has no key",
             advice="Set tls_client_key to the file of the key.",
         )

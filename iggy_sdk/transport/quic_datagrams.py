@@ -1,9 +1,7 @@
-"""Sends the datagrams of one step with few system calls.
+"""Sending datagrams with few system calls.
 
-Those of one size are handed over in one call and cut apart by the kernel (``UDP_SEGMENT``), which
-takes a tenth of the time; where that is not to be had, each is sent by itself.
-
-Owns how datagrams are handed over. It must not know what is in them.
+Datagrams of one size go to the kernel in one call, which segments them (``UDP_SEGMENT``) in a tenth
+of the time; where that is not supported, each is sent by itself.
 """
 
 from __future__ import annotations
@@ -18,18 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DatagramSender", "cut_runs"]
 
-# Of the kernel: the option, and how much one call may carry.
+# Of the Linux kernel: the socket option, and the limits of one call (UDP_MAX_SEGMENTS, 64 KiB).
 SOL_UDP: Final = 17
 UDP_SEGMENT: Final = 103
 SEGMENTS_MAX: Final = 64
 RUN_BYTES_MAX: Final = 65_000
 SEGMENT_SIZE: Final = struct.Struct("=H")
 
-# A full queue, or a route that may come back: as if the datagram was lost on its way.
+# A full queue or a route that may come back: treated as a lost datagram, which QUIC resends.
 PASSING: Final = frozenset(
     {errno.ENOBUFS, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM, errno.EMSGSIZE}
 )
-# What the kernel says that cannot cut datagrams, or not for this way.
+# Errors of a kernel or device without UDP segmentation.
 UNABLE: Final = frozenset({errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP})
 
 
@@ -37,7 +35,7 @@ class DatagramSender:
     """Sends through a connected UDP socket, and never waits."""
 
     def __init__(self, dialled: socket.socket) -> None:
-        """Take the socket, which somebody else closes."""
+        """Take the socket, which the caller closes."""
         self._socket = dialled
         self._can_segment = True
 
@@ -45,7 +43,7 @@ class DatagramSender:
         """Send what can be sent; QUIC repeats the rest.
 
         Raises:
-            OSError: nobody is there any more.
+            OSError: the server is out of reach.
         """
         for run in cut_runs(datagrams):
             if len(run) == 1 or not self._can_segment or not self._send_run(run):
@@ -53,7 +51,7 @@ class DatagramSender:
                     self._send_one(data)
 
     def _send_run(self, run: list[bytes]) -> bool:
-        """Send datagrams of one size in one call; False where the kernel does not do that."""
+        """Send datagrams of one size in one call; False where the kernel does not support that."""
         try:
             self._socket.sendmsg(run, [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))])
         except BlockingIOError:

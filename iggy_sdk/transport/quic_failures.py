@@ -1,7 +1,4 @@
-"""Why a QUIC handshake failed, in words that say what is wrong with whom and what to do.
-
-Owns the words. It must not know how a handshake is done.
-"""
+"""Errors of a failed QUIC handshake."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ REFUSED_ADVICE: Final = "Try again later, or raise limits.quic on the server."
 OTHER_ADVICE: Final = "Check that an Iggy server of version 0.8 serves QUIC on this port."
 CLIENT_CERTIFICATE_ADVICE: Final = "Set tls_client_cert and tls_client_key: the server asks for it."
 
-# Which verdicts on a certificate are whose: the library has one number for several of them.
+# aioquic raises one of these alerts when it rejects the certificate of the server.
 CERTIFICATE_ALERTS: Final = frozenset(
     {
         AlertDescription.bad_certificate,
@@ -41,7 +38,7 @@ CERTIFICATE_ALERTS: Final = frozenset(
 def handshake_failure(
     endpoint: Endpoint, verdict: ConnectionTerminated, *, by_peer: bool
 ) -> ConnectionFailedError:
-    """Say why a handshake failed and what to do about it."""
+    """Make the error of a failed handshake, with advice."""
     where, reason = describe(endpoint), verdict.reason_phrase
     alert = verdict.error_code - QuicErrorCode.CRYPTO_ERROR
     if not by_peer and alert in CERTIFICATE_ALERTS:
@@ -52,7 +49,7 @@ def handshake_failure(
         )
     if verdict.error_code == QuicErrorCode.CONNECTION_REFUSED:
         return ConnectionFailedError(
-            f"{where} refuses the connection: {reason or 'it has connections enough'}",
+            f"{where} refuses the connection: {reason or 'its connection limit is reached'}",
             advice=REFUSED_ADVICE,
         )
     if reason == "Idle timeout":
@@ -63,8 +60,9 @@ def handshake_failure(
             advice=CLIENT_CERTIFICATE_ADVICE,
             retriable=False,
         )
+    reason = reason or _name(verdict.error_code)
     return ConnectionFailedError(
-        f"the QUIC handshake with {where} failed: {reason or _name(verdict.error_code)}",
+        f"the QUIC handshake with {where} failed: {reason}",
         advice=OTHER_ADVICE,
         retriable=False,
     )

@@ -1,10 +1,8 @@
-"""What a connection string may say about QUIC, checked, with defaults for what it leaves out.
+"""The QUIC settings of a connection string, with defaults and limits.
 
-The names are those of the official clients, and so are the units: bytes, and milliseconds. Without
-a word about it, datagrams are as large as every network passes them, except on one machine, where
-larger ones are several times as fast.
-
-Owns names, defaults and bounds. It must not know any QUIC.
+Names and units (bytes, milliseconds) are those of the official clients. Without ``initial_mtu``
+datagrams have 1200 bytes, which every network forwards; over loopback larger ones are several
+times as fast.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ __all__ = ["QuicSettings", "quic_settings"]
 
 DATAGRAM_BYTES_MIN: Final = 1200
 DATAGRAM_BYTES_MAX: Final = 65_527
-# As the server does it between two ends on one machine.
+# As the reference server does over loopback.
 LOCAL_DATAGRAM_BYTES: Final = 8_000
 WINDOW_BYTES_MIN: Final = 4_096
 MILLISECONDS: Final = 1_000
@@ -32,16 +30,16 @@ FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
 
 @record(kw_only=True)
 class QuicSettings:
-    """How QUIC is spoken.
+    """The settings of a QUIC connection.
 
     Attributes:
-        datagram_bytes: the largest datagram; None is for what suits the way to the server.
-        send_window_bytes: requests that may be under way together; one is always allowed.
-        receive_window_bytes: how much may come before anybody has looked at it.
+        datagram_bytes: the largest datagram; None depends on the address of the server.
+        send_window_bytes: bytes of requests in flight; one request is always allowed.
+        receive_window_bytes: bytes that the server may send before they are read.
         response_bytes_max: the longest reply.
-        streams_max: how many requests may be under way.
-        keep_alive_seconds: how long nothing is sent before a sign of life is; 0 never sends one.
-        idle_seconds: how long nothing may come before the server counts as gone.
+        streams_max: how many requests may be in flight.
+        keep_alive_seconds: idle time after which a PING is sent; 0 sends none.
+        idle_seconds: how long the server may be silent before the connection is lost.
     """
 
     datagram_bytes: int | None = None
@@ -53,7 +51,7 @@ class QuicSettings:
     idle_seconds: float = 10.0
 
     def datagram_bytes_to(self, host: str) -> int:
-        """Say how large datagrams to an address may be."""
+        """Return the datagram size for an address."""
         if self.datagram_bytes is not None:
             return self.datagram_bytes
         with suppress(ValueError):
@@ -63,10 +61,10 @@ class QuicSettings:
 
 
 def quic_settings(given: Mapping[str, int | bool]) -> QuicSettings:
-    """Read the settings of a connection string; those of other transports are passed over.
+    """Read the settings of a connection string; those of other transports are ignored.
 
     Raises:
-        ConfigurationError: a value cannot work.
+        ConfigurationError: a value is out of range.
     """
     values: dict[str, int | float] = {}
     for name, (ours, low, high) in _NUMBERS.items():

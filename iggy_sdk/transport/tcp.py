@@ -1,9 +1,7 @@
-"""A plain TCP connection, on a non-blocking socket without a stream object around it.
+"""A TCP connection on a non-blocking socket, without a stream object around it.
 
-The engines only say when the socket is ready; reading and writing are one system call each, into
-and out of the connection's own memory. That is what makes a single request cheap.
-
-Owns the socket. It must not know frames.
+The event loop only reports that the socket is ready. Reads and writes are one system call each,
+into and out of the connection's own memory; that makes a single request cheap.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ __all__ = [
 ]
 
 ADDRESS_SECONDS_MAX = 2.0
-"""How long one address of a name may stay silent before the next one is tried; the last one of
-them has all the time that is left."""
+"""How long one address of a name may stay silent before the next one is tried; the last address
+has all the remaining time."""
 
 BUFFERS_MAX = 512
-"""Buffers in one system call; the kernel takes 1024 at most, and the rest follows in the next."""
+"""Buffers of one ``sendmsg``; the kernel takes 1024 (IOV_MAX) at most."""
 
 
 class TcpTransport:
@@ -54,11 +52,11 @@ class TcpTransport:
 
     @property
     def peer(self) -> str:
-        """Where the other end is."""
+        """Where the server is."""
         return self._peer
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write what goes without waiting, and return what is left."""
+        """Write what the socket takes without waiting, and return the rest."""
         try:
             if len(buffers) == 1:
                 written = self._socket.send(buffers[0])
@@ -79,8 +77,8 @@ class TcpTransport:
     async def receive_into(self, space: memoryview) -> int:
         """Wait for bytes and read them."""
         while True:
-            # An answer is hardly ever there already when somebody comes to wait for it, so asking
-            # the socket first would be a system call for nothing.
+            # A reply has hardly ever arrived when a task begins to wait for it, so a read before
+            # the wait would be a wasted system call.
             try:
                 await anyio.wait_readable(self._socket)
                 return self._socket.recv_into(space)
@@ -97,23 +95,22 @@ class TcpTransport:
             return None
 
     def watch(self, on_bytes: Callable[[], None]) -> bool:
-        """Have a function called whenever there are bytes, where the engine can do that.
+        """Have the event loop call a function whenever there are bytes, where it can.
 
-        Event loops with readers can, and that is their own way to read: waiting for a socket by
-        ``anyio`` registers it with the loop and takes it out again for every reply, which takes
-        longer than all the rest of a small request.
+        asyncio can. ``anyio.wait_readable`` would register the socket with the loop and remove it
+        again for every reply, which takes longer than all the rest of a small request.
         """
         self._stop_watching = call_when_readable(self._socket, on_bytes)
         return self._stop_watching is not None
 
     def unwatch(self) -> None:
-        """Have it called no longer."""
+        """Remove the callback."""
         if self._stop_watching is not None:
             self._stop_watching()
             self._stop_watching = None
 
     def interrupt(self) -> None:
-        """Wake whoever waits for bytes."""
+        """Wake the task that waits for bytes."""
         if self._socket.fileno() >= 0:
             anyio.notify_closing(self._socket)
 
@@ -132,15 +129,16 @@ class TcpTransport:
 def call_when_readable(
     watched: socket.socket, function: Callable[[], None]
 ) -> Callable[[], object] | None:
-    """Have a function called whenever a socket is readable; return what ends that.
+    """Have the event loop call a function whenever a socket is readable.
 
-    Returns None where the engine does no such thing.
+    Returns:
+        A function that ends that; None where the event loop has no readers.
     """
     loop: Any = current_token().native_token
     try:
         loop.add_reader(watched.fileno(), function)
     except (AttributeError, RuntimeError):
-        return None  # Not such a loop, or one that says so only when it is asked.
+        return None  # trio has no add_reader; the proactor loop of asyncio raises.
     return partial(loop.remove_reader, watched.fileno())
 
 
@@ -155,27 +153,27 @@ def skip_written(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
 
 
 async def wait_until_writable(watched: socket.socket) -> None:
-    """Wait until a write can go on; a socket closed meanwhile is an OSError."""
+    """Wait until the socket is writable; one that is closed meanwhile raises OSError."""
     try:
         await anyio.wait_writable(watched)
     except (anyio.ClosedResourceError, ValueError) as error:
         if watched.fileno() < 0:
             raise woken(watched) from error
-        # Somebody else was interrupted, and both directions of a socket are woken at once.
+        # ``interrupt`` woke the reading task, and notify_closing wakes both directions.
 
 
 def woken(watched: socket.socket) -> OSError:
-    """Make the error of one who was woken while he waited for a socket."""
+    """Make the error of a task that was woken while it waited for a socket."""
     if watched.fileno() >= 0:
         return InterruptedError(errno.EINTR, "the wait was interrupted")
     return OSError(errno.EBADF, "the connection was closed on this side")
 
 
 async def open_tcp(endpoint: Endpoint, options: ClientOptions) -> TcpTransport:
-    """Dial an endpoint.
+    """Connect to an endpoint.
 
     Raises:
-        ConnectionFailedError: nobody answers there.
+        ConnectionFailedError: no server answers there.
     """
     connected = await connect_socket(endpoint, options)
     return TcpTransport(connected, peer=describe(endpoint))
@@ -199,7 +197,7 @@ async def connect_socket(endpoint: Endpoint, options: ClientOptions) -> socket.s
                 return await connect_address(family, address, nodelay=options.nodelay)
             except OSError as error:
                 failures.append(error.strerror or str(error))
-    reasons = ", ".join(dict.fromkeys(failures)) or "nobody answered in time"
+    reasons = ", ".join(dict.fromkeys(failures)) or "no address answered in time"
     raise ConnectionFailedError(f"cannot connect to {describe(endpoint)}: {reasons}")
 
 
@@ -223,6 +221,6 @@ async def connect_address(family: int, address: tuple[str, int], *, nodelay: boo
 
 
 def describe(endpoint: Endpoint) -> str:
-    """Write an endpoint as people do."""
+    """Write an endpoint as ``host:port``."""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{host}:{endpoint.port}"

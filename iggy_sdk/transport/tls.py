@@ -1,8 +1,4 @@
-"""TLS over a non-blocking socket, certificates verified unless the options say otherwise.
-
-Owns the handshake and the text of its failures: each says what is wrong with whom. It must not
-know frames.
-"""
+"""TLS over a non-blocking socket, with verified certificates unless the options say otherwise."""
 
 from __future__ import annotations
 
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TlsTransport", "open_tls", "tls_context"]
 
-# Numbers of OpenSSL's verdict on a certificate, which Python passes on and does not name.
+# OpenSSL's X509_V_ERR_* codes, which Python passes on without names.
 EXPIRED = 10
 NOT_YET_VALID = 9
 SELF_SIGNED = 18
@@ -48,7 +44,7 @@ UNTRUSTED_ADVICE = "Set tls_ca_file to the certificate of the authority that sig
 
 
 class TlsTransport:
-    """A connected non-blocking socket behind a handshake."""
+    """A connected non-blocking socket whose handshake is done."""
 
     def __init__(self, connected: ssl.SSLSocket, *, peer: str) -> None:
         self._socket = connected
@@ -56,11 +52,11 @@ class TlsTransport:
 
     @property
     def peer(self) -> str:
-        """Where the other end is."""
+        """Where the server is."""
         return self._peer
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write what goes without waiting, and return what is left."""
+        """Write what the socket takes without waiting, and return the rest."""
         left = list(buffers)
         while left:
             if not len(left[0]):
@@ -69,7 +65,7 @@ class TlsTransport:
             try:
                 written = self._socket.send(left[0])
             except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                # The next call must offer these very bytes again, as whoever sends the rest does.
+                # OpenSSL requires the same bytes in the next call; callers send the rest first.
                 return left
             if written == len(left[0]):
                 del left[0]
@@ -85,7 +81,7 @@ class TlsTransport:
 
     async def receive_into(self, space: memoryview) -> int:
         """Wait for bytes and read them."""
-        # Bytes may lie deciphered already, where the socket does not tell of them.
+        # OpenSSL may hold decrypted bytes while the socket itself is not readable.
         while (count := self.receive_nowait(space)) is None:
             try:
                 await anyio.wait_readable(self._socket)
@@ -103,14 +99,14 @@ class TlsTransport:
             return 0
 
     def watch(self, on_bytes: Callable[[], None]) -> bool:
-        """Refuse: deciphered bytes may wait where no engine sees them."""
+        """Refuse: decrypted bytes may be buffered where the event loop does not see them."""
         return False
 
     def unwatch(self) -> None:
-        """Do nothing, as nobody is called."""
+        """Do nothing: there is no callback."""
 
     def interrupt(self) -> None:
-        """Wake whoever waits for bytes."""
+        """Wake the task that waits for bytes."""
         if self._socket.fileno() >= 0:
             anyio.notify_closing(self._socket)
 
@@ -121,7 +117,7 @@ class TlsTransport:
             self._socket.close()
 
     async def aclose(self) -> None:
-        """Say goodbye as TLS wants it, without waiting for the other end to do so, and close."""
+        """Send close_notify without waiting for that of the server, and close."""
         if self._socket.fileno() >= 0:
             with suppress(OSError, ValueError):
                 self._socket.unwrap()
@@ -156,13 +152,13 @@ def tls_context(tls: TlsOptions) -> ssl.SSLContext:
 
 
 async def open_tls(endpoint: Endpoint, options: ClientOptions, tls: TlsOptions) -> TlsTransport:
-    """Dial an endpoint and shake hands.
+    """Connect to an endpoint and do the TLS handshake.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or not as the owner of a trusted certificate.
+        ConnectionFailedError: no server answers there, or its certificate is not trusted.
         ConfigurationError: a file of the options cannot be read.
     """
-    # Reading the authorities of a system takes milliseconds, which others can use.
+    # Reading the authorities of the system takes milliseconds and would block other tasks.
     context = await anyio.to_thread.run_sync(tls_context, tls)
     plain = await connect_socket(endpoint, options)
     try:
@@ -184,7 +180,7 @@ async def open_tls(endpoint: Endpoint, options: ClientOptions, tls: TlsOptions) 
 
 
 async def shake_hands(secured: ssl.SSLSocket) -> None:
-    """Do the handshake of a client."""
+    """Do the handshake of the client."""
     while True:
         try:
             secured.do_handshake()
@@ -199,7 +195,7 @@ async def shake_hands(secured: ssl.SSLSocket) -> None:
 def handshake_failure(
     endpoint: Endpoint, tls: TlsOptions, error: Exception
 ) -> ConnectionFailedError:
-    """Say why a handshake failed and what to do about it."""
+    """Make the error of a failed handshake, with advice."""
     where = describe(endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = ADVICE.get(error.verify_code, UNTRUSTED_ADVICE)

@@ -1,7 +1,4 @@
-"""A WebSocket connection over TCP or TLS: each request is one binary message.
-
-Owns the handshake, the text of its failures, and the order of frames. It must not know requests.
-"""
+"""A WebSocket connection over TCP or TLS: each request is one binary message."""
 
 from __future__ import annotations
 
@@ -33,12 +30,12 @@ HTTP = b"HTTP/"
 TLS_ALERT = b"\x15\x03"
 SERVER_ERROR = 500
 
-PORT_ADVICE = "Use the port of the server's WebSocket door, which is 8092 unless configured."
+PORT_ADVICE = "Use the port of the server's WebSocket listener, 8092 by default."
 PLAIN_ADVICE = "Use iggy+wss:// if the server has TLS enabled on this port."
 
 
 class WebSocketTransport:
-    """A connection behind both handshakes."""
+    """A connection whose handshakes are done."""
 
     def __init__(
         self,
@@ -57,12 +54,12 @@ class WebSocketTransport:
 
     @property
     def peer(self) -> str:
-        """Where the other end is."""
+        """Where the server is."""
         return self._below.peer
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write what goes of a request without waiting; what is left is framed already."""
-        assert not self._is_writing, "the rest of the request before comes first"
+        """Write what the socket takes of a request; the rest that is returned is framed already."""
+        assert not self._is_writing, "the rest of the previous request must be sent first"
         if self._stripper.is_ended:
             raise BrokenPipeError(errno.EPIPE, "the server has closed the WebSocket")
         left, self._due = self._due, []
@@ -118,7 +115,7 @@ class WebSocketTransport:
         return self._end() if stripper.is_ended else None
 
     def _answer(self) -> None:
-        """Answer a ping or a close frame; between two frames, and without waiting."""
+        """Reply to a ping or a close frame, between two frames and without waiting."""
         answer, self._stripper.answer = self._stripper.answer, b""
         if not self._due:
             self._due = [answer]
@@ -128,19 +125,21 @@ class WebSocketTransport:
 
     def _end(self) -> int:
         if self._stripper.failure:
-            raise OSError(errno.EPROTO, f"this is no WebSocket: {self._stripper.failure}")
+            raise OSError(
+                errno.EPROTO, f"the server broke the WebSocket protocol: {self._stripper.failure}"
+            )
         return 0
 
     def watch(self, on_bytes: Callable[[], None]) -> bool:
-        """Have a function called whenever there are bytes, where that is possible."""
+        """Have the event loop call a function whenever there are bytes, where it can."""
         return not self._unread and self._below.watch(on_bytes)
 
     def unwatch(self) -> None:
-        """Have it called no longer."""
+        """Remove the callback."""
         self._below.unwatch()
 
     def interrupt(self) -> None:
-        """Wake whoever waits for bytes."""
+        """Wake the task that waits for bytes."""
         self._below.interrupt()
 
     def abort(self) -> None:
@@ -148,7 +147,7 @@ class WebSocketTransport:
         self._below.abort()
 
     async def aclose(self) -> None:
-        """Say goodbye, without waiting for the other end to do so, and close."""
+        """Send a close frame without waiting for that of the server, and close."""
         if not self._is_writing:
             self._stripper.close()
             if self._stripper.answer:
@@ -157,10 +156,10 @@ class WebSocketTransport:
 
 
 async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocketTransport:
-    """Dial an endpoint and ask for a WebSocket; the caller bounds the time.
+    """Connect to an endpoint and upgrade to a WebSocket; the caller limits the time.
 
     Raises:
-        ConnectionFailedError: nobody answers there, or not as the server of a WebSocket.
+        ConnectionFailedError: no server answers there, or it refuses the upgrade.
         ConfigurationError: a file of the options cannot be read, or a library is missing.
     """
     frames = _frames()
@@ -191,7 +190,7 @@ async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocke
 
 
 def _frames() -> Any:
-    """Import what needs the library, which not every client has."""
+    """Import the module whose library is an optional dependency."""
     try:
         from iggy_sdk.transport import websocket_frames
     except ImportError as error:
@@ -205,7 +204,7 @@ def _frames() -> Any:
 async def _shake_hands(
     below: TcpTransport | TlsTransport, protocol: ClientProtocol, endpoint: Endpoint
 ) -> bytes:
-    """Ask for a WebSocket; return what came behind the answer."""
+    """Do the upgrade; return the bytes that followed the response."""
     protocol.send_request(protocol.connect())
     left: list[Buffer] = below.send_nowait(protocol.data_to_send())
     await below.send(left)
@@ -213,7 +212,7 @@ async def _shake_hands(
     while END_OF_HEAD not in head:
         count = await below.receive_into(space)
         if not count and not head:
-            raise _ended(endpoint, "it hung up")
+            raise _ended(endpoint, "the server closed the connection")
         head += space[:count]
         if not count or not head.startswith(HTTP[: len(head)]) or len(head) > HEAD_BYTES_MAX:
             raise _refusal(endpoint, head)
@@ -236,11 +235,11 @@ def _ended(endpoint: Endpoint, reason: str) -> ConnectionFailedError:
 def _refusal(
     endpoint: Endpoint, head: bytes, reason: Exception | None = None
 ) -> ConnectionFailedError:
-    """Say why there is no WebSocket and what to do about it."""
+    """Make the error of a refused upgrade, with advice."""
     where = describe(endpoint)
     if head.startswith(TLS_ALERT):
         return ConnectionFailedError(
-            f"{where} wants TLS", advice="Use iggy+wss:// for this server.", retriable=False
+            f"{where} requires TLS", advice="Use iggy+wss:// for this server.", retriable=False
         )
     if not head.startswith(HTTP):
         return ConnectionFailedError(
@@ -257,7 +256,7 @@ def _refusal(
     is_unwell = words[1:2] and words[1].isdigit() and int(words[1]) >= SERVER_ERROR
     return ConnectionFailedError(
         f"{where} refused the WebSocket: {status}",
-        advice="Ask the owner of the server or of the proxy before it."
+        advice="Check the server and the proxy before it, then try again."
         if is_unwell
         else PORT_ADVICE,
         retriable=bool(is_unwell),

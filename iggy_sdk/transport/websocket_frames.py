@@ -1,11 +1,8 @@
-"""WebSocket frames of a client, without a socket: the bytes of the classic protocol pass through.
+"""WebSocket frames of a client, without a socket: a codec for the bytes of the Iggy protocol.
 
-Replies are read into the memory where they are needed, and the heads of frames are taken out from
-between them there; nothing is held back but a head that has not come to its end. Whether frames
-follow each other as they may is decided by ``websockets``: it sees the head of every frame but the
-plainest one, a whole binary message in one frame, which cannot be wrong.
-
-Owns the cutting and the masking. It must not know sockets.
+Replies are read into their final memory, and frame headers are removed there in place; only an
+incomplete header is buffered. ``websockets`` validates the order of frames: it sees the header of
+every frame except a whole binary message in one frame, which is always valid.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from websockets.uri import parse_uri
 
 try:
     from websockets.speedups import apply_mask
-except ImportError:  # the library was built without a compiler
+except ImportError:  # websockets was built without its C extension
     from websockets.utils import apply_mask
 
 if TYPE_CHECKING:
@@ -40,29 +37,29 @@ CONTROL: Final = 0x08
 OPCODE: Final = 0x0F
 WHOLE_BINARY: Final = FIN | Opcode.BINARY
 LENGTH: Final = 0x7F
-# A length up to the first is written in the head's second byte; these two say what follows it.
+# A length up to SHORT_MAX is in the second byte; the other two values announce 2 or 8 bytes.
 SHORT_MAX, TWO_BYTES, EIGHT_BYTES = 125, 126, 127
 
 MESSAGE_BYTES_MAX: Final = 16 << 20
 """The longest message to send: what servers take in one frame by default. They read messages as
-one stream, so a longer request goes in several."""
+one byte stream, so a longer request is sent in several messages."""
 
 JOINED_BYTES_MAX: Final = 16_384
-"""Requests up to this size are masked in one go."""
+"""Requests up to this size are masked in one call."""
 
 PIECE_BYTES: Final = 65_536
-"""What is masked at once: it stays in the caches of a core, and a multiple of a mask's size."""
+"""What is masked at once: it fits into the cache of a core, and is a multiple of the mask."""
 
 YIELDED_BYTES: Final = 262_144
-"""What is worth a system call while the rest is still to be masked."""
+"""What is sent while the rest is still to be masked: enough to be worth a system call."""
 
 SCRATCH_BYTES_MAX: Final = 2 << 20
-"""The largest message whose memory is kept for the next one. A request of several messages has only
-ones that are larger, so no two of them share it."""
+"""The largest message whose buffer is reused. The messages of a split request are larger, so no
+two of them share the buffer."""
 
 
 def client_protocol(host: str, port: int, *, secure: bool) -> ClientProtocol:
-    """Make the library's end of a connection that is about to be opened."""
+    """Make the protocol object of ``websockets`` for a new connection."""
     scheme = "wss" if secure else "ws"
     where = f"[{host.partition('%')[0]}]" if ":" in host else host
     uri = parse_uri(f"{scheme}://{where}:{port}/")
@@ -70,15 +67,15 @@ def client_protocol(host: str, port: int, *, secure: bool) -> ClientProtocol:
 
 
 class RequestFramer:
-    """Makes messages of requests, one at a time: what it yields counts until the next call."""
+    """Encodes requests as messages; what it yields is valid until the next call."""
 
     def __init__(self) -> None:
         self._scratch = bytearray()
 
     def frame(self, buffers: Sequence[Buffer]) -> Iterator[Buffer]:
-        """Yield the message of a request in pieces; one that is too long becomes several.
+        """Yield the message of a request in pieces; a long request becomes several messages.
 
-        Each piece is masked when it is asked for, so that the first ones can be on their way.
+        Each piece is masked on demand, so that the first ones can be sent meanwhile.
         """
         size = sum(map(len, buffers))
         payload: Buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
@@ -91,7 +88,7 @@ class RequestFramer:
             yield from self._mask(whole[start : start + MESSAGE_BYTES_MAX])
 
     def _mask(self, payload: memoryview) -> Iterator[memoryview]:
-        """Make one large message, in memory that is used again; fresh pages would cost more."""
+        """Mask one large message into a reused buffer; fresh pages would cost page faults."""
         mask = secrets.token_bytes(4)
         head = _head(len(payload), mask)
         size = len(head) + len(payload)
@@ -121,17 +118,17 @@ def _head(size: int, mask: bytes) -> bytes:
 
 
 class FrameStripper:
-    """Takes the heads of frames out of what a server sends.
+    """Removes frame headers from what a server sends.
 
     Args:
-        protocol: decides on all but the payloads of messages; its handshake is done.
+        protocol: validates headers and control frames; its handshake is done.
         frame_bytes_max: the longest frame.
         message_bytes_max: the longest message.
 
     Attributes:
-        answer: what is to be written after the last call: to a ping, or a close frame.
-        is_ended: whether nothing that follows will be looked at.
-        failure: what the server did wrong, if that is why.
+        answer: the control frame to send after the last call: a pong, or a close frame.
+        is_ended: whether the WebSocket is closed.
+        failure: the protocol error of the server, if that closed it.
     """
 
     def __init__(
@@ -149,14 +146,10 @@ class FrameStripper:
         self.failure = ""
 
     def strip(self, space: memoryview, count: int) -> int:
-        """Move payloads together at the beginning.
-
-        Args:
-            space: where bytes were read to.
-            count: how many of them.
+        """Move payloads together at the beginning of a buffer.
 
         Returns:
-            How many of them are left.
+            How many payload bytes there are.
         """
         if self._left >= count:
             self._left -= count
@@ -180,13 +173,13 @@ class FrameStripper:
         return kept
 
     def close(self) -> None:
-        """Decide to take leave."""
+        """Prepare a close frame."""
         if self._protocol.state is OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
             self._note_answer()
 
     def _begin_frame(self, view: memoryview) -> int:
-        """Take the head of a frame, or a whole control frame; 0 while it is not complete."""
+        """Read the header of a frame, or a whole control frame; 0 while it is incomplete."""
         if len(view) < 2:
             return 0
         length = view[1] & LENGTH
@@ -214,7 +207,7 @@ class FrameStripper:
 
     def _begin_data(self, first: int, length: int) -> None:
         if first != WHOLE_BINARY or self._is_within_message:
-            # Whatever can be wrong with a frame is in its head, so the judge is shown no payload.
+            # Only the header of a data frame can be invalid, so it is validated without payload.
             self._judge(bytes((first, 0)))
             if self.is_ended:
                 return

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about consumer groups: sharing the partitions of a topic.
+"""Blocking: Commands for consumer groups: sharing the partitions of a topic.
 
 Made from iggy_sdk.families.groups by ``python -m tests.sdk.blocking.facade``.
 """
@@ -17,7 +17,7 @@ __all__ = ["ConsumerGroupsFamily"]
 
 
 class ConsumerGroupsFamily(ClientCalls):
-    """Verbs about consumer groups."""
+    """Commands for consumer groups."""
 
     def create_consumer_group(
         self,
@@ -28,7 +28,7 @@ class ConsumerGroupsFamily(ClientCalls):
         exist_ok: bool = False,
         timeout: Seconds | None = None,
     ) -> ConsumerGroupDetails:
-        """Create a group; joining it is another verb.
+        """Create a group; ``join_consumer_group`` joins it.
 
         Args:
             stream: name or id.
@@ -129,7 +129,7 @@ class ConsumerGroupsFamily(ClientCalls):
         *,
         timeout: Seconds | None = None,
     ) -> None:
-        """Give up the membership of this connection.
+        """Leave the group with this connection.
 
         Raises:
             NotAMember: this connection has not joined the group.

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about messages: sending a batch, polling, flushing.
+"""Blocking: Commands for messages: sending a batch, polling, flushing.
 
 Made from iggy_sdk.families.messages by ``python -m tests.sdk.blocking.facade``.
 """
@@ -22,7 +22,7 @@ __all__ = ["MessagesFamily"]
 
 
 class MessagesFamily(ClientCalls):
-    """Verbs about messages."""
+    """Commands for messages."""
 
     def send_messages(
         self,

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about stored offsets: how far a consumer or a group has come.
+"""Blocking: Commands for stored offsets: how far a consumer or a group has come.
 
 Made from iggy_sdk.families.offsets by ``python -m tests.sdk.blocking.facade``.
 """
@@ -17,7 +17,7 @@ __all__ = ["OffsetsFamily"]
 
 
 class OffsetsFamily(ClientCalls):
-    """Verbs about stored offsets."""
+    """Commands for stored offsets."""
 
     def store_consumer_offset(
         self,

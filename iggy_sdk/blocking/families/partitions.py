@@ -1,4 +1,4 @@
-"""Blocking: Verbs about partitions and their segments.
+"""Blocking: Commands for partitions and their segments.
 
 Made from iggy_sdk.families.partitions by ``python -m tests.sdk.blocking.facade``.
 """
@@ -17,7 +17,7 @@ __all__ = ["PartitionsFamily"]
 
 
 class PartitionsFamily(ClientCalls):
-    """Verbs about partitions and their segments."""
+    """Commands for partitions and their segments."""
 
     def create_partitions(
         self,

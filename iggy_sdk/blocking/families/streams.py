@@ -1,4 +1,4 @@
-"""Blocking: Verbs about streams, the outermost containers.
+"""Blocking: Commands for streams, the outermost containers.
 
 Made from iggy_sdk.families.streams by ``python -m tests.sdk.blocking.facade``.
 """
@@ -17,7 +17,7 @@ __all__ = ["StreamsFamily"]
 
 
 class StreamsFamily(ClientCalls):
-    """Verbs about streams."""
+    """Commands for streams."""
 
     def create_stream(
         self, name: str, *, exist_ok: bool = False, timeout: Seconds | None = None

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about the server as a whole: ping, statistics, snapshot, cluster, clients.
+"""Blocking: Commands for the server as a whole: ping, statistics, snapshot, cluster, clients.
 
 Made from iggy_sdk.families.system by ``python -m tests.sdk.blocking.facade``.
 """
@@ -20,7 +20,7 @@ __all__ = ["SystemFamily"]
 
 
 class SystemFamily(ClientCalls):
-    """Verbs about the server as a whole."""
+    """Commands for the server as a whole."""
 
     def ping(self, *, timeout: Seconds | None = None) -> None:
         """Ask for a sign of life; works before a login."""

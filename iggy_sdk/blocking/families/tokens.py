@@ -1,4 +1,4 @@
-"""Blocking: Verbs about personal access tokens: logging in without a password.
+"""Blocking: Commands for personal access tokens: logging in without a password.
 
 Made from iggy_sdk.families.tokens by ``python -m tests.sdk.blocking.facade``.
 """
@@ -18,7 +18,7 @@ __all__ = ["TokensFamily"]
 
 
 class TokensFamily(ClientCalls):
-    """Verbs about personal access tokens."""
+    """Commands for personal access tokens."""
 
     def login_with_personal_access_token(
         self, token: str, *, timeout: Seconds | None = None

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about topics.
+"""Blocking: Commands for topics.
 
 Made from iggy_sdk.families.topics by ``python -m tests.sdk.blocking.facade``.
 """
@@ -18,7 +18,7 @@ __all__ = ["TopicsFamily"]
 
 
 class TopicsFamily(ClientCalls):
-    """Verbs about topics."""
+    """Commands for topics."""
 
     def create_topic(
         self,

@@ -1,4 +1,4 @@
-"""Blocking: Verbs about users: accounts, permissions, passwords and the login itself.
+"""Blocking: Commands for users: accounts, permissions, passwords and the login itself.
 
 Made from iggy_sdk.families.users by ``python -m tests.sdk.blocking.facade``.
 """
@@ -18,7 +18,7 @@ __all__ = ["UsersFamily"]
 
 
 class UsersFamily(ClientCalls):
-    """Verbs about users."""
+    """Commands for users."""
 
     def login_user(
         self, username: str, password: str, *, timeout: Seconds | None = None

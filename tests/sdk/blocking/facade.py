@@ -107,7 +107,7 @@ TWINS = (
             "from iggy_sdk.blocking.calls import ProducerCalls, T",
             "from iggy_sdk.blocking.receipt import Receipt",
         ),
-        doc="What a blocking producer can do.",
+        doc="Methods of a blocking producer.",
         by_hand=frozenset({"aclose", "open", "shutdown"}),
         wraps=(("Receipt", "Receipt(self._bridge, {call})"),),
     ),
@@ -128,7 +128,7 @@ TWINS = (
         target="iggy_sdk.blocking.consumer_verbs",
         bases="ConsumerCalls[T]",
         imports=("from iggy_sdk.blocking.calls import ConsumerCalls, T",),
-        doc="What a blocking consumer can do, besides reading.",
+        doc="Methods of a blocking consumer, besides iteration.",
         by_hand=frozenset(
             {
                 "aclose",

@@ -1,4 +1,4 @@
-"""The bridge from blocking code to the loop: results, errors, interrupts, forks and the end."""
+"""Calls from blocking code into the loop: results, errors, interrupts, forks and the end."""
 
 from __future__ import annotations
 
