@@ -115,7 +115,7 @@ demo-protocol: setup ## see the parts: the protocol by itself, then a server kil
 
 .PHONY: bench
 bench: setup ## measure; every benchmark prints its own table
-	@for file in tests/bench/bench_*.py; do $(BIN)/python "$$file"; done
+	@for file in bench/bench_*.py; do $(BIN)/python "$$file"; done
 
 .PHONY: fuzz
 fuzz: setup ## throw bytes at the protocol for SECONDS=180, then all property tests in proportion
@@ -200,7 +200,7 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 .PHONY: audit
 audit: setup ## look for known weaknesses of what is locked, where a database of them can be reached
 	@if bash tests/make_venv.sh $(BIN)/python requirements/audit.txt .venv-audit; then \
-		$(BIN)/python -m tests.audit .venv-audit/bin/pip-audit requirements/*.txt; \
+		$(BIN)/python -m tools.audit .venv-audit/bin/pip-audit requirements/*.txt; \
 	else \
 		echo 'Not audited: pip-audit cannot be installed on this machine.'; \
 	fi

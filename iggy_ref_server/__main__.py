@@ -9,7 +9,13 @@ import gc
 import sys
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.cli import Check, Defaults, Repair, Serve, parse_arguments
+from iggy_ref_server.cli import (
+    CheckCommand,
+    DefaultsCommand,
+    RepairCommand,
+    ServeCommand,
+    parse_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,22 +33,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the command line without the program's name; ``sys.argv`` by default.
     """
     command = parse_arguments(arguments)
-    if isinstance(command, Serve):
+    if isinstance(command, ServeCommand):
         # Nothing that is imported is garbage: looking for some costs a tenth of a start.
         gc.disable()
-        from iggy_ref_server.start import start
+        from iggy_ref_server.process.start import start
 
         gc.enable()
         return start(command.flags)
-    if isinstance(command, Defaults):
+    if isinstance(command, DefaultsCommand):
         from iggy_ref_server.config import DEFAULT_TOML
 
         print(DEFAULT_TOML, end="")
         return 0
-    assert isinstance(command, Check | Repair)
-    from iggy_ref_server.doctor import check, repair
+    assert isinstance(command, CheckCommand | RepairCommand)
+    from iggy_ref_server.fsck import check, repair
 
-    examine = check if isinstance(command, Check) else repair
+    examine = check if isinstance(command, CheckCommand) else repair
     return examine(command.directory, print)
 
 

@@ -12,10 +12,10 @@
  *
  * The headers are parts of this one file and cannot be compiled by themselves.
  *
- * Only the limited API of Python 3.11 is used, so one build serves every later version. Free-threaded
- * interpreters have no such API, and the ring would not be safe there: `is_busy` and the queues are
- * kept by the one thread that holds the GIL. Such an interpreter turns the GIL on when it imports a
- * module that does not say otherwise, and this one does not.
+ * Only the limited API of Python 3.11 is used, so one build serves every later version.
+ * Free-threaded interpreters have no such API, and the ring would not be safe there: `is_busy` and
+ * the queues are kept by the one thread that holds the GIL. Such an interpreter turns the GIL on
+ * when it imports a module that does not say otherwise, and this one does not.
  */
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030b0000

@@ -1,6 +1,6 @@
 /*
- * A part of _uring.c, which includes it: the ring as the kernel shows it. Set-up, shared memory, the
- * entries in it, and one system call.
+ * A part of _uring.c, which includes it: the ring as the kernel shows it. Set-up, shared memory,
+ * the entries in it, and one system call.
  *
  * Knows nothing of Python, nor of what an entry is about. There is no kernel thread that polls the
  * submission queue, so the kernel looks at it only inside enter().

@@ -1,6 +1,6 @@
 /*
- * A part of _uring.c, which includes it: operations on their way through the kernel's ring. They are
- * prepared, submitted, completed or given up.
+ * A part of _uring.c, which includes it: operations on their way through the kernel's ring. They
+ * are prepared, submitted, completed or given up.
  *
  * A function here never calls Python code while slots and queues disagree. Where it must (taking
  * and releasing buffers may run anything), the ring is marked busy and refuses to be used.

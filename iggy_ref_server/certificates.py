@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from iggy_ref_server.config import Tls
+    from iggy_ref_server.config import TlsConfig
 
 __all__ = [
-    "CERTIFICATES",
+    "CERTIFICATES_DIRECTORY",
     "CertificateError",
     "CertificateFiles",
     "find_certificate",
@@ -35,12 +35,12 @@ __all__ = [
 
 # Within the data directory. A development certificate stays the same across restarts, so that
 # clients can pin it.
-CERTIFICATES: Final = "certificates"
+CERTIFICATES_DIRECTORY: Final = "certificates"
 DEVELOPMENT_CERTIFICATE: Final = "development_cert.pem"
 DEVELOPMENT_KEY: Final = "development_key.pem"
-LIFETIME: Final = timedelta(days=365)
+DEVELOPMENT_LIFETIME: Final = timedelta(days=365)
 # Clocks of clients differ, and a certificate should not expire while the server runs.
-SLACK: Final = timedelta(days=1)
+CLOCK_TOLERANCE: Final = timedelta(days=1)
 
 # Of the encoding of certificates (ITU-T X.690).
 UTC_TIME, GENERALIZED_TIME = 0x17, 0x18
@@ -67,7 +67,7 @@ class CertificateFiles:
 
 
 def find_certificate(
-    tls: Tls, *, working_directory: Path, runtime_directory: Path, now_us: int
+    tls: TlsConfig, *, working_directory: Path, runtime_directory: Path, now_us: int
 ) -> CertificateFiles:
     """Find the certificate of a listener, or make one for development.
 
@@ -129,7 +129,7 @@ def _is_usable(files: CertificateFiles, now: datetime) -> bool:
         tls_context(files)
     except (OSError, ValueError, IndexError, CertificateError):
         return False
-    return begin <= now <= end - SLACK
+    return begin <= now <= end - CLOCK_TOLERANCE
 
 
 def _read_validity(der: bytes) -> tuple[datetime, datetime]:
@@ -197,8 +197,8 @@ def _sign_for_localhost(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SLACK)
-        .not_valid_after(now + LIFETIME)
+        .not_valid_before(now - CLOCK_TOLERANCE)
+        .not_valid_after(now + DEVELOPMENT_LIFETIME)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

@@ -17,12 +17,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from iggy_ref_server.start_flags import StartFlags
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Check", "Command", "Defaults", "Repair", "Serve", "package_version", "parse_arguments"]
+__all__ = [
+    "CheckCommand",
+    "CliCommand",
+    "DefaultsCommand",
+    "RepairCommand",
+    "ServeCommand",
+    "StartFlags",
+    "package_version",
+    "parse_arguments",
+]
+
+
+# The flags of a start, as the command line gives them.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFlags:
+    """The flags of a start.
+
+    Attributes:
+        fresh: delete the data directory first.
+        with_default_root_credentials: create the root user as ``iggy`` with password ``iggy``.
+        follower: report this node as a follower.
+    """
+
+    fresh: bool = False
+    with_default_root_credentials: bool = False
+    follower: bool = False
+
 
 USAGE: Final = """\
 iggy-server [-f] [--with-default-root-credentials] [--follower]
@@ -50,35 +76,35 @@ examples:
 
 
 @dataclass(frozen=True, slots=True)
-class Serve:
+class ServeCommand:
     """Start the server."""
 
     flags: StartFlags
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckCommand:
     """Report what is wrong with a data directory."""
 
     directory: Path
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class RepairCommand:
     """Repair a data directory."""
 
     directory: Path
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
+class DefaultsCommand:
     """Print the default configuration."""
 
 
-Command: TypeAlias = Serve | Check | Repair | Defaults
+CliCommand: TypeAlias = ServeCommand | CheckCommand | RepairCommand | DefaultsCommand
 
 
-def parse_arguments(arguments: Sequence[str] | None = None) -> Command:
+def parse_arguments(arguments: Sequence[str] | None = None) -> CliCommand:
     """Read the command line.
 
     Args:
@@ -95,12 +121,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> Command:
         follower=options.follower,
     )
     if options.command is None:
-        return Serve(flags)
+        return ServeCommand(flags)
     if flags != StartFlags():
         parser.error(f"{options.command} takes no flags of a start")
     if options.command == "defaults":
-        return Defaults()
-    return (Check if options.command == "check" else Repair)(options.directory)
+        return DefaultsCommand()
+    return (CheckCommand if options.command == "check" else RepairCommand)(options.directory)
 
 
 def package_version() -> str:

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from iggy_protocol import Transport, record
-from iggy_ref_server.session import Session
+from iggy_ref_server.session import ClientSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-__all__ = ["Client", "Clients", "UnauthenticatedLimits"]
+__all__ = ["ClientEntry", "ClientTable", "UnauthenticatedLimits"]
 
 LOGGER = logging.getLogger(__name__)
 
 # One log line per interval for connections that were closed or refused, however many there are.
-LINES_APART_S: Final = 10.0
+LOG_INTERVAL_S: Final = 10.0
 # One household or machine has a whole /64 of IPv6 addresses, so the limit counts per /64.
 IPV6_NETWORK_BITS: Final = 64
 
@@ -43,16 +43,16 @@ class UnauthenticatedLimits:
     Attributes:
         total_max: on this shard.
         per_address_max: of one address.
-        login_s: how long such a client may be idle; 0 is no limit.
+        login_timeout_s: how long such a client may be idle; 0 is no limit.
     """
 
     total_max: int = 1024
     per_address_max: int = 512
-    login_s: float = 15.0
+    login_timeout_s: float = 15.0
 
 
 @dataclass(slots=True, eq=False)
-class Client:
+class ClientEntry:
     """A connected client.
 
     Attributes:
@@ -63,16 +63,16 @@ class Client:
         since: when it connected or logged out, on the clock of the loop.
     """
 
-    session: Session
+    session: ClientSession
     close: Callable[[], None]
     last_seen_us: int
     abort: Callable[[], None] | None = None
     since: float = field(default_factory=trio.current_time)
 
     @property
-    def silent_since(self) -> float:
+    def idle_since(self) -> float:
         """When the last request was handled or the connection began; infinite during a request."""
-        return max(self.since, self.session.served_at)
+        return max(self.since, self.session.last_served_at)
 
     @property
     def network(self) -> str:
@@ -92,7 +92,7 @@ def network_of(address: str) -> str:
     return str(ipaddress.ip_network((number, IPV6_NETWORK_BITS), strict=False))
 
 
-class Clients:
+class ClientTable:
     """All clients of a shard, by client id.
 
     Args:
@@ -101,45 +101,45 @@ class Clients:
 
     def __init__(self, limits: UnauthenticatedLimits | None = None) -> None:
         self._limits = limits or UnauthenticatedLimits()
-        self._clients: dict[int, Client] = {}
+        self._clients: dict[int, ClientEntry] = {}
         # Clients without a login. A login does not remove a client from here; the next check does.
-        self._unauthenticated: dict[Client, None] = {}
+        self._unauthenticated: dict[ClientEntry, None] = {}
         self._per_network: Counter[str] = Counter()
-        self._closed = _BurstLog()
+        self._closed = _RateLimitedLog()
 
-    def add(self, client: Client) -> None:
+    def add(self, client: ClientEntry) -> None:
         """Add a client; it replaces an old one with the same id, whose address was reused."""
         earlier = self._clients.get(client.session.client_id)
         if earlier is not None:
-            self._discard(earlier)
+            self._remove_unauthenticated(earlier)
         self._clients[client.session.client_id] = client
         if client.session.user_id is None:
-            self._enter(client)
+            self._add_unauthenticated(client)
 
-    def remove(self, session: Session) -> bool:
+    def remove(self, session: ClientSession) -> bool:
         """Remove a client; False if another client has its id now."""
         client = self._clients.get(session.client_id)
         if client is None or client.session is not session:
             return False
         del self._clients[session.client_id]
-        self._discard(client)
+        self._remove_unauthenticated(client)
         return True
 
-    def get(self, client_id: int) -> Client | None:
+    def get(self, client_id: int) -> ClientEntry | None:
         """Return the client with this id."""
         return self._clients.get(client_id)
 
-    def seen(self, client_id: int, now_us: int) -> None:
+    def note_heartbeat(self, client_id: int, now_us: int) -> None:
         """Record a heartbeat."""
         client = self._clients.get(client_id)
         if client is not None:
             client.last_seen_us = now_us
 
-    def silent_since(self, before_us: int) -> list[Client]:
+    def idle_since(self, before_us: int) -> list[ClientEntry]:
         """Return the clients whose last heartbeat is older than this."""
         return [client for client in self._clients.values() if client.last_seen_us < before_us]
 
-    def __iter__(self) -> Iterator[Client]:
+    def __iter__(self) -> Iterator[ClientEntry]:
         return iter(list(self._clients.values()))
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class Clients:
 
     # Clients without a login
 
-    def make_room(self, address: str) -> bool:
+    def admit_unauthenticated(self, address: str) -> bool:
         """Admit a client without a login, and close an idle one if a limit is reached.
 
         Returns:
@@ -165,24 +165,24 @@ class Clients:
             address, "limits.max_unauthenticated_connections"
         )
 
-    def make_room_at(self, transport: Transport, address: str, key: str) -> bool:
+    def evict_unauthenticated_of(self, transport: Transport, address: str, key: str) -> bool:
         """Close an idle client without a login when a transport is at its connection limit."""
         self._forget_authenticated()
         return self._close_oldest(address, key, transport=transport)
 
-    def close_silent(self) -> None:
+    def close_unauthenticated(self) -> None:
         """Close clients that were idle for too long without a login; call periodically."""
-        now, login_s = trio.current_time(), self._limits.login_s
+        now, login_timeout_s = trio.current_time(), self._limits.login_timeout_s
         for client in self._clients.values():
             if client.session.user_id is None and client not in self._unauthenticated:
                 # It has logged out.
                 client.since = now
-                self._enter(client)
+                self._add_unauthenticated(client)
         self._forget_authenticated()
         for client in list(self._unauthenticated):
-            if login_s and now - client.silent_since >= login_s:
+            if login_timeout_s and now - client.idle_since >= login_timeout_s:
                 self._close(client)
-                self._closed.note(client.session.address, f"no login within {login_s:g} s")
+                self._closed.note(client.session.address, f"no login within {login_timeout_s:g} s")
         self._closed.flush()
 
     def _is_full(self, network: str) -> bool:
@@ -194,37 +194,37 @@ class Clients:
 
     def _close_oldest(
         self,
-        newcomer: str,
+        new_address: str,
         key: str,
         *,
         network: str | None = None,
         transport: Transport | None = None,
     ) -> bool:
         """Close the client that has been idle for longest; False if none is idle."""
-        silent = [
+        idle = [
             client
             for client in self._unauthenticated
-            if client.silent_since < float("inf")
+            if client.idle_since < float("inf")
             and (network is None or client.network == network)
             and (transport is None or client.session.transport is transport)
         ]
-        if not silent:
-            self._closed.note(newcomer, f"{key} is reached and no client is idle; refused")
+        if not idle:
+            self._closed.note(new_address, f"{key} is reached and no client is idle; refused")
             return False
-        oldest = min(silent, key=lambda client: client.silent_since)
+        oldest = min(idle, key=lambda client: client.idle_since)
         self._close(oldest)
         self._closed.note(oldest.session.address, f"{key} is reached; closed for a new client")
         return True
 
-    def _close(self, client: Client) -> None:
-        self._discard(client)
+    def _close(self, client: ClientEntry) -> None:
+        self._remove_unauthenticated(client)
         (client.abort or client.close)()
 
-    def _enter(self, client: Client) -> None:
+    def _add_unauthenticated(self, client: ClientEntry) -> None:
         self._unauthenticated[client] = None
         self._per_network[client.network] += 1
 
-    def _discard(self, client: Client) -> None:
+    def _remove_unauthenticated(self, client: ClientEntry) -> None:
         if client in self._unauthenticated:
             del self._unauthenticated[client]
             network = client.network
@@ -234,10 +234,10 @@ class Clients:
 
     def _forget_authenticated(self) -> None:
         for client in [one for one in self._unauthenticated if one.session.user_id is not None]:
-            self._discard(client)
+            self._remove_unauthenticated(client)
 
 
-class _BurstLog:
+class _RateLimitedLog:
     """Logs many closed connections in few lines."""
 
     def __init__(self) -> None:
@@ -263,4 +263,4 @@ class _BurstLog:
             address,
             reason,
         )
-        self._count, self._next_at = 0, now + LINES_APART_S
+        self._count, self._next_at = 0, now + LOG_INTERVAL_S

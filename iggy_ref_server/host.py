@@ -19,9 +19,9 @@ from iggy_ref_server.clock import Clock
 from iggy_ref_server.storage.interface import Storage
 
 if TYPE_CHECKING:
-    from iggy_ref_server.metadata.views import Totals
+    from iggy_ref_server.metadata.views import ServerTotals
 
-__all__ = ["SERVER_VERSION", "Host", "Ports", "read_system", "semver_number", "shortest_f32"]
+__all__ = ["SERVER_VERSION", "Host", "Ports", "read_os_release", "semver_number", "shortest_f32"]
 
 # The version in replies: that of the Apache Iggy server whose behaviour this one has.
 SERVER_VERSION = "0.8.0"
@@ -82,20 +82,20 @@ class Host:
 
     async def stats(
         self,
-        totals: Totals,
+        totals: ServerTotals,
         *,
         clients_count: int,
     ) -> Stats:
         """Collect the reply to a request for statistics."""
         free_bytes, disk_bytes = await self.storage.free_bytes()
-        family = _family()
-        usage = _usage(family.shards)
+        processes_found = _server_processes()
+        usage = _total_usage(processes_found.shards)
         own_share, total_share = self._cpu_shares(usage.cpu_ticks)
         memory = _memory()
-        system = read_system()
+        system = read_os_release()
         now_us = self.clock.now_us()
         return Stats(
-            process_id=family.head,
+            process_id=processes_found.supervisor,
             cpu_usage=own_share,
             total_cpu_usage=total_share,
             memory_usage_bytes=usage.resident_bytes,
@@ -136,21 +136,21 @@ class Host:
         return shortest_f32(max(0.0, own)), shortest_f32(share)
 
 
-class System(NamedTuple):
+class OsRelease(NamedTuple):
     """The name and the version of the operating system."""
 
     name: str
     version: str
 
 
-def read_system() -> System:
+def read_os_release() -> OsRelease:
     """Read the names in Apache Iggy's form: ``Debian GNU/Linux``, ``Linux (... 12)``."""
     try:
-        told = platform.freedesktop_os_release()
+        release = platform.freedesktop_os_release()
     except OSError:
-        return System(platform.system(), platform.release())
-    name, version = told.get("NAME", platform.system()), told.get("VERSION_ID", "rolling")
-    return System(name, f"{platform.system()} ({name} {version})")
+        return OsRelease(platform.system(), platform.release())
+    name, version = release.get("NAME", platform.system()), release.get("VERSION_ID", "rolling")
+    return OsRelease(name, f"{platform.system()} ({name} {version})")
 
 
 def shortest_f32(value: float) -> float:
@@ -172,34 +172,38 @@ def _whole_seconds(time_us: int) -> int:
     return time_us - time_us % MICROSECONDS
 
 
-class _Family(NamedTuple):
+class _ServerProcesses(NamedTuple):
     """The processes of the server: the supervisor and the shards."""
 
-    head: int
+    supervisor: int
     shards: list[int]
 
 
-def _family() -> _Family:
+def _server_processes() -> _ServerProcesses:
     """Find the processes: the children of the parent, if this process is a shard."""
     own, parent = os.getpid(), os.getppid()
     try:
         if (PROC / str(parent) / "comm").read_text() != (PROC / "self" / "comm").read_text():
-            return _Family(own, [own])
+            return _ServerProcesses(own, [own])
         children = (PROC / str(parent) / "task" / str(parent) / "children").read_text().split()
     except OSError:
-        return _Family(own, [own])
-    return _Family(parent, [int(child) for child in children]) if children else _Family(own, [own])
+        return _ServerProcesses(own, [own])
+    return (
+        _ServerProcesses(parent, [int(child) for child in children])
+        if children
+        else _ServerProcesses(own, [own])
+    )
 
 
-def _usage(processes: list[int]) -> _Usage:
-    figures = [0, 0, 0, 0, 0]
+def _total_usage(processes: list[int]) -> _Usage:
+    sums = [0, 0, 0, 0, 0]
     for process in processes:
-        for place, value in enumerate(_usage_of(PROC / str(process))):
-            figures[place] += value
-    return _Usage(*figures)
+        for field_index, value in enumerate(_process_usage(PROC / str(process))):
+            sums[field_index] += value
+    return _Usage(*sums)
 
 
-def _usage_of(directory: Path) -> _Usage:
+def _process_usage(directory: Path) -> _Usage:
     try:
         stat = (directory / "stat").read_text().rpartition(")")[2].split()
         resident = int((directory / "statm").read_text().split()[1]) * PAGE_BYTES

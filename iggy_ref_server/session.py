@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import StatusCode, Transport
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.metadata.records import UserRecord
+from iggy_ref_server.metadata.state import UserRecord
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
 
-__all__ = ["Session", "SessionEnded"]
+__all__ = ["ClientSession", "SessionEnded"]
 
 
-VISITS_MIN = 8
+MIGRATION_REQUESTS_MIN = 8
 """Consecutive batches and polls for one other shard after which the connection migrates there. With
 fewer, a client that alternates between partitions of several shards would migrate all the time."""
 
@@ -31,7 +31,7 @@ class SessionEnded(ServerFault):
 
 
 @dataclass(slots=True)
-class Session:
+class ClientSession:
     """The state of one connection that commands can see.
 
     Attributes:
@@ -39,45 +39,45 @@ class Session:
         address: the peer as ``host:port``.
         transport: the transport of its connection.
         user_id: the user who has logged in, or None.
-        user_incarnation: the incarnation of that user.
+        user_generation: the incarnation of that user.
         is_evicted: whether the client missed its heartbeats.
-        served_at: when the last request before a login was handled, on the clock of the loop;
+        last_served_at: when the last request before a login was handled, on the clock of the loop;
             infinite while one is being handled.
-        drawn_to: the other shard that owns the partitions this client keeps using, if any.
+        preferred_shard: the other shard that owns the partitions this client keeps using, if any.
     """
 
     client_id: int
     address: str
     transport: Transport = Transport.TCP
     user_id: int | None = None
-    user_incarnation: int = 0
+    user_generation: int = 0
     is_evicted: bool = False
-    drawn_to: int | None = None
-    served_at: float = 0.0
-    _visited: int | None = field(default=None, repr=False)
-    _visits_count: int = field(default=0, repr=False)
+    preferred_shard: int | None = None
+    last_served_at: float = 0.0
+    _last_owner: int | None = field(default=None, repr=False)
+    _owner_requests_count: int = field(default=0, repr=False)
     _checked_version: int = field(default=-1, repr=False)
     _user: UserRecord | None = field(default=None, repr=False)
 
-    def visit(self, shard_id: int | None) -> None:
+    def count_owner(self, shard_id: int | None) -> None:
         """Count the owner shard of the client's last batch or poll; None is this shard."""
-        if shard_id != self._visited:
-            self._visited, self._visits_count, self.drawn_to = shard_id, 0, None
+        if shard_id != self._last_owner:
+            self._last_owner, self._owner_requests_count, self.preferred_shard = shard_id, 0, None
         if shard_id is not None:
-            self._visits_count += 1
-            if self._visits_count >= VISITS_MIN:
-                self.drawn_to = shard_id
+            self._owner_requests_count += 1
+            if self._owner_requests_count >= MIGRATION_REQUESTS_MIN:
+                self.preferred_shard = shard_id
 
-    def stay(self) -> None:
+    def clear_preference(self) -> None:
         """Clear the preferred shard and its count."""
-        self._visited, self._visits_count, self.drawn_to = None, 0, None
+        self._last_owner, self._owner_requests_count, self.preferred_shard = None, 0, None
 
-    def sign_in(self, user: UserRecord) -> None:
+    def log_in(self, user: UserRecord) -> None:
         """Set the user of this session."""
-        self.user_id, self.user_incarnation = user.id, user.incarnation
+        self.user_id, self.user_generation = user.id, user.generation
         self._checked_version = -1
 
-    def sign_out(self) -> None:
+    def log_out(self) -> None:
         """Clear the user of this session."""
         self.user_id, self._user = None, None
 
@@ -97,10 +97,10 @@ class Session:
             raise ServerFault(StatusCode.UNAUTHENTICATED, "the client has not logged in")
         user = metadata.find_user(self.user_id)
         if user is None:
-            self.sign_out()
+            self.log_out()
             raise SessionEnded(StatusCode.UNAUTHENTICATED, "the user was deleted")
-        if user.incarnation != self.user_incarnation or not user.is_active:
-            self.sign_out()
+        if user.generation != self.user_generation or not user.is_active:
+            self.log_out()
             raise ServerFault(StatusCode.UNAUTHENTICATED, "the user was deactivated or replaced")
         self._user, self._checked_version = user, metadata.version
         return user

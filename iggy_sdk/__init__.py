@@ -152,10 +152,7 @@ if TYPE_CHECKING:
         Serde,
         StrSerde,
     )
-    from iggy_sdk.session_statistics import (
-        ClientStatistics,
-        SessionStatistics,
-    )
+    from iggy_sdk.statistics import ClientStatistics, SessionStatistics
 
 __all__ = [
     "AlreadyExistsError",
@@ -383,7 +380,7 @@ _HOMES = {
         "Serde",
         "StrSerde",
     ),
-    "iggy_sdk.session_statistics": (
+    "iggy_sdk.statistics": (
         "ClientStatistics",
         "SessionStatistics",
     ),

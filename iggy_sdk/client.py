@@ -14,7 +14,7 @@ from iggy_sdk.consumer import ConsumerBuilder
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
 from iggy_sdk.producer import ProducerBuilder
-from iggy_sdk.reconnect import Link
+from iggy_sdk.session.reconnecting import ReconnectingSession
 from iggy_sdk.transport import open_transport
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from iggy_protocol import Command, Identifier
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import Endpoint
-    from iggy_sdk.session_statistics import ClientStatistics
+    from iggy_sdk.statistics import ClientStatistics
     from iggy_sdk.transport import Dial
 
 __all__ = ["IggyClient"]
@@ -48,12 +48,12 @@ class IggyClient(AllFamilies):
         Raises:
             ConfigurationError: the connection string or an option is not valid.
         """
-        self._set_up(resolve_options(url, **settings), open_transport)
+        self._initialise(resolve_options(url, **settings), open_transport)
 
-    def _set_up(self, options: ClientOptions, dial: Dial) -> None:
+    def _initialise(self, options: ClientOptions, dial: Dial) -> None:
         self._options = options
         self._dial = dial
-        self._link = Link(options, dial=dial)
+        self._session = ReconnectingSession(options, dial=dial)
         self._tasks: TaskGroup | None = None
 
     @classmethod
@@ -70,13 +70,13 @@ class IggyClient(AllFamilies):
             dial: opens the byte stream to a server, for custom transports.
         """
         client = cls.__new__(cls)
-        client._set_up(options, dial)
+        client._initialise(options, dial)
         return client
 
     def sibling(self) -> Self:
         """Make a client with the same options and login, and a connection of its own."""
         client = type(self).from_options(self._options, dial=self._dial)
-        client._link.login = self._link.login
+        client._session.login = self._session.login
         return client
 
     @property
@@ -87,21 +87,21 @@ class IggyClient(AllFamilies):
     @property
     def epoch(self) -> int:
         """The number of the present connection; 0 before the first, and it only grows."""
-        return self._link.epoch
+        return self._session.epoch
 
     @property
     def endpoint(self) -> Endpoint | None:
         """The endpoint of the present or last connection."""
-        return self._link.endpoint
+        return self._session.endpoint
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection that has not failed."""
-        return self._link.is_connected
+        return self._session.is_connected
 
     def statistics(self) -> ClientStatistics:
         """Return the counters of the client."""
-        return self._link.statistics()
+        return self._session.statistics()
 
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
         """Send any command of ``iggy_protocol`` and return the reply.
@@ -116,7 +116,7 @@ class IggyClient(AllFamilies):
             ClientClosedError: the client was closed.
             IggyError: the error of the server.
         """
-        return await self._link.request(command, timeout=timeout)
+        return await self._session.request(command, timeout=timeout)
 
     # Producers and consumers
 
@@ -180,12 +180,12 @@ class IggyClient(AllFamilies):
             AuthenticationError: the server refuses the login.
             ConfigurationError: the client is entered already.
         """
-        self._link.check_hostless()
-        await self._link.connect()
+        self._session.check_not_running()
+        await self._session.connect()
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         self._tasks = tasks
-        tasks.start_soon(self._link.host)
+        tasks.start_soon(self._session.host)
         return self
 
     async def __aexit__(
@@ -198,7 +198,7 @@ class IggyClient(AllFamilies):
         tasks, self._tasks = self._tasks, None
         assert tasks is not None
         try:
-            await self._link.aclose()
+            await self._session.aclose()
         finally:
             tasks.cancel_scope.cancel()
             # The error of the block is the block's; in the group it would come out wrapped.
@@ -209,7 +209,7 @@ class IggyClient(AllFamilies):
 
         It connects before it reports to have started, and ends when the client is closed.
         """
-        await self._link.run(task_status=task_status)
+        await self._session.run(task_status=task_status)
 
     async def connect(self) -> None:
         """Connect and log in without a background task: no heartbeats, no reconnect in between.
@@ -219,16 +219,16 @@ class IggyClient(AllFamilies):
             AuthenticationError: the server refuses the login.
             ClientClosedError: the client was closed.
         """
-        await self._link.connect()
+        await self._session.connect()
 
     async def disconnect(self) -> None:
         """Close the connection; ``connect`` opens another one."""
-        await self._link.disconnect()
+        await self._session.disconnect()
 
     async def aclose(self) -> None:
         """Close the client for good; pending requests may finish within ``close_timeout``."""
-        await self._link.aclose()
+        await self._session.aclose()
 
     async def shutdown(self) -> None:
         """Close the client for good; the official name of ``aclose``."""
-        await self._link.aclose()
+        await self._session.aclose()

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import iggy_protocol
 from iggy_protocol import STATUSES, Command, StatusCode, StatusGroup, status
-from iggy_sdk.advice import advice_for
+from iggy_sdk.error_advice import advice_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -438,7 +438,7 @@ def class_for_status(code: int) -> type[IggyError]:
 
 
 # The fields that describe a command in errors. Messages, passwords and tokens are left out.
-_PLACES: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
+_DESCRIBED_FIELDS: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
 
 
 def describe_command(command: Command[Any]) -> str:
@@ -446,7 +446,7 @@ def describe_command(command: Command[Any]) -> str:
     present = {field.name for field in fields(command)}  # type: ignore[arg-type]
     places = [
         f"{name}={getattr(command, name)!r}"
-        for name in _PLACES
+        for name in _DESCRIBED_FIELDS
         if name in present and getattr(command, name) is not None
     ]
     return f"{type(command).__name__}({', '.join(places)})"

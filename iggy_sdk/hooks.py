@@ -75,12 +75,12 @@ class Hook:
 class Hooks:
     """All hooks of a client; false when there are none, so that callers can skip the work."""
 
-    __slots__ = ("_adding", "_hooks", "failures_count")
+    __slots__ = ("_header_hooks", "_hooks", "failures_count")
 
     def __init__(self, hooks: Iterable[Hook] = ()) -> None:
         """Take the hooks, in the order in which they are called."""
         self._hooks = tuple(hooks)
-        self._adding = tuple(
+        self._header_hooks = tuple(
             hook for hook in self._hooks if type(hook).outgoing_headers is not Hook.outgoing_headers
         )
         self.failures_count = 0
@@ -91,7 +91,7 @@ class Hooks:
     @property
     def adds_headers(self) -> bool:
         """Tell whether any hook wants to add headers to messages."""
-        return bool(self._adding)
+        return bool(self._header_hooks)
 
     def on_connect(self, endpoint: str) -> None:
         """Call all hooks for a new connection."""
@@ -126,11 +126,11 @@ class Hooks:
     def outgoing_headers(self, *, stream: Identifier, topic: Identifier) -> dict[str, HeaderScalar]:
         """Collect the headers that hooks add to a message; of equal keys the last one counts."""
         headers: dict[str, HeaderScalar] = {}
-        for hook in self._adding:
+        for hook in self._header_hooks:
             try:
                 headers.update(hook.outgoing_headers(stream=stream, topic=topic) or {})
             except Exception:
-                self._count(hook, "outgoing_headers")
+                self._log_failure(hook, "outgoing_headers")
         return headers
 
     def on_message(self, message: Any) -> None:
@@ -142,9 +142,9 @@ class Hooks:
             try:
                 getattr(hook, name)(*args, **details)
             except Exception:
-                self._count(hook, name)
+                self._log_failure(hook, name)
 
-    def _count(self, hook: Hook, name: str) -> None:
+    def _log_failure(self, hook: Hook, name: str) -> None:
         self.failures_count += 1
         _LOGGER.exception(
             "the hook %s.%s raised an exception; the request continues", type(hook).__name__, name

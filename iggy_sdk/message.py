@@ -46,7 +46,7 @@ __all__ = [
     "Message",
     "ReceivedBatch",
     "ReceivedMessage",
-    "id_of_uuid",
+    "message_id_from_uuid",
 ]
 
 T = TypeVar("T")
@@ -65,7 +65,7 @@ their kind, ``HeaderValue`` names it."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def id_of_uuid(uuid: UUID) -> int:
+def message_id_from_uuid(uuid: UUID) -> int:
     """Give the message id that other clients show as this UUID."""
     return int.from_bytes(uuid.bytes, "little")
 
@@ -96,7 +96,7 @@ class Committer(Protocol):
         """Store that this message, and all before it in its partition, are done."""
 
 
-class Opened(NamedTuple):
+class DecodedParts(NamedTuple):
     """A message after decryption and decompression, with the errors of both."""
 
     payload: bytes
@@ -105,28 +105,28 @@ class Opened(NamedTuple):
     headers_error: IggyError | None
 
 
-class Opener(Protocol[T_co]):
+class MessageDecoder(Protocol[T_co]):
     """What messages need of a pipeline."""
 
     @property
     def opens_plain(self) -> bool:
         """Whether a message without headers is nothing but its payload."""
 
-    def open(self, message: MessageRecord, /) -> Opened:
+    def open(self, message: MessageRecord, /) -> DecodedParts:
         """Undo encryption and compression."""
 
     def decode(self, payload: bytes, /) -> T_co:
         """Read the value, or raise ``SerdeError``."""
 
 
-class Source(Generic[T]):
+class MessageSource(Generic[T]):
     """What the messages of one poll have in common."""
 
     __slots__ = ("committer", "opener", "opens_plain", "partition_id", "stream", "topic")
 
     def __init__(
         self,
-        opener: Opener[T],
+        opener: MessageDecoder[T],
         *,
         stream: Identifier,
         topic: Identifier,
@@ -161,11 +161,11 @@ class ReceivedMessage(MessageRecord, Generic[T]):
     # No own slots: all fields are those of the C record, which makes creation fast.
     __slots__ = ()
 
-    _source: Source[T]
-    _opened: Opened | None
+    _source: MessageSource[T]
+    _opened: DecodedParts | None
     _value: T | None
 
-    def __init__(self, view: MessageView | MessageRecord, source: Source[T]) -> None:
+    def __init__(self, view: MessageView | MessageRecord, source: MessageSource[T]) -> None:
         """Take a message as it lies in the reply to a poll.
 
         Args:
@@ -225,7 +225,7 @@ class ReceivedMessage(MessageRecord, Generic[T]):
         """The key that the producer gave it, if any and if the headers can be read."""
         if self._is_plain:
             return None
-        value = self._open().headers.get(_KEY)
+        value = self._open().headers.get(_KEY_HEADER_KEY)
         scalar = None if value is None else _scalar(value)
         return scalar if isinstance(scalar, str | bytes) else None
 
@@ -282,7 +282,7 @@ class ReceivedMessage(MessageRecord, Generic[T]):
     def _read_payload(self) -> bytes:
         return self._open().payload
 
-    def _open(self) -> Opened:
+    def _open(self) -> DecodedParts:
         if self._opened is None:
             self._opened = self._source.opener.open(self)
         return self._opened
@@ -293,7 +293,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
 
     __slots__ = ("_kept", "_messages", "_polled", "_source")
 
-    def __init__(self, polled: PolledMessages, source: Source[T]) -> None:
+    def __init__(self, polled: PolledMessages, source: MessageSource[T]) -> None:
         """Take the reply to a poll, and what its messages have in common."""
         self._polled = polled
         self._source = source
@@ -368,7 +368,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         """
         views = self._polled.messages
         columns = views.columns(payloads=payloads, user_headers=user_headers)
-        if columns.payloads is None or self._needs_nothing(columns.payloads):
+        if columns.payloads is None or self._are_plain(columns.payloads):
             return columns
         opened = self.payloads()
         bounds = array("i", accumulate(map(len, opened), initial=0))
@@ -380,14 +380,14 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         return len(self._polled.messages)
 
     def __iter__(self) -> Iterator[ReceivedMessage[T]]:
-        return self._reading() if self._messages is None else iter(self._messages)
+        return self._iterate() if self._messages is None else iter(self._messages)
 
     @overload
     def __getitem__(self, index: int) -> ReceivedMessage[T]: ...
     @overload
     def __getitem__(self, index: slice) -> list[ReceivedMessage[T]]: ...
     def __getitem__(self, index: int | slice) -> Any:
-        return self._made()[index]
+        return self._all_messages()[index]
 
     def __repr__(self) -> str:
         return (
@@ -395,13 +395,13 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
             f"partition_id={self.partition_id}>"
         )
 
-    def _made(self) -> list[ReceivedMessage[T]]:
+    def _all_messages(self) -> list[ReceivedMessage[T]]:
         """Create all messages, for access by index."""
         if self._messages is None:
-            self._messages = list(self._reading())
+            self._messages = list(self._iterate())
         return self._messages
 
-    def _reading(self) -> Iterator[ReceivedMessage[T]]:
+    def _iterate(self) -> Iterator[ReceivedMessage[T]]:
         if self._kept is None:
             self._kept = [None] * len(self)
         source = self._source
@@ -409,7 +409,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
             ReceivedMessage, source=source, opens_plain=source.opens_plain, kept=self._kept
         )
 
-    def _needs_nothing(self, payloads: bytearray) -> bool:
+    def _are_plain(self, payloads: bytearray) -> bool:
         """Tell from the headers whether no message is encrypted or compressed."""
         if not self._source.opens_plain:
             return False
@@ -429,7 +429,7 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         return payloads if plain else None
 
 
-_KEY: Final = HeaderKey.string(KEY_HEADER)
+_KEY_HEADER_KEY: Final = HeaderKey.string(KEY_HEADER)
 
 
 def _scalars(headers: Mapping[HeaderKey, HeaderValue]) -> dict[str, HeaderScalar]:
@@ -441,7 +441,7 @@ def _scalars(headers: Mapping[HeaderKey, HeaderValue]) -> dict[str, HeaderScalar
         if isinstance(name, str):
             texts[name] = _scalar(value)
         else:
-            shown[_as_text(name)] = _scalar(value)
+            shown[_header_name(name)] = _scalar(value)
     return shown | texts
 
 
@@ -453,5 +453,5 @@ def _scalar(half: HeaderKey | HeaderValue) -> HeaderScalar:
         return half.raw
 
 
-def _as_text(name: HeaderScalar) -> str:
+def _header_name(name: HeaderScalar) -> str:
     return name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from difflib import get_close_matches
+from itertools import count
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
 
 from iggy_protocol import Identifier, record
-from iggy_sdk.address import (
+from iggy_sdk.connection_string import (
     DEFAULT_PORTS,
-    Address,
+    ConnectionString,
     Credentials,
     Endpoint,
     PasswordLogin,
     TokenLogin,
     TransportName,
-    parse_address,
+    parse_connection_string,
     parse_endpoint,
 )
-from iggy_sdk.backoff import Backoff
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.hooks import Hook
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
+    "Backoff",
     "ClientOptions",
     "ClientSettings",
     "Credentials",
@@ -40,6 +44,50 @@ __all__ = [
     "resolve_options",
 ]
 
+
+# Exponential backoff with jitter. The caller sleeps and supplies the random numbers.
+
+
+@record(kw_only=True)
+class Backoff:
+    """A schedule of delays.
+
+    Attributes:
+        initial: the first delay, in seconds.
+        maximum: no delay is longer than this one, its jitter left aside.
+        factor: how much longer each delay is than the one before.
+        jitter: the fraction by which a delay may be longer or shorter, so that clients that lost
+            the same server do not all reconnect at once.
+    """
+
+    initial: float = 0.1
+    maximum: float = 30.0
+    factor: float = 2.0
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        assert self.initial >= 0
+        assert self.maximum >= 0
+        assert self.factor >= 1
+        assert 0 <= self.jitter <= 1
+
+    def delay(self, attempt: int, random: Callable[[], float]) -> float:
+        """Tell how long to wait before attempt ``attempt``, where 0 is the first retry.
+
+        Args:
+            attempt: how many delays came before this one.
+            random: a source of numbers from 0 to 1.
+        """
+        # The exponent is limited: a client may retry for years, and a float overflows at 2**1024.
+        grown = self.initial * self.factor ** min(attempt, 64)
+        return min(grown, self.maximum) * (1 + self.jitter * (2 * random() - 1))
+
+    def delays(self, random: Callable[[], float]) -> Iterator[float]:
+        """Yield one delay after the other, without end."""
+        for attempt in count():
+            yield self.delay(attempt, random)
+
+
 Partitioner: TypeAlias = Callable[[Identifier, Identifier, Sequence[Any]], int]
 """Chooses the partition of a batch: called with stream, topic and messages, returns its id."""
 
@@ -51,13 +99,13 @@ def _require(condition: bool, message: str, advice: str) -> None:
         raise ConfigurationError(message, advice=advice)
 
 
-def _seconds_of(options: object, *names: str) -> None:
+def _normalise_durations(options: object, *names: str) -> None:
     """Turn the time spans of a frozen value into seconds."""
     for name in names:
         object.__setattr__(options, name, to_seconds(getattr(options, name), name=name))
 
 
-def _check_share(value: float, name: str) -> None:
+def _check_fraction(value: float, name: str) -> None:
     _require(0 <= value <= 1, f"{name} is {value!r}", f"Give {name} as a share from 0 to 1.")
 
 
@@ -82,8 +130,8 @@ class Reconnect:
     reestablish_after: Seconds = 0.0
 
     def __post_init__(self) -> None:
-        _seconds_of(self, "delay", "max_delay", "reestablish_after")
-        _check_share(self.jitter, "jitter")
+        _normalise_durations(self, "delay", "max_delay", "reestablish_after")
+        _check_fraction(self.jitter, "jitter")
         _require(
             self.retries is None or self.retries >= 0,
             f"retries is {self.retries!r}",
@@ -113,8 +161,8 @@ class Retry:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
-        _seconds_of(self, "backoff", "max_backoff")
-        _check_share(self.jitter, "jitter")
+        _normalise_durations(self, "backoff", "max_backoff")
+        _check_fraction(self.jitter, "jitter")
         _require(
             self.attempts >= 0,
             f"attempts is {self.attempts!r}",
@@ -191,7 +239,7 @@ class ClientOptions:
     )
 
     def __post_init__(self) -> None:
-        _seconds_of(self, *_TIMES)
+        _normalise_durations(self, *_TIMES)
         for name in _TIMEOUTS:
             _require(getattr(self, name) > 0, f"{name} is 0", f"Make {name} more than 0.")
         _require(bool(self.endpoints), "there is no endpoint", "Give at least one host:port.")
@@ -241,7 +289,9 @@ def resolve_options(url: str | None = None, **settings: Unpack[ClientSettings]) 
     """
     given: dict[str, Any] = dict(settings)
     _check_keywords(given)
-    values = _from_address(parse_address(DEFAULT_ADDRESS if url is None else url))
+    values = _from_connection_string(
+        parse_connection_string(DEFAULT_ADDRESS if url is None else url)
+    )
     _take_credentials(given)
     if "endpoints" in given:
         given["endpoints"] = tuple(_as_endpoint(one) for one in given["endpoints"])
@@ -304,7 +354,7 @@ _TLS_NAMES: Final = {
 }
 
 
-def _from_address(address: Address) -> dict[str, Any]:
+def _from_connection_string(address: ConnectionString) -> dict[str, Any]:
     """Map a connection string to the fields of ``ClientOptions``."""
     rest = dict(address.settings)
     reconnect = {ours: rest.pop(key) for key, ours in _RECONNECT_NAMES.items() if key in rest}
@@ -326,7 +376,7 @@ def _from_address(address: Address) -> dict[str, Any]:
     }
 
 
-def _tls_of(address: Address, rest: dict[str, Any]) -> TlsOptions | None:
+def _tls_of(address: ConnectionString, rest: dict[str, Any]) -> TlsOptions | None:
     """Take the TLS settings out of the rest."""
     details: dict[str, Any] = {
         ours: rest.pop(key) for key, ours in _TLS_NAMES.items() if rest.get(key, "") != ""

@@ -121,7 +121,7 @@ class OpenTelemetryHook(Hook):
         span = self._tracer.start_span(
             f"create {topic}",
             kind=SpanKind.PRODUCER,
-            attributes=_place("create", stream, topic),
+            attributes=_destination_attributes("create", stream, topic),
         )
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, trace.set_span_in_context(span))
@@ -143,7 +143,7 @@ class OpenTelemetryHook(Hook):
 
     def process(self, message: ReceivedMessage[Any]) -> AbstractContextManager[Span]:
         """Open a span around the handling of a message, as a child of the producer's."""
-        attributes = _place("process", message.stream, message.topic)
+        attributes = _destination_attributes("process", message.stream, message.topic)
         attributes["messaging.destination.partition.id"] = str(message.partition_id)
         attributes["iggy.offset"] = message.offset
         return self._tracer.start_as_current_span(
@@ -206,7 +206,7 @@ def _span_name(command: Command[Any]) -> str:
     return _operation(command)
 
 
-def _place(operation: str, stream: object, topic: object) -> dict[str, Any]:
+def _destination_attributes(operation: str, stream: object, topic: object) -> dict[str, Any]:
     attributes = {"messaging.system": "iggy", "messaging.operation.name": operation}
     if stream is not None:
         attributes["iggy.stream"] = str(stream)
@@ -218,7 +218,7 @@ def _place(operation: str, stream: object, topic: object) -> dict[str, Any]:
 def _attributes(command: Command[Any], reply: object) -> dict[str, Any]:
     """Say what a command is about; neither messages nor secrets are among it."""
     stream, topic = getattr(command, "stream", None), getattr(command, "topic", None)
-    attributes = _place(_operation(command), stream, topic)
+    attributes = _destination_attributes(_operation(command), stream, topic)
     if isinstance(command, SendMessagesCommand):
         attributes[BATCH_SIZE] = len(command.messages)
     elif isinstance(reply, PolledMessages):

@@ -30,12 +30,12 @@ from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import (
     KEY_HEADER,
     Committer,
+    DecodedParts,
     Message,
-    Opened,
+    MessageSource,
     ReceivedBatch,
     ReceivedMessage,
-    Source,
-    id_of_uuid,
+    message_id_from_uuid,
 )
 from iggy_sdk.serde import RawSerde, Serde
 
@@ -50,7 +50,7 @@ __all__ = ["Pipeline"]
 T = TypeVar("T")
 
 _ENCODING: Final = HeaderKey.string(CONTENT_ENCODING)
-_KEY: Final = HeaderKey.string(KEY_HEADER)
+_KEY_HEADER_KEY: Final = HeaderKey.string(KEY_HEADER)
 _NO_HEADERS: Final[Mapping[HeaderKey, HeaderValue]] = {}
 
 
@@ -119,7 +119,7 @@ class Pipeline(Generic[T]):
         )
         self.opens_plain = encryptor is None
 
-    def outgoing(
+    def encode_message(
         self,
         value: Any,
         *,
@@ -143,15 +143,15 @@ class Pipeline(Generic[T]):
         if self._is_plain and key is None and type(value) is bytes:
             return value
         if isinstance(value, NewMessage):
-            return value if self._encryptor is None else self._sealed(value)
+            return value if self._encryptor is None else self._encrypt_message(value)
         message = value if isinstance(value, Message) else Message(value)
-        payload = self._encoded(message.value)
+        payload = self._encode_value(message.value)
         try:
-            return self._finished(message, payload, key, stream, topic)
+            return self._finish_message(message, payload, key, stream, topic)
         except iggy_protocol.LocalProtocolError as error:
             raise error_from_protocol(error) from error
 
-    def outgoing_all(
+    def encode_batch(
         self,
         values: Sequence[Any],
         *,
@@ -165,11 +165,11 @@ class Pipeline(Generic[T]):
             SerdeError: the serde cannot write a value.
             InvalidRequestError: headers, key or id do not fit the wire.
         """
-        if self._is_plain and key is None and _PLAIN.issuperset(map(type, values)):
+        if self._is_plain and key is None and _PLAIN_TYPES.issuperset(map(type, values)):
             return values
-        return [self.outgoing(value, key=key, stream=stream, topic=topic) for value in values]
+        return [self.encode_message(value, key=key, stream=stream, topic=topic) for value in values]
 
-    def incoming(
+    def decode_message(
         self,
         view: MessageView,
         *,
@@ -179,7 +179,7 @@ class Pipeline(Generic[T]):
         committer: Committer | None = None,
     ) -> ReceivedMessage[T]:
         """Make one received message."""
-        source = Source(
+        source = MessageSource(
             self, stream=stream, topic=topic, partition_id=partition_id, committer=committer
         )
         return ReceivedMessage(view, source)
@@ -193,29 +193,29 @@ class Pipeline(Generic[T]):
         committer: Committer | None = None,
     ) -> ReceivedBatch[T]:
         """Make a received batch of what a poll brought."""
-        source = Source(
+        source = MessageSource(
             self, stream=stream, topic=topic, partition_id=polled.partition_id, committer=committer
         )
         return ReceivedBatch(polled, source)
 
-    def open(self, message: MessageRecord, /) -> Opened:
+    def open(self, message: MessageRecord, /) -> DecodedParts:
         """Undo encryption and compression, as far as that goes."""
         payload, block = message.raw_payload, message.raw_user_headers
         error: IggyError | None = None
         headers_error: IggyError | None = None
         headers = _NO_HEADERS
         if self._encryptor is not None:
-            payload, error = _unsealed(self._encryptor, payload)
+            payload, error = _decrypt(self._encryptor, payload)
             if block:
-                block, headers_error = _unsealed(self._encryptor, block)
+                block, headers_error = _decrypt(self._encryptor, block)
         if headers_error is None:
             headers, headers_error = _read_headers(block)
         # Without its headers it is unknown whether the payload is compressed.
         if error is None and isinstance(headers_error, DecryptionError):
             error = headers_error
         if error is None and _ENCODING in headers:
-            payload, error = _unpacked(payload, headers[_ENCODING])
-        return Opened(payload, headers, error, headers_error)
+            payload, error = _decompress(payload, headers[_ENCODING])
+        return DecodedParts(payload, headers, error, headers_error)
 
     def decode(self, payload: bytes, /) -> T:
         """Read the value of a payload.
@@ -232,7 +232,7 @@ class Pipeline(Generic[T]):
             raise SerdeError(f"{name} cannot read the payload: {error}") from error
         return value
 
-    def _encoded(self, value: Any) -> Buffer:
+    def _encode_value(self, value: Any) -> Buffer:
         try:
             return self._serde.encode(value)
         except Exception as error:
@@ -243,7 +243,7 @@ class Pipeline(Generic[T]):
                 advice="Send values that the serde can write, or choose another serde.",
             ) from error
 
-    def _finished(
+    def _finish_message(
         self,
         message: Message[Any],
         payload: Buffer,
@@ -253,23 +253,27 @@ class Pipeline(Generic[T]):
     ) -> Buffer | NewMessage:
         headers: dict[Any, Any] = dict(message.headers) if message.headers else {}
         key = key if message.key is None else message.key
-        if key is not None and self._key_header and not _has(headers, KEY_HEADER, _KEY):
+        if (
+            key is not None
+            and self._key_header
+            and not _has_header(headers, KEY_HEADER, _KEY_HEADER_KEY)
+        ):
             headers[KEY_HEADER] = key
         if self._adds_headers:
             added = self._hooks.outgoing_headers(stream=stream, topic=topic)
             headers = {**added, **headers}
-        if self._compression is not None and not _has(headers, CONTENT_ENCODING, _ENCODING):
+        if self._compression is not None and not _has_header(headers, CONTENT_ENCODING, _ENCODING):
             packed = self._compression.compress(payload)
             if packed is not None:
                 payload = packed
                 headers[CONTENT_ENCODING] = self._compression.name
-        id_ = id_of_uuid(message.id) if isinstance(message.id, UUID) else message.id
+        id_ = message_id_from_uuid(message.id) if isinstance(message.id, UUID) else message.id
         if not headers and not id_ and message.origin_timestamp_us is None:
             return payload if self._encryptor is None else self._encryptor.seal(payload)
         new = NewMessage(payload, id_, _header_block(headers), message.origin_timestamp_us)
-        return new if self._encryptor is None else self._sealed(new)
+        return new if self._encryptor is None else self._encrypt_message(new)
 
-    def _sealed(self, message: NewMessage) -> NewMessage:
+    def _encrypt_message(self, message: NewMessage) -> NewMessage:
         assert self._encryptor is not None
         block = message.user_headers
         return message._replace(
@@ -278,7 +282,7 @@ class Pipeline(Generic[T]):
         )
 
 
-_PLAIN: Final = frozenset({bytes})
+_PLAIN_TYPES: Final = frozenset({bytes})
 
 _KEY_BLOCKS_MAX: Final = 4_096
 """Keys whose encoded header is cached; encoding it is the largest cost of a keyed send."""
@@ -297,11 +301,11 @@ def _key_block(key: str | bytes) -> bytes:
     return encode_user_headers({KEY_HEADER: key})
 
 
-def _has(headers: Mapping[Any, Any], name: str, key: HeaderKey) -> bool:
+def _has_header(headers: Mapping[Any, Any], name: str, key: HeaderKey) -> bool:
     return name in headers or key in headers
 
 
-def _unsealed(encryptor: Encryptor, sealed: bytes) -> tuple[bytes, IggyError | None]:
+def _decrypt(encryptor: Encryptor, sealed: bytes) -> tuple[bytes, IggyError | None]:
     """Open what was sealed, or give it back with the reason why not."""
     try:
         return encryptor.open(sealed), None
@@ -324,7 +328,7 @@ def _read_headers(
         return _NO_HEADERS, reason
 
 
-def _unpacked(payload: bytes, encoding: HeaderValue) -> tuple[bytes, IggyError | None]:
+def _decompress(payload: bytes, encoding: HeaderValue) -> tuple[bytes, IggyError | None]:
     try:
         return decompress(payload, encoding=str(encoding.value)), None
     except (SerdeError, iggy_protocol.ProtocolError) as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from iggy_sdk import ReceivedBatch
 
-__all__ = ["RowMaker"]
+__all__ = ["ArrowRowBuilder"]
 
 ID_BYTES: Final = 16
 
@@ -30,7 +30,7 @@ Columns: TypeAlias = Any
 """What ``ReceivedBatch.columns()`` returns."""
 
 
-class RowMaker:
+class ArrowRowBuilder:
     """Builds the rows of a schema.
 
     Args:
@@ -66,7 +66,7 @@ class RowMaker:
         constant = self._constants.get(field.name)
         if constant is not None:
             return pa.repeat(pa.scalar(constant, field.type), count)
-        return _MAKERS[field.name](columns, count, field.type)
+        return _COLUMN_BUILDERS[field.name](columns, count, field.type)
 
 
 def rows_before(columns: Columns, end: int) -> int:
@@ -154,7 +154,7 @@ def _text(kind: HeaderKind, data: bytes) -> str:
 
 _KIND_NAMES: Final = pa.array(["", *(kind.name.lower() for kind in HeaderKind)])
 
-_MAKERS: Final[Mapping[str, Callable[[Columns, int, Any], Any]]] = {
+_COLUMN_BUILDERS: Final[Mapping[str, Callable[[Columns, int, Any], Any]]] = {
     "offset": _numbers("offsets"),
     "timestamp": _numbers("timestamps_us"),
     "origin_timestamp": _numbers("origin_timestamps_us"),

@@ -19,7 +19,7 @@ CLIENTS_MAX: Final = 8
 """Servers that one process is connected to at a time; the oldest connection is closed first."""
 
 _clients: dict[tuple[int, str], IggyClient] = {}
-_changing = threading.Lock()
+_clients_lock = threading.Lock()
 
 
 def connection(server: str) -> IggyClient:
@@ -34,26 +34,26 @@ def connection(server: str) -> IggyClient:
         AuthenticationError: the server refuses the login.
     """
     key = (os.getpid(), server)
-    with _changing:
+    with _clients_lock:
         client = _clients.get(key)
         if client is None:
             client = IggyClient(server)
             client.connect()
-            _make_room()
+            _evict_clients()
             _clients[key] = client
         return client
 
 
 def close_all() -> None:
     """Close the clients of this process, and drop those of its parent."""
-    with _changing:
+    with _clients_lock:
         for (pid, _), client in _clients.items():
             if pid == os.getpid():
                 client.close()
         _clients.clear()
 
 
-def _make_room() -> None:
+def _evict_clients() -> None:
     """Drop the clients of the parent process unclosed, and close the oldest of this one."""
     for key in [key for key in _clients if key[0] != os.getpid()]:
         del _clients[key]

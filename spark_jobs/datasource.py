@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
-from spark_jobs.options import Use, check_names, read_options, write_options
+from spark_jobs.options import QueryKind, check_names, read_options, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
@@ -27,7 +27,7 @@ __all__ = ["IggyDataSource", "IggyPushdownDataSource", "register"]
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
-SET_BY_STREAMS: Final = (
+STREAM_ENVIRONMENT: Final = (
     "SPARK_AUTH_SOCKET_TIMEOUT",
     "SPARK_BUFFER_SIZE",
     "SPARK_LOCAL_DIRS",
@@ -60,13 +60,13 @@ class IggyDataSource(DataSource):
         """Make the reader of ``spark.read``."""
         from spark_jobs.reader import BatchReader
 
-        return BatchReader(read_options(self.options, Use.BATCH), schema)
+        return BatchReader(read_options(self.options, QueryKind.BATCH), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Make the reader of ``spark.readStream``."""
         from spark_jobs.stream_reader import StreamReader
 
-        return StreamReader(read_options(self.options, Use.STREAM), schema)
+        return StreamReader(read_options(self.options, QueryKind.STREAM), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Make the writer of ``df.write``."""
@@ -92,7 +92,7 @@ class IggyPushdownDataSource(IggyDataSource):
         """Make the reader of ``spark.read``."""
         from spark_jobs.reader import PushdownReader
 
-        return PushdownReader(read_options(self.options, Use.BATCH), schema)
+        return PushdownReader(read_options(self.options, QueryKind.BATCH), schema)
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
@@ -129,7 +129,7 @@ def _complete_environment(spark: SparkSession) -> Iterator[None]:
         yield
         return
     before = context.environment
-    context.environment = {**dict.fromkeys(SET_BY_STREAMS, ""), **before}
+    context.environment = {**dict.fromkeys(STREAM_ENVIRONMENT, ""), **before}
     try:
         yield
     finally:

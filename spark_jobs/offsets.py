@@ -20,10 +20,10 @@ __all__ = [
     "Offsets",
     "Position",
     "TopicPartition",
+    "limit_offsets",
     "read_offsets",
     "read_position",
     "read_timestamp",
-    "share",
     "write_offsets",
 ]
 
@@ -134,9 +134,9 @@ def read_position(name: str, text: str, topics: tuple[str, ...]) -> Position:
             f"{name} is {text!r}; give earliest, latest, or offsets as {form}, "
             "where -2 is the earliest and -1 the latest"
         ) from None
-    strangers = sorted({place.topic for place in offsets} - set(topics))
-    if strangers:
-        raise OptionError(f"{name} names {strangers}, which the option topic does not")
+    unknown_topics = sorted({place.topic for place in offsets} - set(topics))
+    if unknown_topics:
+        raise OptionError(f"{name} names {unknown_topics}, which the option topic does not")
     return Position("offsets", offsets)
 
 
@@ -177,7 +177,7 @@ def microseconds(moment: datetime) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def share(start: Offsets, end: Offsets, limit: int) -> Offsets:
+def limit_offsets(start: Offsets, end: Offsets, limit: int) -> Offsets:
     """Move the end so that at most ``limit`` messages lie before it.
 
     Every partition with unread messages gets one message first, those with most of them if the

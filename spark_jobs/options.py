@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "QueryKind",
     "ReadOptions",
-    "Use",
     "WriteOptions",
     "check_names",
     "read_options",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class Use(Flag):
+class QueryKind(Flag):
     """The kind of query that an option is for."""
 
     BATCH = auto()
@@ -41,36 +41,36 @@ class Use(Flag):
     ALL = BATCH | STREAM | WRITE
 
 
-_USES: Final[Mapping[str, Use]] = {
-    "server": Use.ALL,
-    "stream": Use.ALL,
-    "topic": Use.ALL,
-    "startingOffsets": Use.READ,
-    "startingTimestamp": Use.READ,
-    "endingOffsets": Use.BATCH,
-    "endingTimestamp": Use.BATCH,
-    "minPartitions": Use.READ,
-    "maxRecordsPerTask": Use.READ,
-    "failOnDataLoss": Use.READ,
-    "includeHeaders": Use.READ,
-    "pollCount": Use.READ,
-    "maxOffsetsPerTrigger": Use.STREAM,
-    "minOffsetsPerTrigger": Use.STREAM,
-    "maxTriggerDelay": Use.STREAM,
-    "consumer": Use.STREAM,
-    "partitioning": Use.WRITE,
-    "idempotent": Use.WRITE,
-    "sendBatch": Use.WRITE,
-    "writerId": Use.WRITE,
-    "createTopic": Use.WRITE,
+_QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
+    "server": QueryKind.ALL,
+    "stream": QueryKind.ALL,
+    "topic": QueryKind.ALL,
+    "startingOffsets": QueryKind.READ,
+    "startingTimestamp": QueryKind.READ,
+    "endingOffsets": QueryKind.BATCH,
+    "endingTimestamp": QueryKind.BATCH,
+    "minPartitions": QueryKind.READ,
+    "maxRecordsPerTask": QueryKind.READ,
+    "failOnDataLoss": QueryKind.READ,
+    "includeHeaders": QueryKind.READ,
+    "pollCount": QueryKind.READ,
+    "maxOffsetsPerTrigger": QueryKind.STREAM,
+    "minOffsetsPerTrigger": QueryKind.STREAM,
+    "maxTriggerDelay": QueryKind.STREAM,
+    "consumer": QueryKind.STREAM,
+    "partitioning": QueryKind.WRITE,
+    "idempotent": QueryKind.WRITE,
+    "sendBatch": QueryKind.WRITE,
+    "writerId": QueryKind.WRITE,
+    "createTopic": QueryKind.WRITE,
     # An option of Spark, which passes it to every sink.
-    "checkpointLocation": Use.WRITE,
+    "checkpointLocation": QueryKind.WRITE,
 }
-_NAMES: Final = {name.lower(): name for name in _USES}
-_WORDS: Final = {
-    Use.BATCH: "a batch read (spark.read)",
-    Use.STREAM: "a streaming read (spark.readStream)",
-    Use.WRITE: "a write",
+_NAMES: Final = {name.lower(): name for name in _QUERY_KINDS_OF}
+_QUERY_KIND_NAMES: Final = {
+    QueryKind.BATCH: "a batch read (spark.read)",
+    QueryKind.STREAM: "a streaming read (spark.readStream)",
+    QueryKind.WRITE: "a write",
 }
 
 TRIGGER_DELAY_MAX_S: Final = 900.0
@@ -86,7 +86,7 @@ PARTITIONS_MAX: Final = 1000
 
 
 @dataclass(frozen=True)
-class Place:
+class TopicSelection:
     """Where messages are.
 
     Attributes:
@@ -101,7 +101,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class ReadOptions(Place):
+class ReadOptions(TopicSelection):
     """How topics are read.
 
     Attributes:
@@ -132,7 +132,7 @@ class ReadOptions(Place):
 
 
 @dataclass(frozen=True)
-class WriteOptions(Place):
+class WriteOptions(TopicSelection):
     """How a topic is written.
 
     Attributes:
@@ -157,7 +157,7 @@ class WriteOptions(Place):
         return topic
 
 
-class _Given:
+class _OptionReader:
     """Parses the values of options."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -222,31 +222,41 @@ def check_names(options: Mapping[str, str]) -> None:
             raise OptionError("a topic has no path; call load() and save() without one")
         if name.lower() not in _NAMES:
             near = get_close_matches(name.lower(), _NAMES, n=1)
-            hint = f"did you mean {_NAMES[near[0]]}?" if near else f"there are {', '.join(_USES)}"
+            hint = (
+                f"did you mean {_NAMES[near[0]]}?"
+                if near
+                else f"there are {', '.join(_QUERY_KINDS_OF)}"
+            )
             raise OptionError(f"there is no option {name!r}; {hint}")
 
 
-def _check_use(given: Mapping[str, str], use: Use) -> None:
+def _check_query_kind(given: Mapping[str, str], use: QueryKind) -> None:
     for name in given:
         known = _NAMES[name.lower()]
-        if use not in _USES[known]:
-            rest = " or ".join(word for one, word in _WORDS.items() if one in _USES[known])
-            raise OptionError(f"{known} is for {rest}, not for {_WORDS[use]}; leave it out")
+        if use not in _QUERY_KINDS_OF[known]:
+            rest = " or ".join(
+                word for one, word in _QUERY_KIND_NAMES.items() if one in _QUERY_KINDS_OF[known]
+            )
+            raise OptionError(
+                f"{known} is for {rest}, not for {_QUERY_KIND_NAMES[use]}; leave it out"
+            )
 
 
-def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
     """Read the options of a batch or a streaming read.
 
     Raises:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
     """
     check_names(options)
-    _check_use(options, use)
-    given = _Given(options)
-    place = _place(given)
+    _check_query_kind(options, use)
+    given = _OptionReader(options)
+    place = _topic_selection(given)
     parsed = ReadOptions(
         *place,
-        starting=_position(given, "starting", place[2], LATEST if use is Use.STREAM else EARLIEST),
+        starting=_position(
+            given, "starting", place[2], LATEST if use is QueryKind.STREAM else EARLIEST
+        ),
         ending=_position(given, "ending", place[2], LATEST),
         max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=given.number("minOffsetsPerTrigger"),
@@ -262,13 +272,13 @@ def read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
     return parsed
 
 
-def _check_together(options: ReadOptions, given: _Given, use: Use) -> None:
+def _check_together(options: ReadOptions, given: _OptionReader, use: QueryKind) -> None:
     most, fewest = options.max_offsets_per_trigger, options.min_offsets_per_trigger
     if most is not None and fewest is not None and fewest > most:
         raise OptionError("minOffsetsPerTrigger is more than maxOffsetsPerTrigger; lower it")
     if "maxTriggerDelay" in given and fewest is None:
         raise OptionError("maxTriggerDelay needs minOffsetsPerTrigger; add it or leave both out")
-    if use is Use.BATCH and options.starting == LATEST:
+    if use is QueryKind.BATCH and options.starting == LATEST:
         raise OptionError(
             "a batch that starts at latest reads nothing; use earliest, or readStream"
         )
@@ -276,7 +286,7 @@ def _check_together(options: ReadOptions, given: _Given, use: Use) -> None:
         raise OptionError("a batch that ends at earliest reads nothing; use latest")
 
 
-def _place(given: _Given) -> tuple[str, str, tuple[str, ...]]:
+def _topic_selection(given: _OptionReader) -> tuple[str, str, tuple[str, ...]]:
     server = given.required("server", "iggy://user:password@host:8090")
     return server, given.required("stream", "shop"), read_topics(given.required("topic", "orders"))
 
@@ -300,7 +310,9 @@ def read_topics(text: str) -> tuple[str, ...]:
     return topics
 
 
-def _position(given: _Given, end: str, topics: tuple[str, ...], default: Position) -> Position:
+def _position(
+    given: _OptionReader, end: str, topics: tuple[str, ...], default: Position
+) -> Position:
     offsets, timestamp = given.text(f"{end}Offsets"), given.text(f"{end}Timestamp")
     if offsets is not None and timestamp is not None:
         raise OptionError(f"give {end}Offsets or {end}Timestamp, not both")
@@ -316,9 +328,9 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
     """
     check_names(options)
-    _check_use(options, Use.WRITE)
-    given = _Given(options)
-    place = _place(given)
+    _check_query_kind(options, QueryKind.WRITE)
+    given = _OptionReader(options)
+    place = _topic_selection(given)
     if len(place[2]) > 1:
         raise OptionError("a write goes to one topic; name one, and write once for each other")
     parsed = WriteOptions(

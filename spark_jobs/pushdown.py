@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.options import ReadOptions
 
-__all__ = ["Bounds"]
+__all__ = ["PushedFilters"]
 
 # How far each comparison moves the first value, and the value after the last; None leaves it.
 _FIRST: Final[Mapping[type[Any], int]] = {EqualTo: 0, GreaterThan: 1, GreaterThanOrEqual: 0}
@@ -38,7 +38,7 @@ _NEVER_NULL: Final = frozenset(
 )
 
 
-class Range:
+class NumberRange:
     """Whole numbers from a first one up to one that is not included; None is no bound."""
 
     def __init__(self) -> None:
@@ -63,43 +63,43 @@ class Range:
         )
 
 
-class Bounds:
+class PushedFilters:
     """The filters of a query, and what is left to read."""
 
     def __init__(self) -> None:
         self._topics: set[str] | None = None
         self._partitions: set[int] | None = None
-        self._numbers = Range()
-        self._offsets = Range()
-        self._times = Range()
+        self._numbers = NumberRange()
+        self._offsets = NumberRange()
+        self._times = NumberRange()
 
-    def take(self, given: Filter) -> bool:
+    def take_filter(self, given: Filter) -> bool:
         """Take a filter; return whether Spark need not apply it."""
         attribute: tuple[str, ...] = getattr(given, "attribute", ())
         if len(attribute) != 1:
             return False
         if isinstance(given, IsNotNull):
             return attribute[0] in _NEVER_NULL
-        taker = _TAKERS.get(attribute[0])
-        return taker is not None and taker(self, given, getattr(given, "value", None))
+        narrower = _NARROWERS.get(attribute[0])
+        return narrower is not None and narrower(self, given, getattr(given, "value", None))
 
-    def _take_topic(self, given: Filter, value: Any) -> bool:
+    def _narrow_topics(self, given: Filter, value: Any) -> bool:
         wanted = _wanted(given, value, str)
         if wanted is not None:
             self._topics = wanted if self._topics is None else self._topics & wanted
         return wanted is not None
 
-    def _take_partition(self, given: Filter, value: Any) -> bool:
+    def _narrow_partitions(self, given: Filter, value: Any) -> bool:
         wanted = _wanted(given, value, int)
         if wanted is not None:
             self._partitions = wanted if self._partitions is None else self._partitions & wanted
             return True
         return isinstance(value, int) and self._numbers.narrow(type(given), value)
 
-    def _take_offset(self, given: Filter, value: Any) -> bool:
+    def _narrow_offsets(self, given: Filter, value: Any) -> bool:
         return isinstance(value, int) and self._offsets.narrow(type(given), value)
 
-    def _take_timestamp(self, given: Filter, value: Any) -> bool:
+    def _narrow_times(self, given: Filter, value: Any) -> bool:
         if isinstance(value, datetime):
             self._times.narrow(type(given), microseconds(value))
         return False
@@ -149,9 +149,9 @@ def _least(bound: int | None, value: int) -> int:
     return value if bound is None else min(bound, value)
 
 
-_TAKERS: Final[Mapping[str, Callable[[Bounds, Filter, Any], bool]]] = {
-    "topic": Bounds._take_topic,
-    "partition": Bounds._take_partition,
-    "offset": Bounds._take_offset,
-    "timestamp": Bounds._take_timestamp,
+_NARROWERS: Final[Mapping[str, Callable[[PushedFilters, Filter, Any], bool]]] = {
+    "topic": PushedFilters._narrow_topics,
+    "partition": PushedFilters._narrow_partitions,
+    "offset": PushedFilters._narrow_offsets,
+    "timestamp": PushedFilters._narrow_times,
 }

@@ -7,14 +7,15 @@ Messages that retention deleted meanwhile are a loss; offsets that never had a m
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_jobs.errors import DataLossError
 from spark_jobs.offsets import TopicPartition
-from spark_jobs.planning import Slice, plan
-from spark_jobs.pushdown import Bounds
+from spark_jobs.pushdown import PushedFilters
 from spark_jobs.schema import check_read_schema
 
 if TYPE_CHECKING:
@@ -24,9 +25,91 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from iggy_sdk import ReceivedBatch
+    from spark_jobs.offsets import Offsets
     from spark_jobs.options import ReadOptions
 
-__all__ = ["BatchReader", "PushdownReader", "SliceReader"]
+__all__ = [
+    "BatchReader",
+    "OffsetSlice",
+    "PushdownReader",
+    "SliceReader",
+    "plan_tasks",
+    "split_slices",
+]
+
+
+# Plan the tasks of a read: which task reads which messages of which partition.
+#
+# The same start and end give the same plan, because a repeated micro-batch must consist of the same
+# rows in the same tasks.
+
+
+@dataclass(frozen=True)
+class OffsetSlice(InputPartition):
+    """Messages of one partition for one task.
+
+    Attributes:
+        topic: name of the topic.
+        partition: number of the partition.
+        start: the first offset.
+        end: the offset after the last.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many messages there are, if none is missing."""
+        return self.end - self.start
+
+    def pieces(self, count: int) -> list[OffsetSlice]:
+        """Split it into pieces of nearly the same size, in order."""
+        cuts = [self.start + self.size * index // count for index in range(count + 1)]
+        return [
+            OffsetSlice(self.topic, self.partition, start, end) for start, end in pairwise(cuts)
+        ]
+
+
+def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[OffsetSlice]:
+    """Make the tasks for everything between two offsets.
+
+    Args:
+        start: the first offset of each partition.
+        end: the offset after the last of each partition that is to be read.
+        options: the wanted number of tasks.
+    """
+    whole = [OffsetSlice(*at, start[at], end[at]) for at in sorted(end) if end[at] > start[at]]
+    return split_slices(
+        whole,
+        min_partitions=options.min_partitions or 0,
+        max_records=options.max_records_per_task or 0,
+    )
+
+
+def split_slices(
+    slices: Iterable[OffsetSlice], *, min_partitions: int, max_records: int
+) -> list[OffsetSlice]:
+    """Split slices until there are enough of them, and none is too large; 0 is no limit.
+
+    The largest is split first, so that all are nearly equal in the end.
+    """
+    whole = list(slices)
+    counts = [max(1, -(-one.size // max_records)) if max_records else 1 for one in whole]
+    wanted = min(min_partitions, sum(one.size for one in whole))
+    if sum(counts) < wanted:
+        total = sum(one.size for one in whole)
+        counts = [
+            min(one.size, max(count, one.size * wanted // total))
+            for one, count in zip(whole, counts, strict=True)
+        ]
+    while sum(counts) < wanted:
+        largest = max(range(len(whole)), key=lambda index: whole[index].size / counts[index])
+        counts[largest] += 1
+    return [piece for one, count in zip(whole, counts, strict=True) for piece in one.pieces(count)]
+
 
 POLL_BYTES: Final = 4 << 20
 """The target size of a poll: large enough that the cost of a request does not matter, small enough
@@ -58,12 +141,12 @@ class SliceReader:
             DataLossError: messages of the slice are lost, and ``failOnDataLoss`` is on.
         """
         # For an empty plan Spark passes a partition of its own.
-        if not isinstance(partition, Slice):
+        if not isinstance(partition, OffsetSlice):
             return
         # Only tasks need Arrow; the planner starts faster without it.
-        from spark_jobs.arrow import RowMaker
+        from spark_jobs.arrow import ArrowRowBuilder
 
-        maker = RowMaker(
+        maker = ArrowRowBuilder(
             self.schema,
             {
                 "stream": self.options.stream,
@@ -76,7 +159,7 @@ class SliceReader:
             if rows.num_rows:
                 yield rows
 
-    def _batches(self, wanted: Slice) -> Iterator[ReceivedBatch[bytes]]:
+    def _batches(self, wanted: OffsetSlice) -> Iterator[ReceivedBatch[bytes]]:
         """Poll a slice from start to end, always one poll ahead."""
         at, count = wanted.start, self.options.poll_count or FIRST_POLL_COUNT
         with ThreadPoolExecutor(1, "iggy-poll") as ahead:
@@ -93,15 +176,15 @@ class SliceReader:
                     pending = ahead.submit(self._poll, wanted, at, count)
                 yield batch
 
-    def _poll(self, wanted: Slice, at: int, count: int) -> ReceivedBatch[bytes]:
+    def _poll(self, wanted: OffsetSlice, at: int, count: int) -> ReceivedBatch[bytes]:
         from iggy_sdk import PollingStrategy
         from spark_jobs.connections import connection
-        from spark_jobs.topics import READER
+        from spark_jobs.topics import POLL_CONSUMER
 
         return connection(self.options.server).poll_messages(
             self.options.stream,
             wanted.topic,
-            consumer=READER,
+            consumer=POLL_CONSUMER,
             partition_id=wanted.partition,
             strategy=PollingStrategy.offset(at),
             count=min(count, wanted.end - at),
@@ -112,7 +195,7 @@ class SliceReader:
             return self.options.poll_count
         return max(1, min(POLL_COUNT_MAX, POLL_BYTES * len(batch) // batch.nbytes))
 
-    def _check_gap(self, wanted: Slice, at: int, found: int | None) -> None:
+    def _check_gap(self, wanted: OffsetSlice, at: int, found: int | None) -> None:
         """Raise unless the missing offsets are a gap that a crashed server left.
 
         A gap has messages on both sides, and may be wider than the slice.
@@ -145,7 +228,7 @@ class BatchReader(SliceReader, DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._bounds = Bounds()
+        self._bounds = PushedFilters()
 
     def partitions(self) -> Sequence[InputPartition]:
         """Ask the server for offsets and divide them into tasks."""
@@ -157,7 +240,7 @@ class BatchReader(SliceReader, DataSourceReader):
         end = resolve(options, options.ending, ends, name="endingOffsets")
         for place in ends:
             self._check_end(place, max(start[place], end[place]), ends[place])
-        return plan(*self._bounds.narrow(options, start, end, ends), options)
+        return plan_tasks(*self._bounds.narrow(options, start, end, ends), options)
 
     def _check_end(self, place: TopicPartition, asked: int, end: int) -> None:
         if asked > end and self.options.fail_on_data_loss:
@@ -172,4 +255,4 @@ class PushdownReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the supported filters; return those that Spark has to apply."""
-        return [one for one in filters if not self._bounds.take(one)]
+        return [one for one in filters if not self._bounds.take_filter(one)]

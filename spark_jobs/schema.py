@@ -63,7 +63,7 @@ _WRITE: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 # What a source makes and a sink has no use for: it belongs to the topic that was read.
-_PASSED_OVER: Final = frozenset(_READ) - frozenset(_WRITE)
+_IGNORED: Final = frozenset(_READ) - frozenset(_WRITE)
 
 
 def read_schema(*, include_headers: bool) -> StructType:
@@ -109,7 +109,7 @@ def check_write_schema(schema: StructType) -> None:
             'df.selectExpr("to_json(struct(*)) AS payload"), or rename what you have'
         )
     for field in schema.fields:
-        if field.name in _PASSED_OVER:
+        if field.name in _IGNORED:
             continue
         if field.name not in _WRITE:
             raise SchemaError(
@@ -121,14 +121,14 @@ def check_write_schema(schema: StructType) -> None:
 
 def _check_type(field: StructField, table: Mapping[str, tuple[str, ...]]) -> None:
     kinds = table[field.name]
-    if _loose(field.dataType) not in kinds:
+    if _nullable(field.dataType) not in kinds:
         raise SchemaError(
             f"column {field.name} is {field.dataType.simpleString()}; "
             f"cast it to {' or '.join(kinds[:3])}"
         )
 
 
-def _loose(kind: DataType) -> str:
+def _nullable(kind: DataType) -> str:
     """Name a type; whether elements may be missing is of no matter."""
     if isinstance(kind, ArrayType | MapType | StructType):
         return kind.simpleString()

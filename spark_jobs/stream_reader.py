@@ -30,9 +30,8 @@ from iggy_sdk import (
 )
 from spark_jobs.connections import close_all, connection
 from spark_jobs.errors import DataLossError
-from spark_jobs.offsets import EARLIEST_MARK, Offsets, read_offsets, share, write_offsets
-from spark_jobs.planning import plan
-from spark_jobs.reader import SliceReader
+from spark_jobs.offsets import EARLIEST_MARK, Offsets, limit_offsets, read_offsets, write_offsets
+from spark_jobs.reader import SliceReader, plan_tasks
 from spark_jobs.topics import check_complete, earliest_offset, end_offsets, resolve
 
 if TYPE_CHECKING:
@@ -151,13 +150,13 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         if not waiting:
             return None
         fewest = self.options.min_offsets_per_trigger
-        is_patient = self._target is None and not isinstance(limit, ReadAllAvailable)
-        if fewest is not None and is_patient and waiting < fewest and not self._is_late():
+        may_wait = self._target is None and not isinstance(limit, ReadAllAvailable)
+        if fewest is not None and may_wait and waiting < fewest and not self._is_late():
             return None
         self._batch_at = self.now()
         if isinstance(limit, ReadMaxRows):
             start = {at: min(begin[at], end) for at, end in ends.items()}
-            return share(start, ends, limit.max_rows)
+            return limit_offsets(start, ends, limit.max_rows)
         return ends
 
     def _is_late(self) -> bool:
@@ -173,7 +172,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         begin = self._begin(done, wanted)
         for place in [place for place, offset in wanted.items() if offset < begin[place]]:
             begin[place] = earliest_offset(self.options, place) or 0
-        return plan(begin, wanted, self.options)
+        return plan_tasks(begin, wanted, self.options)
 
     # Progress
 

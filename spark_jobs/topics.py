@@ -12,15 +12,15 @@ from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, To
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_jobs.options import Place
+    from spark_jobs.options import TopicSelection
 
-__all__ = ["READER", "check_complete", "earliest_offset", "end_offsets", "resolve"]
+__all__ = ["POLL_CONSUMER", "check_complete", "earliest_offset", "end_offsets", "resolve"]
 
-READER: Final = Consumer.single("spark")
+POLL_CONSUMER: Final = Consumer.single("spark")
 """The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""
 
 
-def end_offsets(place: Place) -> Offsets:
+def end_offsets(place: TopicSelection) -> Offsets:
     """Return the partitions of all topics, each with the offset of its next message.
 
     Raises:
@@ -38,16 +38,16 @@ def end_offsets(place: Place) -> Offsets:
     return ends
 
 
-def earliest_offset(place: Place, at: TopicPartition) -> int | None:
+def earliest_offset(place: TopicSelection, at: TopicPartition) -> int | None:
     """Return the offset of the oldest message; None when there is none."""
     return _first(place, at, PollingStrategy.first())
 
 
-def _first(place: Place, at: TopicPartition, strategy: PollingStrategy) -> int | None:
+def _first(place: TopicSelection, at: TopicPartition, strategy: PollingStrategy) -> int | None:
     batch = connection(place.server).poll_messages(
         place.stream,
         at.topic,
-        consumer=READER,
+        consumer=POLL_CONSUMER,
         partition_id=at.partition,
         strategy=strategy,
         count=1,
@@ -55,7 +55,7 @@ def _first(place: Place, at: TopicPartition, strategy: PollingStrategy) -> int |
     return batch.first_offset
 
 
-def resolve(place: Place, position: Position, ends: Offsets, *, name: str) -> Offsets:
+def resolve(place: TopicSelection, position: Position, ends: Offsets, *, name: str) -> Offsets:
     """Resolve a position to one offset for each partition.
 
     Args:
@@ -79,7 +79,7 @@ def resolve(place: Place, position: Position, ends: Offsets, *, name: str) -> Of
     return {at: ends[at] if offset is None else offset for at, offset in found.items()}
 
 
-def _marked(place: Place, offset: int, at: TopicPartition, ends: Offsets) -> int:
+def _marked(place: TopicSelection, offset: int, at: TopicPartition, ends: Offsets) -> int:
     if offset == EARLIEST_MARK:
         earliest = earliest_offset(place, at)
         return ends[at] if earliest is None else earliest

@@ -34,7 +34,7 @@ __all__ = ["BatchWriter", "StreamWriter"]
 
 
 @dataclass(frozen=True)
-class Sent(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """The commit message of a task.
 
     Attributes:
@@ -71,21 +71,21 @@ class TopicWriter:
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task."""
-        from spark_jobs.messages import MessageMaker
+        from spark_jobs.row_messages import RowMessageBuilder
 
         context = TaskContext.get()
         assert context is not None, "Spark writes in tasks only"
-        maker = MessageMaker(self._scope(context), has_keys=self._partitioning == "key")
+        maker = RowMessageBuilder(self._scope(context), has_keys=self._partitioning == "key")
         client = connection(self._options.server)
         options = self._options
         direct = {"batch_length": options.send_batch}
         with client.producer(options.stream, options.topic, direct=direct) as producer:
-            sending = _Sending(producer, self, context.partitionId())
+            sending = _TaskSender(producer, self, context.partitionId())
             for rows in iterator:
                 if rows.num_rows:
                     sending.send(rows, maker.messages(rows))
             sending.finish()
-        return Sent(context.partitionId(), maker.rows_count)
+        return TaskCommit(context.partitionId(), maker.rows_count)
 
     @property
     def partitioning(self) -> str | int:
@@ -120,14 +120,14 @@ class TopicWriter:
             )
 
 
-class _Sending:
+class _TaskSender:
     """Sends the rows of one task: chooses partitions, with few requests."""
 
     def __init__(self, producer: Producer[Any], writer: TopicWriter, task: int) -> None:
         self._producer = producer
         self._writer = writer
         # Each task begins with another partition, so that small tasks do not all use the first.
-        self._turn = task
+        self._next_partition = task
         self._waiting: dict[int, list[Any]] = {}
 
     def send(self, rows: Any, messages: list[Any]) -> None:
@@ -154,9 +154,9 @@ class _Sending:
     def _send_keyed(self, messages: list[Any]) -> None:
         """Send rows with a key by key; rows without one rotate over the partitions."""
         self._producer.send_many([one for one in messages if one.key is not None])
-        loose = [one for one in messages if one.key is None]
-        if loose:
-            self._deliver(self._next(), loose)
+        without_key = [one for one in messages if one.key is None]
+        if without_key:
+            self._deliver(self._next(), without_key)
 
     def _keep(self, number: int, messages: list[Any]) -> None:
         waiting = self._waiting.setdefault(number, [])
@@ -170,8 +170,8 @@ class _Sending:
             self._producer.send_many(messages, partition_id=number)
 
     def _next(self) -> int:
-        number = self._turn % self._writer.partitions_count
-        self._turn += 1
+        number = self._next_partition % self._writer.partitions_count
+        self._next_partition += 1
         return number
 
 

@@ -1,4 +1,4 @@
-"""Certificates for servers under test: an authority issues one, and a door is told of its files."""
+"""Certificates for servers under test: an authority issues one for a listener."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Certificate:
         return certificate
 
     def settings(self, section: str, *, is_switch: bool = True) -> dict[str, str]:
-        """Name the files to one door, and switch its TLS on where there is a switch."""
+        """Return the settings of one listener: the files, and TLS on where there is a switch."""
         told = {"SELF_SIGNED": "false", "CERT_FILE": self.cert_file, "KEY_FILE": self.key_file}
         if is_switch:
             told["ENABLED"] = "true"

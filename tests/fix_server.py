@@ -16,7 +16,7 @@ import pytest
 
 from iggy_sdk.testing import NotOursError
 from iggy_sdk.testing import RunningServer as SdkServer
-from iggy_sdk.testing.shared import standing_address
+from iggy_sdk.testing.server import external_server_address
 from tests.server.running import RunningServer
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class StandingServer:
-    """A server that somebody else runs, such as a real Apache Iggy; it is emptied first."""
+    """A running server, such as Apache Iggy; all its data are deleted first."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class StandingServer:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Skip what wants to stop or kill a server that somebody else runs."""
+    """Skip tests that stop or kill a server which the tests did not start."""
     try:
         return (yield)
     except NotOursError as error:
@@ -61,7 +61,7 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningServer | StandingServer]:
     """Run one server for all tests of a file, or take the one of ``IGGY_TEST_SERVER``."""
-    standing = standing_address()
+    standing = external_server_address()
     if standing is not None and SDK in request.path.parents:
         yield StandingServer(standing)
         return

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.audit import Verdict, judge, main
+from tools.audit import Verdict, judge, main
 
 GOOD = {"name": "good", "version": "1.0", "vulns": []}
 WEAK = {"name": "weak", "version": "2.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2.1"]}]}

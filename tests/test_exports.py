@@ -1,4 +1,4 @@
-"""Each package's door: what ``__all__`` promises is there, is sorted, and is all there is."""
+"""The public modules: ``__all__`` is complete, sorted, and nothing else is public."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ import pytest
 
 import iggy_sdk
 
-# What a door that loads its names late is made of.
-DOOR_TOOLS = frozenset({"TYPE_CHECKING", "annotations", "import_module"})
+# Names that a module needs for lazy imports.
+LAZY_IMPORT_NAMES = frozenset({"TYPE_CHECKING", "annotations", "import_module"})
 # The values that both sides speak are the protocol's, and the SDK hands them on.
-HANDED_ON = {"iggy_sdk": "iggy_protocol"}
+REEXPORTED_FROM = {"iggy_sdk": "iggy_protocol"}
 
-DOORS = ("iggy_protocol", "iggy_protocol.rest", "iggy_sdk", "iggy_ref_server", "spark_jobs")
+PUBLIC_MODULES = (
+    "iggy_protocol",
+    "iggy_protocol.rest",
+    "iggy_sdk",
+    "iggy_ref_server",
+    "spark_jobs",
+)
 
 
 def sort_key(name: str) -> tuple[int, list[int | str]]:
@@ -30,9 +36,9 @@ def sort_key(name: str) -> tuple[int, list[int | str]]:
     return rank, [int(part) if part.isdigit() else part for part in parts]
 
 
-def public_names(door: ModuleType) -> set[str]:
-    """List what a door offers at run time, without submodules and its own tools."""
-    offered = {name: getattr(door, name) for name in dir(door) if name not in DOOR_TOOLS}
+def public_names(module: ModuleType) -> set[str]:
+    """List the public names at run time, without submodules and lazy-import helpers."""
+    offered = {name: getattr(module, name) for name in dir(module) if name not in LAZY_IMPORT_NAMES}
     return {
         name
         for name, value in offered.items()
@@ -47,40 +53,41 @@ def has_docstring(value: object) -> bool:
     return bool(docstring) and not docstring.startswith(f"{getattr(value, '__name__', '')}(")
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_door_when_opened_then_all_is_sorted_and_without_duplicates(name):
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_module_when_imported_then_all_is_sorted_and_without_duplicates(name):
     promised = importlib.import_module(name).__all__
 
     assert list(promised) == sorted(set(promised), key=sort_key)
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_door_when_opened_then_offers_exactly_what_it_promises(name):
-    door = importlib.import_module(name)
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_module_when_imported_then_offers_exactly_what_it_promises(name):
+    module = importlib.import_module(name)
 
-    assert public_names(door) == set(door.__all__)
+    assert public_names(module) == set(module.__all__)
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_door_when_opened_then_leaks_nothing_private_or_foreign(name):
-    door = importlib.import_module(name)
-    values = {promised: getattr(door, promised) for promised in door.__all__}
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_module_when_imported_then_leaks_nothing_private_or_foreign(name):
+    module = importlib.import_module(name)
+    values = {promised: getattr(module, promised) for promised in module.__all__}
 
     private = [promised for promised in values if promised.startswith("_")]
     foreign = [
         promised
         for promised, value in values.items()
         if (inspect.isclass(value) or inspect.isroutine(value))
-        and value.__module__.partition(".")[0] not in {name.partition(".")[0], HANDED_ON.get(name)}
+        and value.__module__.partition(".")[0]
+        not in {name.partition(".")[0], REEXPORTED_FROM.get(name)}
     ]
 
     assert (private, foreign) == ([], [])
 
 
-@pytest.mark.parametrize("name", DOORS)
-def test_door_when_read_then_every_class_and_function_has_a_docstring(name):
-    door = importlib.import_module(name)
-    values = {promised: getattr(door, promised) for promised in door.__all__}
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_public_module_when_read_then_every_class_and_function_has_a_docstring(name):
+    module = importlib.import_module(name)
+    values = {promised: getattr(module, promised) for promised in module.__all__}
 
     silent = [
         promised
@@ -91,7 +98,7 @@ def test_door_when_read_then_every_class_and_function_has_a_docstring(name):
     assert not silent
 
 
-def test_door_of_the_sdk_when_imported_then_it_loads_nothing():
+def test_sdk_when_imported_then_it_loads_nothing():
     script = "import sys, iggy_sdk; print(sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
@@ -102,7 +109,7 @@ def test_door_of_the_sdk_when_imported_then_it_loads_nothing():
     assert "anyio" not in done.stdout
 
 
-def test_door_of_the_sdk_when_type_checkers_read_it_then_they_see_what_programs_get():
+def test_sdk_when_type_checkers_read_it_then_they_see_what_programs_get():
     tree = ast.parse(Path(inspect.getfile(iggy_sdk)).read_text(encoding="utf-8"))
     (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {

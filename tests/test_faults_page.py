@@ -1,4 +1,4 @@
-"""The page of faults does not rot: each row says what happens and names tests that exist."""
+"""The page of faults is correct: each row says what happens and names tests that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front pages do not lie: their Python runs, its output is as printed, their commands exist."""
+"""The front pages are correct: their Python runs and prints what they show, commands exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of the SDK do not lie: their Python runs on both engines and prints what they say."""
+"""The pages of the SDK are correct: their Python runs on both engines and prints what they show."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from iggy_sdk import compat
 from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import IggyConsumer
 from iggy_sdk.producer import Producer
-from tests import sdk_reference
 from tests.fix_backends import ENGINES
 from tests.test_readme import Block, blocks_of
+from tools import sdk_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "docs" / "sdk.md"

@@ -1,4 +1,4 @@
-"""The page for those who face strangers: its keys exist, and a server takes its limits."""
+"""The security page is correct: its keys exist, and a server accepts its limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from iggy_ref_server.config import DEFAULT_TOML
-from iggy_ref_server.config.keys import known_paths
+from iggy_ref_server.config.tree import known_paths
 from tests.server.config.loading import load_text
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -1,7 +1,7 @@
-"""The pages about the server do not lie: what they claim to be better is proven, their keys exist.
+"""The pages about the server are correct: each claim has a test, and their keys exist.
 
-Every row of the table of differences names a weakness of the original by its id. Each id has a test
-that fails on the old behaviour; this file says which.
+Every row of the table of differences names a weakness of Apache Iggy 0.8 by its id. Each id has a
+test that fails on the old behaviour; this file says which.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from iggy_ref_server.config import DEFAULT_TOML
-from iggy_ref_server.config.environment import unknown_variables
-from iggy_ref_server.config.inert import REFUSED, WARNED
+from iggy_ref_server.config.rules import IGNORED_KEYS, UNSUPPORTED_KEYS
+from iggy_ref_server.config.sources import unknown_variables
 from tests.interop.wheels import wheel_python
 from tests.server.config.test_defaults import ORIGINAL
 from tests.server.running import RunningServer
@@ -73,14 +73,14 @@ PROOFS = {
     "test_members_when_six_partitions_are_joined_by_four_then_shares_differ_by_one_at_most",
     "C8": "features/test_groups.py::"
     "test_commit_without_a_partition_when_it_follows_a_poll_then_it_means_what_was_polled",
-    "C9": "features/test_handover.py::"
+    "C9": "features/test_migration.py::"
     "test_client_when_moved_then_its_number_login_and_memberships_stay",
     "C10": "features/test_groups.py::"
     "test_member_when_its_heart_stops_then_it_is_removed_and_its_connection_closed",
     "C12": "features/test_hostile.py::"
     "test_keyed_send_when_the_topic_has_no_partitions_then_it_is_refused_and_the_server_lives",
     "C13": "metadata/test_plans.py::test_streams_when_full_then_one_more_is_refused_until_one_goes",
-    "C16": "partitions/test_at_rest.py::"
+    "C16": "partitions/test_encryption_at_rest.py::"
     "test_messages_when_the_key_is_another_then_told_and_never_skipped",
     "C17": "features/test_restart.py::"
     "test_stream_when_it_was_deleted_then_no_message_comes_back_under_its_number",
@@ -128,7 +128,7 @@ def settings_of(section: dict[str, object], prefix: str = "") -> dict[str, objec
 
 
 def own_settings() -> dict[str, object]:
-    """List the keys that the original does not have."""
+    """List the keys that Apache Iggy 0.8 does not have."""
     theirs = {f"{section}.{key}" for section, keys in ORIGINAL.items() for key in keys}
     everything = settings_of(tomllib.loads(DEFAULT_TOML))
     return {key: value for key, value in everything.items() if key not in theirs}
@@ -167,7 +167,7 @@ def test_own_keys_when_listed_then_the_page_has_them_with_their_defaults():
 def test_keys_when_without_effect_then_the_page_names_them():
     page = PAGE.read_text(encoding="utf-8")
 
-    assert [key for key in (*REFUSED, *WARNED) if f"`{key}`" not in page] == []
+    assert [key for key in (*UNSUPPORTED_KEYS, *IGNORED_KEYS) if f"`{key}`" not in page] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

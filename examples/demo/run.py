@@ -23,7 +23,7 @@ from examples.demo.arrivals import Arrivals, Sample
 from examples.demo.clients import Counts, ask_for_ingested, consume, produce
 from examples.demo.ingestion import Ingestion, start_ingestion
 from examples.demo.shop import PARTITIONS, STREAM, TOPIC
-from examples.server.start_a_server import OwnServer, usable_shards
+from examples.server.start_a_server import ExampleServer, usable_shards
 from iggy_sdk import IggyClient
 
 if TYPE_CHECKING:
@@ -134,7 +134,10 @@ def main(arguments: list[str]) -> int:
     shutil.rmtree(folder / "orders", ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     shards = usable_shards(2)
-    with tempfile.TemporaryDirectory() as place, OwnServer(Path(place), shards=shards) as server:
+    with (
+        tempfile.TemporaryDirectory() as place,
+        ExampleServer(Path(place), shards=shards) as server,
+    ):
         server.start()
         host, port = server.address
         print(f"      a server with {shards} shards listens on {host}:{port}")

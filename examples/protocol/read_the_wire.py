@@ -99,7 +99,7 @@ def print_row(who: str, size: int, meaning: str, messages: MessageBatch | None) 
         print(f"{INDENT}· offset {message.offset}, id {message.id}, {text!r}, {seal}")
 
 
-def hear_client(server: ServerConnection, client: ClientConnection, frame: bytes) -> None:
+def print_request(server: ServerConnection, client: ClientConnection, frame: bytes) -> None:
     """Print a request, and let the other end know that it was made."""
     server.receive_data(frame)
     event = server.next_event()
@@ -109,7 +109,7 @@ def hear_client(server: ServerConnection, client: ClientConnection, frame: bytes
     assert b"".join(client.send(command)) == frame
 
 
-def hear_server(client: ClientConnection, frame: bytes) -> None:
+def print_response(client: ClientConnection, frame: bytes) -> None:
     """Print the answer to the oldest request."""
     client.receive_data(frame)
     event = client.next_event()
@@ -128,9 +128,9 @@ def main() -> None:
     server, client = ServerConnection(), ClientConnection()
     for direction, frame in frames(RECORDED):
         if direction == ">":
-            hear_client(server, client, frame)
+            print_request(server, client, frame)
         else:
-            hear_server(client, frame)
+            print_response(client, frame)
     heard = client.statistics()
     print(f"{heard.frames_out} requests, {heard.frames_in} answers, every byte accounted for")
 

@@ -54,7 +54,7 @@ def now_us() -> int:
     return time_ns() // 1_000
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The server refused a request."""
 
     def __init__(self, code: int) -> None:
@@ -76,7 +76,7 @@ class TinyServer:
             case LoginUser(username="iggy", password="iggy"):
                 return Identity(user_id=0)
             case LoginUser():
-                raise Refused(StatusCode.INVALID_CREDENTIALS)
+                raise RequestError(StatusCode.INVALID_CREDENTIALS)
             case CreateStream(name=name):
                 return Stream(0, now_us(), 0, 0, 0, name)
             case CreateTopic():
@@ -86,7 +86,7 @@ class TinyServer:
                 return None
             case PollMessages():
                 return self.poll()
-        raise Refused(StatusCode.FEATURE_UNAVAILABLE)
+        raise RequestError(StatusCode.FEATURE_UNAVAILABLE)
 
     def create_topic(self, command: CreateTopic) -> TopicDetails:
         """Describe the topic as if the client's wishes had been met."""
@@ -121,7 +121,7 @@ class TinyServer:
         return PolledMessages(0, max(0, self.messages_count - 1), len(batch), batch)
 
 
-class Conversation:
+class InMemoryConnection:
     """A client's and a server's end, wired back to back."""
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Conversation:
             self.client.receive_data(buffer)
         event = self.client.next_event()
         if isinstance(event, ErrorReceived):
-            raise Refused(event.status)
+            raise RequestError(event.status)
         assert isinstance(event, ResponseReceived)
         reply: R = event.decode()
         return reply
@@ -148,16 +148,16 @@ class Conversation:
         assert isinstance(event, RequestReceived)
         try:
             return self.server.send(self.tiny.answer(event.decode()))
-        except (Refused, RemoteProtocolError, RuleViolation) as refusal:
+        except (RequestError, RemoteProtocolError, RuleViolation) as refusal:
             return self.server.send_error(refusal.status)
 
 
 def main() -> None:
     """Run all requests and print the replies."""
-    conversation = Conversation()
+    conversation = InMemoryConnection()
     try:
         conversation.ask(LoginUser("iggy", "a guess"))
-    except Refused as refusal:
+    except RequestError as refusal:
         print(f"refused: {refusal}")
     identity = conversation.ask(LoginUser("iggy", "iggy"))
     print(f"logged in as user {identity.user_id}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, TypeVar
 
-from examples.server.start_a_server import OwnServer
+from examples.server.start_a_server import ExampleServer
 from iggy_protocol import (
     NEED_DATA,
     ClientConnection,
@@ -46,7 +46,7 @@ RECEIVE_BYTES = 1 << 18
 TIMEOUT_S = 10.0
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """The server says no, and why."""
 
 
@@ -81,7 +81,7 @@ class Client:
             # No bytes at all mean that the server is gone; the connection understands that too.
             self._connection.receive_data(self._socket.recv(RECEIVE_BYTES))
         if isinstance(event, ErrorReceived):
-            raise Refused(f"{event.status} {status(event.status).meaning}")
+            raise RequestError(f"{event.status} {status(event.status).meaning}")
         if not isinstance(event, ResponseReceived):
             raise ConnectionError("the server has closed the connection")
         reply: R = event.decode()
@@ -94,7 +94,7 @@ def produce(client: Client, payloads: list[bytes], partitioning: Partitioning) -
     client.ask(SendMessages("shop", "orders", partitioning, payloads, origin_timestamp_us=now_us))
 
 
-def talk(client: Client) -> None:
+def run_session(client: Client) -> None:
     """Produce three orders and consume them."""
     client.ask(CreateStream("shop"))
     client.ask(CreateTopic("shop", "orders", partitions_count=3))
@@ -121,14 +121,14 @@ def main(arguments: list[str]) -> None:
         host, _, port = address.rpartition(":")
         with Client((host.strip("[]"), int(port))) as client:
             client.ask(LoginUser(username, password))
-            talk(client)
+            run_session(client)
         return
-    with tempfile.TemporaryDirectory() as folder, OwnServer(Path(folder) / "data") as server:
+    with tempfile.TemporaryDirectory() as folder, ExampleServer(Path(folder) / "data") as server:
         server.start()
         with Client(server.address) as client:
             user = client.ask(LoginUser("iggy", "iggy"))
             print(f"logged in as user {user.user_id}")
-            talk(client)
+            run_session(client)
         server.stop()
 
 

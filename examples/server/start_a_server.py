@@ -38,7 +38,7 @@ def usable_shards(wanted: int) -> int:
     return min(wanted, len(os.sched_getaffinity(0)))
 
 
-class OwnServer:
+class ExampleServer:
     """A server that belongs to this program; its data stay when it ends.
 
     Args:
@@ -57,7 +57,7 @@ class OwnServer:
         self._process: subprocess.Popen[str] | None = None
         self.address = ("", 0)
 
-    def __enter__(self) -> OwnServer:
+    def __enter__(self) -> ExampleServer:
         return self
 
     def __exit__(
@@ -114,7 +114,7 @@ class OwnServer:
 
 def main() -> None:
     """Start a server, show what it says, and stop it."""
-    with tempfile.TemporaryDirectory() as folder, OwnServer(Path(folder) / "data") as server:
+    with tempfile.TemporaryDirectory() as folder, ExampleServer(Path(folder) / "data") as server:
         print("$ iggy-server")
         print("\n".join(server.start()))
         print()

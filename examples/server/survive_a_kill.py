@@ -1,9 +1,9 @@
-"""Kill the server with ``kill -9`` while clients produce and consume, and look what is left.
+"""Kill the server with ``kill -9`` while clients produce and consume, and check what is kept.
 
-Four producers send to a partition each and remember what was acknowledged. A consumer reads along
-and stores how far it has come. In the middle of it all processes of the server are killed. After a
-restart everything that was acknowledged is there: once, in order, each under the offset after the
-one before; and the consumer goes on where it was. The exit code is 1 if any of that is not so.
+Four producers send to a partition each and count the acknowledged messages. A consumer reads and
+stores its offsets. Meanwhile all processes of the server are killed. After a restart every
+acknowledged message is there: once, in order, with consecutive offsets; and the consumer continues
+from its stored offset. The exit code is 1 otherwise.
 
 Run it from the root of the repository with ``python -m examples.server.survive_a_kill``.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 from examples.server.blocking_client import Client, produce
-from examples.server.start_a_server import OwnServer, usable_shards
+from examples.server.start_a_server import ExampleServer, usable_shards
 from iggy_protocol import (
     Consumer,
     CreateStream,
@@ -39,10 +39,10 @@ BATCH = 25
 CONSUMED_BEFORE_THE_KILL = 10_000
 PRODUCED_AFTERWARDS = 500
 BAR_COLUMNS = 40
-TILL = Consumer.single("till")
+CONSUMER = Consumer.single("consumer")
 
 
-def log_in(server: OwnServer) -> Client:
+def log_in(server: ExampleServer) -> Client:
     """Connect as root."""
     client = Client(server.address)
     client.ask(LoginUser("iggy", "iggy"))
@@ -54,7 +54,7 @@ def orders(partition_id: int, first: int, number: int) -> list[bytes]:
     return [b"partition %d order %d" % (partition_id, first + n) for n in range(number)]
 
 
-def produce_until_killed(server: OwnServer, partition_id: int) -> int:
+def produce_until_killed(server: ExampleServer, partition_id: int) -> int:
     """Send batch after batch, and return how many orders were acknowledged in the end."""
     with log_in(server) as client:
         for acknowledged in count(0, BATCH):
@@ -66,32 +66,32 @@ def produce_until_killed(server: OwnServer, partition_id: int) -> int:
     raise AssertionError("the loop above does not end by itself")
 
 
-class Till:
+class OrderConsumer:
     """The consumer: polls what is next, checks it, and stores the offset of what it has done."""
 
     def __init__(self) -> None:
         self.done = [0] * PARTITIONS
-        self.surprises: list[str] = []
+        self.unexpected: list[str] = []
 
     def work(self, client: Client, partition_id: int) -> int:
         """Do what is next in a partition, and return how many orders that were."""
         polled = client.ask(
-            PollMessages(TILL, "shop", "orders", PollingStrategy.next(), 1000, partition_id)
+            PollMessages(CONSUMER, "shop", "orders", PollingStrategy.next(), 1000, partition_id)
         )
         offset = None
         for message in polled.messages:
             offset, expected = message.offset, self.done[partition_id]
             (order,) = orders(partition_id, offset, 1)
             if offset > expected or bytes(message.payload) != order:
-                self.surprises.append(f"{bytes(message.payload)!r} at offset {offset}")
+                self.unexpected.append(f"{bytes(message.payload)!r} at offset {offset}")
             # An order that was done, but whose offset could not be stored in time, comes again.
             self.done[partition_id] = max(expected, offset + 1)
         if offset is not None:
-            client.ask(StoreConsumerOffset(TILL, "shop", "orders", offset, partition_id))
+            client.ask(StoreConsumerOffset(CONSUMER, "shop", "orders", offset, partition_id))
         return len(polled.messages)
 
 
-def first_life(server: OwnServer, till: Till) -> list[int]:
+def run_until_killed(server: ExampleServer, consumer: OrderConsumer) -> list[int]:
     """Produce and consume until the kill, and return what was acknowledged by partition."""
     with log_in(server) as client, ThreadPoolExecutor(PARTITIONS) as pool:
         client.ask(CreateStream("shop"))
@@ -102,26 +102,26 @@ def first_life(server: OwnServer, till: Till) -> list[int]:
             for partition_id in range(PARTITIONS)
         ]
         try:
-            while sum(till.done) < CONSUMED_BEFORE_THE_KILL:
+            while sum(consumer.done) < CONSUMED_BEFORE_THE_KILL:
                 for partition_id in range(PARTITIONS):
-                    till.work(client, partition_id)
+                    consumer.work(client, partition_id)
         finally:
             server.kill()
         return [producer.result() for producer in producers]
 
 
-def second_life(server: OwnServer, till: Till) -> list[int]:
+def run_after_restart(server: ExampleServer, consumer: OrderConsumer) -> list[int]:
     """Count what the kill has left by partition, then produce more and consume everything."""
     kept = []
     with log_in(server) as client:
         for partition_id in range(PARTITIONS):
             polled = client.ask(
-                PollMessages(TILL, "shop", "orders", PollingStrategy.last(), 1, partition_id)
+                PollMessages(CONSUMER, "shop", "orders", PollingStrategy.last(), 1, partition_id)
             )
             kept.append(sum(message.offset + 1 for message in polled.messages))
             more = orders(partition_id, kept[-1], PRODUCED_AFTERWARDS)
             produce(client, more, Partitioning.partition(partition_id))
-            while till.work(client, partition_id):
+            while consumer.work(client, partition_id):
                 pass
     return kept
 
@@ -148,43 +148,42 @@ def draw(shards: int, acknowledged: list[int], kept: list[int], done: list[int])
     print("there without an acknowledgement; what was acknowledged must be there.")
 
 
-def conclude(acknowledged: list[int], kept: list[int], till: Till) -> bool:
+def conclude(acknowledged: list[int], kept: list[int], consumer: OrderConsumer) -> bool:
     """Say how it went."""
     saved = sum(min(pair) for pair in zip(acknowledged, kept, strict=True))
-    is_read = till.done == [number + PRODUCED_AFTERWARDS for number in kept]
-    is_whole = saved == sum(acknowledged) and is_read and not till.surprises
-    for surprise in till.surprises[:5]:
-        print(f"not what was sent: {surprise}")
+    is_read = consumer.done == [number + PRODUCED_AFTERWARDS for number in kept]
+    is_whole = saved == sum(acknowledged) and is_read and not consumer.unexpected
+    for line in consumer.unexpected[:5]:
+        print(f"not what was sent: {line}")
     print("nothing is lost, nothing is out of place" if is_whole else "SOMETHING IS WRONG")
     produced = sum(kept) + PARTITIONS * PRODUCED_AFTERWARDS
     print(
-        f"produced {produced} messages, consumed {sum(till.done)}, "
+        f"produced {produced} messages, consumed {sum(consumer.done)}, "
         f"kept over the kill {saved} of {sum(acknowledged)} acknowledged"
     )
     return is_whole
 
 
 def main() -> int:
-    """Play both lives and compare."""
-    till, shards = Till(), usable_shards(2)
+    """Run before and after the kill, and compare."""
+    consumer, shards = OrderConsumer(), usable_shards(2)
     with (
         tempfile.TemporaryDirectory() as folder,
-        OwnServer(Path(folder) / "data", shards=shards) as server,
+        ExampleServer(Path(folder) / "data", shards=shards) as server,
     ):
         print("\n".join(server.start()))
         print(f"\n{PARTITIONS} producers and a consumer are at work ...")
-        acknowledged = first_life(server, till)
-        print(
-            f"kill -9 after {sum(acknowledged)} acknowledged and {sum(till.done)} consumed messages"
-        )
+        acknowledged = run_until_killed(server, consumer)
+        produced, consumed = sum(acknowledged), sum(consumer.done)
+        print(f"kill -9 after {produced} acknowledged and {consumed} consumed messages")
         began_s = perf_counter()
         server.start()
         print(f"the server is back after {perf_counter() - began_s:.1f} s, on the same data\n")
-        kept = second_life(server, till)
+        kept = run_after_restart(server, consumer)
         server.stop()
-    draw(shards, acknowledged, kept, till.done)
+    draw(shards, acknowledged, kept, consumer.done)
     print()
-    return 0 if conclude(acknowledged, kept, till) else 1
+    return 0 if conclude(acknowledged, kept, consumer) else 1
 
 
 if __name__ == "__main__":

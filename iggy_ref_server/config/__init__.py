@@ -9,63 +9,77 @@ of the server may read ``ServerConfig``.
 
 from __future__ import annotations
 
-from iggy_ref_server.config.addresses import Address, parse_address
-from iggy_ref_server.config.cpu_allocation import (
+from iggy_ref_server.cli import StartFlags
+from iggy_ref_server.config.defaults import DEFAULT_TOML
+from iggy_ref_server.config.load import (
+    LoadedConfig,
+    RootCredentials,
+    choose_root_credentials,
+    default_config,
+    dump_config,
+    load_config,
+)
+from iggy_ref_server.config.schema import (
+    ClusterConfig,
+    LimitsConfig,
+    LoggingConfig,
+    OtherNodeConfig,
+    QuicListenerConfig,
+    ServerConfig,
+    SystemConfig,
+    TcpListenerConfig,
+    TlsConfig,
+    WebSocketListenerConfig,
+)
+from iggy_ref_server.config.sources import write_private
+from iggy_ref_server.config.syntax import (
+    NEVER_US,
+    SERVER_DEFAULT,
+    UNLIMITED_BYTES,
     AllCores,
     CoreCount,
     CoreRange,
     CpuAllocation,
+    LogFilter,
     NumaCores,
-    parse_cpu_allocation,
-)
-from iggy_ref_server.config.default_text import DEFAULT_TOML
-from iggy_ref_server.config.dump import dump_config
-from iggy_ref_server.config.files import write_private
-from iggy_ref_server.config.load import LoadedConfig, default_config, load_config
-from iggy_ref_server.config.log_filter import LogFilter, parse_log_filter
-from iggy_ref_server.config.problems import ConfigError, Problem
-from iggy_ref_server.config.root_credentials import RootCredentials, choose_root_credentials
-from iggy_ref_server.config.schema import Cluster, Limits, OtherNode, ServerConfig, System, Tcp
-from iggy_ref_server.config.schema_doors import Quic, Tls, WebSocket
-from iggy_ref_server.config.schema_system import Logging
-from iggy_ref_server.config.units import (
-    NEVER_US,
-    SERVER_DEFAULT,
-    UNLIMITED_BYTES,
+    SocketAddress,
     format_duration,
     format_size,
+    parse_address,
+    parse_cpu_allocation,
     parse_duration,
+    parse_log_filter,
     parse_size,
 )
-from iggy_ref_server.start_flags import StartFlags
+from iggy_ref_server.config.tree import ConfigError, ConfigProblem
 
 __all__ = [
     "DEFAULT_TOML",
     "NEVER_US",
     "SERVER_DEFAULT",
     "UNLIMITED_BYTES",
-    "Address",
     "AllCores",
-    "Cluster",
+    "ClusterConfig",
     "ConfigError",
+    "ConfigProblem",
     "CoreCount",
     "CoreRange",
     "CpuAllocation",
-    "Limits",
+    "LimitsConfig",
     "LoadedConfig",
     "LogFilter",
-    "Logging",
+    "LoggingConfig",
     "NumaCores",
-    "OtherNode",
-    "Problem",
-    "Quic",
+    "OtherNodeConfig",
+    "QuicListenerConfig",
     "RootCredentials",
     "ServerConfig",
+    "SocketAddress",
     "StartFlags",
-    "System",
-    "Tcp",
-    "Tls",
-    "WebSocket",
+    "SystemConfig",
+    "TcpListenerConfig",
+    "TlsConfig",
+    "WebSocketListenerConfig",
     "choose_root_credentials",
     "default_config",
     "dump_config",

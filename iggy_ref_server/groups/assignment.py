@@ -2,10 +2,10 @@
 
 Every partition has one owner as long as there are members. There are two ways to rebalance:
 
-    ``welcome``  when a member joins: transfers are scheduled until it has its share.
+    ``assign_to_new_member``  when a member joins: transfers are scheduled until it has its share.
                  A partition without uncommitted messages moves at once, others move on the
                  commit or at the deadline. Until then the old owner keeps the partition.
-    ``settle``   after a leave or a change of partitions: members give up their surplus, and
+    ``rebalance``   after a leave or a change of partitions: members give up their surplus, and
                  partitions without an owner are assigned at once. Pending transfers are dropped.
 
 Both move as few partitions as possible. The last polled offset belongs to the ownership and ends
@@ -22,41 +22,109 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from iggy_ref_server.groups.members import Member
-
-__all__ = ["Assignment"]
+__all__ = ["GroupMember", "GroupMembers", "PartitionAssignment"]
 
 
-class _Ownership:
+# The members of one consumer group: their slots, their numbers, and where each one reads.
+#
+# A new member takes the slot that was freed last, or a new one at the end. Members are listed in
+# the order of their slots. The number that clients see is the highest one in use plus one, so it
+# may be reused once its holder has left. A ``GroupMember`` object is never reused.
+
+
+class GroupMember:
+    """A client in a group.
+
+    Attributes:
+        client_id: the connection that joined.
+        number: what clients see as the id of the member.
+        slot: its place in the list of members.
+        partitions: what it owns, in the order in which it reads them.
+        share: how many partitions it will own when no hand-over is pending any more.
+        cursor: how many polls without a partition it has made, modulo what it owned.
+        last_delivered: the partition that it was given messages from last.
+    """
+
+    __slots__ = ("client_id", "cursor", "last_delivered", "number", "partitions", "share", "slot")
+
+    def __init__(self, client_id: int, number: int, slot: int) -> None:
+        self.client_id = client_id
+        self.number = number
+        self.slot = slot
+        self.partitions: list[int] = []
+        self.share = 0
+        self.cursor = 0
+        self.last_delivered: int | None = None
+
+
+class GroupMembers:
+    """The list of members, in slots that are used again."""
+
+    def __init__(self) -> None:
+        self._slots: list[GroupMember | None] = []
+        self._free_slots: list[int] = []
+        self._by_client: dict[int, GroupMember] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_client)
+
+    def __iter__(self) -> Iterator[GroupMember]:
+        """Walk over the members in the order of their slots."""
+        return (member for member in self._slots if member is not None)
+
+    def find(self, client_id: int) -> GroupMember | None:
+        """Look a member up by its connection."""
+        return self._by_client.get(client_id)
+
+    def add(self, client_id: int) -> GroupMember:
+        """Take in a client that is no member yet."""
+        number = max((member.number for member in self), default=-1) + 1
+        if self._free_slots:
+            member = GroupMember(client_id, number, self._free_slots.pop())
+            self._slots[member.slot] = member
+        else:
+            member = GroupMember(client_id, number, len(self._slots))
+            self._slots.append(member)
+        self._by_client[client_id] = member
+        return member
+
+    def remove(self, member: GroupMember) -> None:
+        """Free the slot of a member."""
+        del self._by_client[member.client_id]
+        self._slots[member.slot] = None
+        self._free_slots.append(member.slot)
+
+
+class _PartitionOwnership:
     """One partition: its owner, and the last polled and committed offsets."""
 
     __slots__ = ("committed_offset", "epoch", "owner", "polled_offset")
 
     def __init__(self, epoch: int) -> None:
-        self.owner: Member | None = None
+        self.owner: GroupMember | None = None
         self.epoch = epoch
         self.polled_offset: int | None = None
         self.committed_offset: int | None = None
 
     @property
-    def is_clean(self) -> bool:
+    def is_committed(self) -> bool:
         """Whether the owner has committed everything it polled."""
         if self.polled_offset is None:
             return True
         return self.committed_offset is not None and self.committed_offset >= self.polled_offset
 
 
-class _Promise:
+class _PendingTransfer:
     """A pending transfer of a partition to a new owner."""
 
-    __slots__ = ("deadline_us", "heir")
+    __slots__ = ("deadline_us", "new_owner")
 
-    def __init__(self, heir: Member, deadline_us: int) -> None:
-        self.heir = heir
+    def __init__(self, new_owner: GroupMember, deadline_us: int) -> None:
+        self.new_owner = new_owner
         self.deadline_us = deadline_us
 
 
-class Assignment:
+class PartitionAssignment:
     """The partitions of a topic, as one group shares them.
 
     Args:
@@ -65,15 +133,15 @@ class Assignment:
 
     def __init__(self, epochs: Iterator[int]) -> None:
         self._epochs = epochs
-        self._ownerships: list[_Ownership] = []
-        self._promises: dict[int, _Promise] = {}
+        self._ownerships: list[_PartitionOwnership] = []
+        self._transfers: dict[int, _PendingTransfer] = {}
 
     @property
     def partitions_count(self) -> int:
         """How many partitions there are; they are numbered from 0."""
         return len(self._ownerships)
 
-    def owner(self, partition: int) -> Member | None:
+    def owner(self, partition: int) -> GroupMember | None:
         """Return who owns a partition; None where there is no such partition."""
         if 0 <= partition < len(self._ownerships):
             return self._ownerships[partition].owner
@@ -85,137 +153,154 @@ class Assignment:
             return self._ownerships[partition].epoch
         return None
 
-    def readable(self, member: Member) -> Sequence[int]:
+    def readable(self, member: GroupMember) -> Sequence[int]:
         """List what a member reads: all it owns except partitions with a pending transfer."""
-        if not self._promises:
+        if not self._transfers:
             return member.partitions
-        return [partition for partition in member.partitions if partition not in self._promises]
+        return [partition for partition in member.partitions if partition not in self._transfers]
 
     # --- what was polled and committed ---
 
-    def note_polled(self, partition: int, offset: int) -> None:
+    def record_polled(self, partition: int, offset: int) -> None:
         """Record the highest offset that the owner polled."""
         ownership = self._ownerships[partition]
         if ownership.polled_offset is None or ownership.polled_offset < offset:
             ownership.polled_offset = offset
 
-    def note_committed(self, partition: int, offset: int | None) -> None:
+    def record_committed(self, partition: int, offset: int | None) -> None:
         """Record the group's offset, or its removal; a transfer that waited for it completes."""
         if 0 <= partition < len(self._ownerships):
             ownership = self._ownerships[partition]
             ownership.committed_offset = offset
-            if partition in self._promises and ownership.is_clean:
-                self._keep_promises([partition])
+            if partition in self._transfers and ownership.is_committed:
+                self._complete_transfers([partition])
 
     def reset_progress(self) -> None:
         """Forget all offsets after a purge; all pending transfers complete."""
         for ownership in self._ownerships:
             ownership.polled_offset = None
             ownership.committed_offset = None
-        self._keep_promises(tuple(self._promises))
+        self._complete_transfers(tuple(self._transfers))
 
     # --- sharing ---
 
     def resize(self, partitions_count: int) -> None:
-        """Add partitions without an owner, or drop the last ones; ``settle`` follows."""
-        losers = {ownership.owner for ownership in self._ownerships[partitions_count:]}
-        for loser in losers:
-            if loser is not None:
-                loser.partitions = [kept for kept in loser.partitions if kept < partitions_count]
+        """Add partitions without an owner, or drop the last ones; ``rebalance`` follows."""
+        old_owners = {ownership.owner for ownership in self._ownerships[partitions_count:]}
+        for old_owner in old_owners:
+            if old_owner is not None:
+                old_owner.partitions = [
+                    kept for kept in old_owner.partitions if kept < partitions_count
+                ]
         del self._ownerships[partitions_count:]
         while len(self._ownerships) < partitions_count:
-            self._ownerships.append(_Ownership(next(self._epochs)))
+            self._ownerships.append(_PartitionOwnership(next(self._epochs)))
 
-    def release(self, member: Member) -> None:
-        """Leave the partitions of a member without an owner; ``settle`` follows."""
+    def release(self, member: GroupMember) -> None:
+        """Leave the partitions of a member without an owner; ``rebalance`` follows."""
         self._move(tuple(member.partitions), member, None)
 
-    def settle(self, members: Sequence[Member]) -> None:
+    def rebalance(self, members: Sequence[GroupMember]) -> None:
         """Assign all partitions evenly, at once."""
-        self._promises.clear()
+        self._transfers.clear()
         if not members:
             return
         quotient, remainder = divmod(len(self._ownerships), len(members))
-        by_wealth = sorted(members, key=lambda member: len(member.partitions), reverse=True)
-        for place, member in enumerate(by_wealth):
+        by_load = sorted(members, key=lambda member: len(member.partitions), reverse=True)
+        for place, member in enumerate(by_load):
             surplus = len(member.partitions) - quotient - (place < remainder)
-            self._move(self._spares(member, surplus), member, None)
-        self._deal_out(members)
+            self._move(self._choose_revocable(member, surplus), member, None)
+        self._assign_unowned(members)
         for member in members:
             member.partitions.sort()
             member.share = len(member.partitions)
 
-    def welcome(self, newcomer: Member, members: Sequence[Member], deadline_us: int) -> None:
+    def assign_to_new_member(
+        self, new_member: GroupMember, members: Sequence[GroupMember], deadline_us: int
+    ) -> None:
         """Schedule transfers until no member has two more partitions than the new one."""
-        gifts: Counter[Member] = Counter()
+        transfer_counts: Counter[GroupMember] = Counter()
         while True:
-            richest = max(members, key=lambda member: member.share)
-            if richest.share - newcomer.share <= 1:
+            most_loaded = max(members, key=lambda member: member.share)
+            if most_loaded.share - new_member.share <= 1:
                 break
-            gifts[richest] += 1
-            richest.share -= 1
-            newcomer.share += 1
-        for giver, count in gifts.items():
-            self._pass_on(count, giver, newcomer, deadline_us)
+            transfer_counts[most_loaded] += 1
+            most_loaded.share -= 1
+            new_member.share += 1
+        for old_owner, count in transfer_counts.items():
+            self._schedule_transfers(count, old_owner, new_member, deadline_us)
 
     # --- promises ---
 
     def next_deadline_us(self) -> int | None:
         """Return the deadline of the first pending transfer."""
-        return min((promise.deadline_us for promise in self._promises.values()), default=None)
+        return min((transfer.deadline_us for transfer in self._transfers.values()), default=None)
 
-    def keep_overdue(self, now_us: int) -> list[int]:
+    def complete_overdue_transfers(self, now_us: int) -> list[int]:
         """Complete the transfers whose deadline has passed, committed or not."""
         overdue = [
             partition
-            for partition, promise in self._promises.items()
-            if promise.deadline_us <= now_us
+            for partition, transfer in self._transfers.items()
+            if transfer.deadline_us <= now_us
         ]
-        self._keep_promises(overdue)
+        self._complete_transfers(overdue)
         return overdue
 
-    def _pass_on(self, count: int, giver: Member, heir: Member, deadline_us: int) -> None:
+    def _schedule_transfers(
+        self, count: int, old_owner: GroupMember, new_owner: GroupMember, deadline_us: int
+    ) -> None:
         """Move part of a share: first committed partitions, then those the old owner waits for."""
-        spares = self._spares(giver, count)
-        clean = [partition for partition in spares if self._ownerships[partition].is_clean]
-        self._move(sorted(clean), giver, heir)
-        expected = [promise for promise in self._promises.values() if promise.heir is giver]
-        passed_on = expected[: count - len(clean)]
-        for promise in passed_on:
-            promise.heir = heir
-        for partition in spares[len(clean) : count - len(passed_on)]:
-            self._promises[partition] = _Promise(heir, deadline_us)
+        revocable = self._choose_revocable(old_owner, count)
+        committed = [
+            partition for partition in revocable if self._ownerships[partition].is_committed
+        ]
+        self._move(sorted(committed), old_owner, new_owner)
+        expected = [
+            transfer for transfer in self._transfers.values() if transfer.new_owner is old_owner
+        ]
+        redirected = expected[: count - len(committed)]
+        for transfer in redirected:
+            transfer.new_owner = new_owner
+        for partition in revocable[len(committed) : count - len(redirected)]:
+            self._transfers[partition] = _PendingTransfer(new_owner, deadline_us)
 
-    def _spares(self, member: Member, count: int) -> list[int]:
+    def _choose_revocable(self, member: GroupMember, count: int) -> list[int]:
         """Choose partitions to revoke: from the end of the list, committed ones first."""
         candidates = reversed(self.readable(member))
-        ranked = sorted(candidates, key=lambda partition: not self._ownerships[partition].is_clean)
+        ranked = sorted(
+            candidates, key=lambda partition: not self._ownerships[partition].is_committed
+        )
         return ranked[: max(count, 0)]
 
-    def _keep_promises(self, partitions: Iterable[int]) -> None:
-        moves: defaultdict[tuple[Member | None, Member], list[int]] = defaultdict(list)
+    def _complete_transfers(self, partitions: Iterable[int]) -> None:
+        moves: defaultdict[tuple[GroupMember | None, GroupMember], list[int]] = defaultdict(list)
         for partition in partitions:
-            heir = self._promises.pop(partition).heir
-            moves[self._ownerships[partition].owner, heir].append(partition)
-        for (giver, heir), moved in moves.items():
-            self._move(moved, giver, heir)
+            new_owner = self._transfers.pop(partition).new_owner
+            moves[self._ownerships[partition].owner, new_owner].append(partition)
+        for (old_owner, new_owner), moved in moves.items():
+            self._move(moved, old_owner, new_owner)
 
     # --- ownership ---
 
-    def _move(self, partitions: Iterable[int], giver: Member | None, heir: Member | None) -> None:
+    def _move(
+        self,
+        partitions: Iterable[int],
+        old_owner: GroupMember | None,
+        new_owner: GroupMember | None,
+    ) -> None:
         """End ownerships and begin the next; the group's committed offsets stay."""
         moved = dict.fromkeys(partitions)
-        if giver is not None and moved:
-            giver.partitions = [kept for kept in giver.partitions if kept not in moved]
-        if heir is not None:
-            heir.partitions.extend(moved)
+        if old_owner is not None and moved:
+            old_owner.partitions = [kept for kept in old_owner.partitions if kept not in moved]
+        if new_owner is not None:
+            new_owner.partitions.extend(moved)
         for partition in moved:
             ownership = self._ownerships[partition]
-            ownership.owner = heir
+            ownership.owner = new_owner
             ownership.epoch = next(self._epochs)
             ownership.polled_offset = None
 
-    def _deal_out(self, members: Sequence[Member]) -> None:
+    def _assign_unowned(self, members: Sequence[GroupMember]) -> None:
         """Assign each partition without an owner to the member with the fewest partitions."""
         queue = [(len(member.partitions), member.slot, member) for member in members]
         heapq.heapify(queue)

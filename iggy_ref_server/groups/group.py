@@ -8,7 +8,7 @@ A poll has three steps, so that no message reaches two members during a transfer
     grant = group.resolve_poll(client_id, partition)     # None: answer an empty reply
     ...                                                  # read, maybe on another shard
     if group.confirm(grant):                             # else: answer an empty reply
-        group.note_polled(client_id, grant.partition, last_offset)
+        group.record_polled(client_id, grant.partition, last_offset)
         ...                                              # commit if asked to, then deliver
 
 Nothing of a poll is committed before it is confirmed, and no await is between the last two calls.
@@ -17,29 +17,31 @@ Nothing of a poll is committed before it is confirmed, and no await is between t
 from __future__ import annotations
 
 import itertools
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import ConsumerGroupMember, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.assignment import Assignment
-from iggy_ref_server.groups.members import Members
+from iggy_ref_server.groups.assignment import GroupMembers, PartitionAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from iggy_ref_server.groups.members import Member
+    from iggy_ref_server.groups.assignment import GroupMember
 
-__all__ = ["ConsumerGroup", "Grant"]
+__all__ = ["GroupKey", "GroupRegistry", "GroupState", "PollGrant"]
+
+LOGGER = logging.getLogger(__name__)
 
 
-class Grant(NamedTuple):
+class PollGrant(NamedTuple):
     """The right to read a partition, as long as its ownership lasts."""
 
     partition: int
     epoch: int
 
 
-class ConsumerGroup:
+class GroupState:
     """The members of a group and the partitions they share.
 
     Args:
@@ -57,8 +59,8 @@ class ConsumerGroup:
         epochs: Iterator[int] | None = None,
     ) -> None:
         self._timeout_us = rebalancing_timeout_us
-        self._members = Members()
-        self._assignment = Assignment(itertools.count() if epochs is None else epochs)
+        self._members = GroupMembers()
+        self._assignment = PartitionAssignment(itertools.count() if epochs is None else epochs)
         self._assignment.resize(partitions_count)
 
     @property
@@ -88,12 +90,12 @@ class ConsumerGroup:
         """Take a client in; joining twice changes nothing."""
         if self._members.find(client_id) is not None:
             return
-        newcomer = self._members.add(client_id)
+        new_member = self._members.add(client_id)
         members = tuple(self._members)
         if len(members) == 1:
-            self._assignment.settle(members)
+            self._assignment.rebalance(members)
         else:
-            self._assignment.welcome(newcomer, members, now_us + self._timeout_us)
+            self._assignment.assign_to_new_member(new_member, members, now_us + self._timeout_us)
 
     def leave(self, client_id: int) -> None:
         """Let a client go and share out what it had; the group's offsets stay.
@@ -104,12 +106,12 @@ class ConsumerGroup:
         member = self._require(client_id)
         self._members.remove(member)
         self._assignment.release(member)
-        self._assignment.settle(tuple(self._members))
+        self._assignment.rebalance(tuple(self._members))
 
     def set_partitions(self, partitions_count: int) -> None:
         """Follow the topic, which got more partitions or lost its last ones."""
         self._assignment.resize(partitions_count)
-        self._assignment.settle(tuple(self._members))
+        self._assignment.rebalance(tuple(self._members))
 
     def reset_progress(self) -> None:
         """Follow a purge: what was polled or committed before is no more."""
@@ -117,7 +119,7 @@ class ConsumerGroup:
 
     # --- polls ---
 
-    def resolve_poll(self, client_id: int, partition: int | None = None) -> Grant | None:
+    def resolve_poll(self, client_id: int, partition: int | None = None) -> PollGrant | None:
         """Choose the partition of a poll.
 
         Without one the member's partitions take turns, except those promised to another.
@@ -140,18 +142,18 @@ class ConsumerGroup:
             return None
         epoch = self._assignment.epoch(partition)
         assert epoch is not None
-        return Grant(partition, epoch)
+        return PollGrant(partition, epoch)
 
-    def confirm(self, grant: Grant) -> bool:
+    def confirm(self, grant: PollGrant) -> bool:
         """Tell whether the messages read under a grant may still be sent to the client."""
         return self._assignment.epoch(grant.partition) == grant.epoch
 
-    def note_polled(self, client_id: int, partition: int, last_offset: int) -> None:
+    def record_polled(self, client_id: int, partition: int, last_offset: int) -> None:
         """Remember the last message that a member is given; nothing is noted for an empty reply."""
         member = self._members.find(client_id)
         if member is not None and self._assignment.owner(partition) is member:
-            member.delivered = partition
-            self._assignment.note_polled(partition, last_offset)
+            member.last_delivered = partition
+            self._assignment.record_polled(partition, last_offset)
 
     # --- commits ---
 
@@ -166,7 +168,7 @@ class ConsumerGroup:
         """
         member = self._require(client_id)
         if partition is None:
-            partition = member.delivered
+            partition = member.last_delivered
         if partition is None:
             readable = self._assignment.readable(member)
             partition = readable[member.cursor % len(readable)] if readable else None
@@ -177,12 +179,12 @@ class ConsumerGroup:
             )
         return partition
 
-    def note_committed(self, partition: int, offset: int | None) -> None:
+    def record_committed(self, partition: int, offset: int | None) -> None:
         """Remember the offset that was stored for the group, None for one that was removed.
 
         Auto-commits count. A partition that only waited for this changes hands.
         """
-        self._assignment.note_committed(partition, offset)
+        self._assignment.record_committed(partition, offset)
 
     # --- hand-overs ---
 
@@ -196,9 +198,9 @@ class ConsumerGroup:
         Returns:
             Those partitions.
         """
-        return self._assignment.keep_overdue(now_us)
+        return self._assignment.complete_overdue_transfers(now_us)
 
-    def _require(self, client_id: int) -> Member:
+    def _require(self, client_id: int) -> GroupMember:
         member = self._members.find(client_id)
         if member is None:
             raise ServerFault(
@@ -206,3 +208,150 @@ class ConsumerGroup:
                 f"client {client_id} is not a member of the group",
             )
         return member
+
+
+# All consumer groups of the server, and which of them a client is in.
+#
+# Groups are added and removed as the metadata change. A membership and the client's own list of
+# groups change in one step, so that no group keeps a member whose client has disconnected. The end
+# of a connection calls ``remove_client`` after the last request of that client.
+
+
+REBALANCING_TIMEOUT_US = 30_000_000
+
+
+class GroupKey(NamedTuple):
+    """Where a group is."""
+
+    stream_id: int
+    topic_id: int
+    group_id: int
+
+
+class GroupRegistry:
+    """The consumer groups of a server.
+
+    Args:
+        rebalancing_timeout_us: see ``GroupState``.
+    """
+
+    def __init__(self, *, rebalancing_timeout_us: int = REBALANCING_TIMEOUT_US) -> None:
+        self._timeout_us = rebalancing_timeout_us
+        # One count for all groups: a grant of a deleted group is worth nothing in the next one
+        # of the same id.
+        self._epochs = itertools.count()
+        self._groups: dict[GroupKey, GroupState] = {}
+        # The inner dictionaries serve as sets that keep the order of joining.
+        self._memberships: dict[int, dict[GroupKey, None]] = {}
+
+    # --- groups ---
+
+    def add_group(self, key: GroupKey, partitions_count: int) -> GroupState:
+        """Make a group without members."""
+        self.remove_group(key)
+        group = GroupState(
+            partitions_count, rebalancing_timeout_us=self._timeout_us, epochs=self._epochs
+        )
+        self._groups[key] = group
+        return group
+
+    def find(self, key: GroupKey) -> GroupState | None:
+        """Look a group up."""
+        return self._groups.get(key)
+
+    def require(self, key: GroupKey) -> GroupState:
+        """Look a group up that should be there.
+
+        Raises:
+            ServerFault: it is not.
+        """
+        group = self._groups.get(key)
+        if group is None:
+            raise ServerFault(
+                StatusCode.CONSUMER_GROUP_ID_NOT_FOUND, f"consumer group {key} does not exist"
+            )
+        return group
+
+    def remove_group(self, key: GroupKey) -> None:
+        """Drop a group with its members; no error where there is none."""
+        group = self._groups.pop(key, None)
+        if group is not None:
+            for client_id in group.client_ids():
+                self._end_membership(client_id, key)
+
+    def remove_topic(self, stream_id: int, topic_id: int) -> None:
+        """Drop all groups of a topic."""
+        for key in self._keys(lambda key: key[:2] == (stream_id, topic_id)):
+            self.remove_group(key)
+
+    def remove_stream(self, stream_id: int) -> None:
+        """Drop all groups of a stream."""
+        for key in self._keys(lambda key: key.stream_id == stream_id):
+            self.remove_group(key)
+
+    def set_partitions(self, stream_id: int, topic_id: int, partitions_count: int) -> None:
+        """Let all groups of a topic follow its number of partitions."""
+        for key in self._keys(lambda key: key[:2] == (stream_id, topic_id)):
+            self._groups[key].set_partitions(partitions_count)
+
+    def reset_progress(self, stream_id: int, topic_id: int) -> None:
+        """Let all groups of a topic follow its purge."""
+        for key in self._keys(lambda key: key[:2] == (stream_id, topic_id)):
+            self._groups[key].reset_progress()
+
+    # --- members ---
+
+    def join(self, key: GroupKey, client_id: int, now_us: int) -> None:
+        """Make a client a member.
+
+        Raises:
+            ServerFault: there is no such group.
+        """
+        self.require(key).join(client_id, now_us)
+        self._memberships.setdefault(client_id, {})[key] = None
+
+    def leave(self, key: GroupKey, client_id: int) -> None:
+        """End a membership.
+
+        Raises:
+            ServerFault: there is no such group, or the client is no member.
+        """
+        self.require(key).leave(client_id)
+        self._end_membership(client_id, key)
+
+    def remove_client(self, client_id: int) -> None:
+        """End all memberships of a client that disconnected or was evicted."""
+        for key in self._memberships.pop(client_id, {}):
+            self._groups[key].leave(client_id)
+
+    def memberships(self, client_id: int) -> tuple[GroupKey, ...]:
+        """List the groups a client is in, in the order of joining."""
+        return tuple(self._memberships.get(client_id, ()))
+
+    # --- hand-overs ---
+
+    def next_deadline_us(self) -> int | None:
+        """Return when ``expire`` will have something to do; None while nothing is pending."""
+        deadlines = (group.next_deadline_us() for group in self._groups.values())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def expire(self, now_us: int) -> None:
+        """Hand over, in all groups, what old owners did not commit in time."""
+        for key, group in self._groups.items():
+            partitions = group.expire(now_us)
+            if partitions:
+                LOGGER.warning(
+                    "group %s: partitions %s moved to other members after the rebalancing timeout,"
+                    " although their last messages are not committed",
+                    key,
+                    partitions,
+                )
+
+    def _keys(self, wanted: Callable[[GroupKey], bool]) -> Iterator[GroupKey]:
+        return iter([key for key in self._groups if wanted(key)])
+
+    def _end_membership(self, client_id: int, key: GroupKey) -> None:
+        keys = self._memberships[client_id]
+        del keys[key]
+        if not keys:
+            del self._memberships[client_id]

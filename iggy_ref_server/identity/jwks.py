@@ -18,22 +18,22 @@ import msgspec
 import trio
 
 if TYPE_CHECKING:
-    from iggy_ref_server.config.schema_doors import TrustedIssuer
+    from iggy_ref_server.config.schema import TrustedIssuerConfig
 
 __all__ = ["IssuerKey", "KeySets", "read_key_set"]
 
 LOGGER = logging.getLogger(__name__)
 
-FETCH_S: Final = 5.0
+FETCH_TIMEOUT_S: Final = 5.0
 # Key sets have a handful of keys of about 500 bytes each.
 KEY_SET_BYTES_MAX: Final = 1 << 18
 KEYS_MAX: Final = 100
 # How soon a key that its issuer has withdrawn is noticed.
 FRESH_S: Final = 300.0
 # How soon a key that its issuer has just published is noticed, and how often we may ask.
-PAUSE_S: Final = 10.0
+FETCH_PAUSE_S: Final = 10.0
 # How long the last known keys serve when their issuer does not answer.
-KEPT_S: Final = 3600.0
+STALE_KEYS_MAX_S: Final = 3600.0
 
 # A key is good for the algorithms of its family only, whatever a token says: a public key that is
 # taken for the secret of an HMAC would let every client sign.
@@ -49,7 +49,7 @@ class IssuerKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Shelf:
+class _IssuerCache:
     """What is known of one issuer."""
 
     keys: Mapping[str, IssuerKey] = field(default_factory=dict)
@@ -59,40 +59,40 @@ class _Shelf:
 
     def is_due(self, key_id: str, now: float) -> bool:
         """Tell whether to ask the issuer now."""
-        is_wanting = key_id not in self.keys or now >= self.fetched_at + FRESH_S
-        return is_wanting and now >= self.asked_at + PAUSE_S
+        is_missing_or_stale = key_id not in self.keys or now >= self.fetched_at + FRESH_S
+        return is_missing_or_stale and now >= self.asked_at + FETCH_PAUSE_S
 
 
 class KeySets:
     """The keys of all trusted issuers."""
 
     def __init__(self) -> None:
-        self._shelves: dict[str, _Shelf] = {}
+        self._caches: dict[str, _IssuerCache] = {}
 
-    async def find(self, issuer: TrustedIssuer, key_id: str) -> IssuerKey | None:
+    async def find(self, issuer: TrustedIssuerConfig, key_id: str) -> IssuerKey | None:
         """Return a key of an issuer; None where it has no such key, or cannot be asked."""
-        shelf = self._shelves.setdefault(issuer.issuer, _Shelf())
-        if shelf.is_due(key_id, trio.current_time()):
-            async with shelf.lock:
-                if shelf.is_due(key_id, trio.current_time()):
-                    await self._refresh(issuer, shelf)
-        return shelf.keys.get(key_id)
+        cache = self._caches.setdefault(issuer.issuer, _IssuerCache())
+        if cache.is_due(key_id, trio.current_time()):
+            async with cache.lock:
+                if cache.is_due(key_id, trio.current_time()):
+                    await self._refresh(issuer, cache)
+        return cache.keys.get(key_id)
 
-    async def _refresh(self, issuer: TrustedIssuer, shelf: _Shelf) -> None:
+    async def _refresh(self, issuer: TrustedIssuerConfig, cache: _IssuerCache) -> None:
         try:
-            shelf.keys = read_key_set(await _fetch(issuer.jwks_url))
-            shelf.fetched_at = trio.current_time()
-        except _NoKeySet as refusal:
+            cache.keys = read_key_set(await _fetch(issuer.jwks_url))
+            cache.fetched_at = trio.current_time()
+        except _KeySetUnavailable as refusal:
             LOGGER.warning(
                 "the key set of issuer %s could not be refreshed: %s", issuer.issuer, refusal
             )
-            if trio.current_time() > shelf.fetched_at + KEPT_S:
-                shelf.keys = {}
+            if trio.current_time() > cache.fetched_at + STALE_KEYS_MAX_S:
+                cache.keys = {}
         finally:
-            shelf.asked_at = trio.current_time()
+            cache.asked_at = trio.current_time()
 
 
-class _NoKeySet(Exception):
+class _KeySetUnavailable(Exception):
     """What came is no key set, or nothing came."""
 
 
@@ -102,22 +102,22 @@ async def _fetch(url: str) -> bytes:
 
     content = bytearray()
     try:
-        with trio.fail_after(FETCH_S):
+        with trio.fail_after(FETCH_TIMEOUT_S):
             # Neither proxies of the environment nor redirects may lead elsewhere.
             async with (
-                httpx.AsyncClient(trust_env=False, timeout=FETCH_S) as client,
+                httpx.AsyncClient(trust_env=False, timeout=FETCH_TIMEOUT_S) as client,
                 client.stream("GET", url) as response,
             ):
                 if response.status_code != 200:
-                    raise _NoKeySet(f"{url} answered {response.status_code}")
+                    raise _KeySetUnavailable(f"{url} answered {response.status_code}")
                 # What is too much is read all the same, but not kept: the time is bounded, and a
                 # stream of httpx that is left in the middle complains.
                 async for piece in response.aiter_bytes():
                     content += piece[: KEY_SET_BYTES_MAX + 1 - len(content)]
     except (httpx.HTTPError, httpx.InvalidURL, OSError, trio.TooSlowError) as error:
-        raise _NoKeySet(f"{url} cannot be fetched: {error!r}") from error
+        raise _KeySetUnavailable(f"{url} cannot be fetched: {error!r}") from error
     if len(content) > KEY_SET_BYTES_MAX:
-        raise _NoKeySet(f"{url} has more than {KEY_SET_BYTES_MAX} bytes")
+        raise _KeySetUnavailable(f"{url} has more than {KEY_SET_BYTES_MAX} bytes")
     return bytes(content)
 
 
@@ -126,7 +126,7 @@ def read_key_set(content: bytes) -> Mapping[str, IssuerKey]:
     try:
         entries = msgspec.json.decode(content, type=_KeySet).keys
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-        raise _NoKeySet(f"the response is not a key set: {error}") from error
+        raise _KeySetUnavailable(f"the response is not a key set: {error}") from error
     keys: dict[str, IssuerKey] = {}
     for entry in entries[:KEYS_MAX]:
         key_id = entry.get("kid")

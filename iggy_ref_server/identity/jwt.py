@@ -17,14 +17,14 @@ import jwt
 import msgspec
 
 from iggy_protocol import StatusCode, record
-from iggy_ref_server.config import NEVER_US, ConfigError, Problem
+from iggy_ref_server.config import NEVER_US, ConfigError, ConfigProblem
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.config.schema_doors import HttpJwt, TrustedIssuer
+    from iggy_ref_server.config.schema import HttpJwtConfig, TrustedIssuerConfig
     from iggy_ref_server.identity.jwks import KeySets
     from iggy_ref_server.identity.revocations import Revocations
 
@@ -43,14 +43,14 @@ SECRET_BYTES_WANTED: Final = 32
 # A refresh needs no password, so a client could fill memory with revoked tokens.
 REVOCATIONS_MAX: Final = 100_000
 # Whose signatures were checked once; of each about a kilobyte is remembered.
-KNOWN_MAX: Final = 4096
+VERIFIED_TOKENS_MAX: Final = 4096
 REQUIRED_CLAIMS: Final = ("jti", "iss", "aud", "sub", "iat", "exp", "nbf")
 # Those that a token may name; "none" is not among them.
 ALGORITHMS: Final = frozenset(
     f"{family}{bits}" for family in ("HS", "RS", "ES", "PS") for bits in (256, 384, 512)
 )
 # The generation of the user of a token; Apache Iggy has no such claim.
-INCARNATION: Final = "inc"
+GENERATION_CLAIM: Final = "inc"
 SECONDS_MAX: Final = 2**63 - 1
 USER_ID_MAX: Final = 2**32 - 1
 
@@ -89,7 +89,7 @@ class Claims:
     Attributes:
         token_id: the id for a revocation.
         user_id: the user it authenticates.
-        incarnation: of that user; None where the token does not say.
+        generation: of that user; None where the token does not say.
         issued_at_s: when it was issued.
         not_before_s: from when it is valid.
         expires_at_s: when it expires.
@@ -98,7 +98,7 @@ class Claims:
 
     token_id: str
     user_id: int
-    incarnation: int | None
+    generation: int | None
     issued_at_s: int
     not_before_s: int
     expires_at_s: int
@@ -125,7 +125,7 @@ class AccessTokens:
 
     def __init__(
         self,
-        config: HttpJwt,
+        config: HttpJwtConfig,
         *,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
@@ -145,12 +145,12 @@ class AccessTokens:
             for issuer in config.trusted_issuers
             if issuer.user_id
         }
-        self._known: dict[str, Claims] = {}
+        self._verified: dict[str, Claims] = {}
 
     def _now_s(self) -> int:
         return self._clock.now_us() // MICROSECONDS
 
-    def issue(self, user_id: int, incarnation: int) -> AccessToken:
+    def issue(self, user_id: int, generation: int) -> AccessToken:
         """Make a token for a user who has proven who they are."""
         config, now_s = self._config, self._now_s()
         lifetime_us = config.access_token_expiry_us
@@ -163,7 +163,7 @@ class AccessTokens:
             "iat": now_s,
             "exp": now_s + lifetime_s,
             "nbf": now_s + config.not_before_us // MICROSECONDS,
-            INCARNATION: incarnation,
+            GENERATION_CLAIM: generation,
         }
         text = jwt.encode(claims, self._encoding_key, algorithm=config.algorithm)
         return AccessToken(text, now_s + lifetime_s)
@@ -175,7 +175,7 @@ class AccessTokens:
             ServerFault: it is not valid; status 78 where it is no token at all or was revoked, 73
                 where its algorithm is another one, 40 otherwise.
         """
-        claims = self._known.get(token)
+        claims = self._verified.get(token)
         if claims is None:
             claims = await self._verify(token)
         now_s, leeway_s = self._now_s(), self._leeway_s
@@ -203,9 +203,9 @@ class AccessTokens:
         if algorithm != self._config.algorithm:
             raise _refused(f"its algorithm is {algorithm!r}", StatusCode.INVALID_JWT_ALGORITHM)
         claims = self._verify_own(token)
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[token] = claims
+        if len(self._verified) >= VERIFIED_TOKENS_MAX:
+            self._verified.clear()
+        self._verified[token] = claims
         return claims
 
     def _verify_own(self, token: str) -> Claims:
@@ -217,15 +217,17 @@ class AccessTokens:
             issuers=config.valid_issuers,
             audiences=config.valid_audiences,
         )
-        incarnation = claims.get(INCARNATION)
-        if incarnation is not None and type(incarnation) is not int:
-            raise _refused(f"claim {INCARNATION!r} is not a number")
+        generation = claims.get(GENERATION_CLAIM)
+        if generation is not None and type(generation) is not int:
+            raise _refused(f"claim {GENERATION_CLAIM!r} is not a number")
         subject = claims["sub"]
         if not (subject.isascii() and subject.isdigit() and int(subject) <= USER_ID_MAX):
             raise _refused("its subject is not a user id")
-        return _make_claims(claims, claims["jti"], int(subject), incarnation)
+        return _make_claims(claims, claims["jti"], int(subject), generation)
 
-    async def _verify_external(self, token: str, issuer: TrustedIssuer, key_id: str) -> Claims:
+    async def _verify_external(
+        self, token: str, issuer: TrustedIssuerConfig, key_id: str
+    ) -> Claims:
         key = await self._key_sets.find(issuer, key_id)
         if key is None:
             raise _refused(f"issuer {issuer.issuer} has no key {key_id!r}")
@@ -240,7 +242,7 @@ class AccessTokens:
         token_id = f"{claims['jti']}@{issuer.issuer}"
         return _make_claims(claims, token_id, issuer.user_id, None, is_external=True)
 
-    async def take_back(self, claims: Claims) -> bool:
+    async def revoke(self, claims: Claims) -> bool:
         """Revoke a token, also across restarts; False when it was revoked already."""
         # Within the leeway a token counts although it has expired.
         return await self.revocations.add(claims.token_id, claims.expires_at_s + self._leeway_s)
@@ -310,14 +312,14 @@ def _make_claims(
     claims: dict[str, Any],
     token_id: str,
     user_id: int,
-    incarnation: int | None,
+    generation: int | None,
     *,
     is_external: bool = False,
 ) -> Claims:
     return Claims(
         token_id=token_id,
         user_id=user_id,
-        incarnation=incarnation,
+        generation=generation,
         issued_at_s=_seconds(claims, "iat"),
         not_before_s=_seconds(claims, "nbf"),
         expires_at_s=_seconds(claims, "exp"),
@@ -350,7 +352,7 @@ def make_token_id(now_us: int, random_bytes: Callable[[int], bytes]) -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def _keys(config: HttpJwt, random_bytes: Callable[[int], bytes]) -> tuple[Any, Any]:
+def _keys(config: HttpJwtConfig, random_bytes: Callable[[int], bytes]) -> tuple[Any, Any]:
     """Return what signs and what verifies."""
     signing = config.encoding_secret or config.decoding_secret
     verifying = config.decoding_secret or config.encoding_secret
@@ -365,7 +367,7 @@ def _keys(config: HttpJwt, random_bytes: Callable[[int], bytes]) -> tuple[Any, A
         secret = random_bytes(SECRET_BYTES)
         return secret, secret
     if signing != verifying:
-        raise _unusable(
+        raise _config_error(
             "decoding_secret",
             f"differs from encoding_secret, but {config.algorithm} uses one secret for both",
         )
@@ -377,28 +379,28 @@ def _keys(config: HttpJwt, random_bytes: Callable[[int], bytes]) -> tuple[Any, A
     return secret, secret
 
 
-def _secret(config: HttpJwt, text: str) -> bytes:
+def _secret(config: HttpJwtConfig, text: str) -> bytes:
     if not config.use_base64_secret:
         return text.encode()
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise _unusable(
+        raise _config_error(
             "encoding_secret", "is not valid base64; see http.jwt.use_base64_secret"
         ) from None
 
 
-def _pem(config: HttpJwt, text: str, name: str) -> bytes:
+def _pem(config: HttpJwtConfig, text: str, name: str) -> bytes:
     algorithm = jwt.get_algorithm_by_name(config.algorithm)
     content = _secret(config, text)
     try:
         algorithm.prepare_key(content)
     except (jwt.PyJWTError, ValueError, TypeError):
-        raise _unusable(
+        raise _config_error(
             name, f"is not an RSA key in PEM format, which {config.algorithm} needs"
         ) from None
     return content
 
 
-def _unusable(name: str, complaint: str) -> ConfigError:
-    return ConfigError([Problem(f"http.jwt.{name}", complaint)])
+def _config_error(name: str, complaint: str) -> ConfigError:
+    return ConfigError([ConfigProblem(f"http.jwt.{name}", complaint)])

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from iggy_protocol import Permissions
 
 __all__ = [
-    "OPEN_COMMANDS",
-    "PERSONAL_COMMANDS",
+    "OWN_ACCOUNT_COMMANDS",
     "REQUIREMENTS",
+    "UNAUTHENTICATED_COMMANDS",
     "Requirement",
     "Rights",
     "is_allowed",
 ]
 
-RIGHTS_KEPT_MAX = 1024
+RIGHTS_CACHED_MAX = 1024
 
 # What a client may ask before it has logged in.
-OPEN_COMMANDS = frozenset(
+UNAUTHENTICATED_COMMANDS = frozenset(
     {
         CommandCode.PING,
         CommandCode.LOGIN_USER,
@@ -38,20 +38,20 @@ OPEN_COMMANDS = frozenset(
 )
 
 # What a user may do to the own account without any permission.
-PERSONAL_COMMANDS = frozenset({CommandCode.GET_USER, CommandCode.CHANGE_PASSWORD})
+OWN_ACCOUNT_COMMANDS = frozenset({CommandCode.GET_USER, CommandCode.CHANGE_PASSWORD})
 
 
 @record
 class Requirement:
     """Flags of ``GlobalPermissions``, ``StreamPermissions`` and ``TopicPermissions``: any will do.
 
-    A command that needs none but a login says so with ``anyone``.
+    A command that needs none but a login says so with ``any_user``.
     """
 
     server: frozenset[str] = frozenset()
     stream: frozenset[str] = frozenset()
     topic: frozenset[str] = frozenset()
-    anyone: bool = False
+    any_user: bool = False
 
 
 def _any_of(server: str = "", stream: str = "", topic: str = "") -> Requirement:
@@ -60,7 +60,7 @@ def _any_of(server: str = "", stream: str = "", topic: str = "") -> Requirement:
     )
 
 
-_LOGIN = Requirement(anyone=True)
+_LOGIN = Requirement(any_user=True)
 _READ_SERVER = _any_of("manage_servers read_servers")
 _MANAGE_SERVER = _any_of("manage_servers")
 _READ_USERS = _any_of("manage_users read_users")
@@ -156,7 +156,7 @@ class Rights:
         self._everywhere = frozenset(
             code
             for code, needed in REQUIREMENTS.items()
-            if needed.anyone or _holds(permissions.server, needed.server)
+            if needed.any_user or _holds(permissions.server, needed.server)
         )
         self._in_stream: dict[int, frozenset[CommandCode]] = {}
         self._in_topic: dict[tuple[int, int], frozenset[CommandCode]] = {}
@@ -175,7 +175,7 @@ class Rights:
     ) -> bool:
         """Tell whether a command on a stream or topic is allowed.
 
-        The ``PERSONAL_COMMANDS`` on the user's own account are allowed without asking here.
+        The ``OWN_ACCOUNT_COMMANDS`` on the user's own account are allowed without asking here.
         """
         if code in self._everywhere:
             return True
@@ -188,7 +188,7 @@ class Rights:
 
 # Permissions never change, so their rights are kept, by identity: to hash the permissions of a user
 # with many streams would cost more than the question.
-_kept: dict[int, tuple[Permissions, Rights]] = {}
+_cached_rights: dict[int, tuple[Permissions, Rights]] = {}
 
 
 def is_allowed(
@@ -200,12 +200,12 @@ def is_allowed(
 ) -> bool:
     """Tell whether permissions allow a command on a stream or topic; see ``Rights.allow``."""
     if permissions is None:
-        return REQUIREMENTS[code].anyone
-    kept = _kept.get(id(permissions))
+        return REQUIREMENTS[code].any_user
+    kept = _cached_rights.get(id(permissions))
     if kept is None:
-        if len(_kept) >= RIGHTS_KEPT_MAX:
-            _kept.clear()
-        kept = _kept[id(permissions)] = (permissions, Rights(permissions))
+        if len(_cached_rights) >= RIGHTS_CACHED_MAX:
+            _cached_rights.clear()
+        kept = _cached_rights[id(permissions)] = (permissions, Rights(permissions))
     return kept[1].allow(code, stream_id, topic_id)
 
 

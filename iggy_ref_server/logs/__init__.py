@@ -17,18 +17,16 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from iggy_ref_server.config.log_filter import LogFilter, parse_log_filter
-from iggy_ref_server.logs.lines import LineFormatter
-from iggy_ref_server.logs.retention import LogLimits
-from iggy_ref_server.logs.rolling import LOG_NAME, RollingFile
-from iggy_ref_server.logs.writer import Line, LogWriter
+from iggy_ref_server.config.syntax import LogFilter, parse_log_filter
+from iggy_ref_server.logs.rolling_file import LOG_NAME, LogLimits, RollingFile
+from iggy_ref_server.logs.writer import LineFormatter, LogLine, LogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import TextIO
 
-    from iggy_ref_server.config import Logging
+    from iggy_ref_server.config import LoggingConfig
 
 __all__ = ["LOG_NAME", "LogLimits", "LogWriter", "RollingFile", "start_logging"]
 
@@ -40,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def start_logging(
-    settings: Logging,
+    settings: LoggingConfig,
     directory: Path,
     environment: Mapping[str, str],
     *,
@@ -56,20 +54,20 @@ def start_logging(
         process: the name of this process in every line.
         terminal: standard output by default.
     """
-    complaints: list[str] = []
-    file = _open_file(settings, directory, complaints)
+    problems: list[str] = []
+    file = _open_file(settings, directory, problems)
     writer = LogWriter(
         sys.stdout if terminal is None else terminal,
         file,
         sweep_interval_s=settings.rotation_check_interval_us / MICROSECONDS,
     )
     handler = _LineHandler(writer, process)
-    levels = _set_levels(_choose_filter(settings, environment, complaints))
+    levels = _set_levels(_choose_filter(settings, environment, problems))
     logging.getLogger().addHandler(handler)
     writer.start()
     atexit.register(writer.stop)
-    for complaint in complaints:
-        logger.warning(complaint)
+    for problem in problems:
+        logger.warning(problem)
     try:
         yield writer
     finally:
@@ -94,12 +92,12 @@ class _LineHandler(logging.Handler):
         if os.getpid() != self._process_id:
             return
         try:
-            self._writer.put(Line(record.levelno, self.format(record)))
+            self._writer.put(LogLine(record.levelno, self.format(record)))
         except Exception:
             self.handleError(record)
 
 
-def _open_file(settings: Logging, directory: Path, complaints: list[str]) -> RollingFile | None:
+def _open_file(settings: LoggingConfig, directory: Path, problems: list[str]) -> RollingFile | None:
     """Open the log file; on an error, log to the terminal only."""
     if not settings.file_enabled:
         return None
@@ -110,23 +108,21 @@ def _open_file(settings: Logging, directory: Path, complaints: list[str]) -> Rol
     )
     try:
         return RollingFile(directory / settings.path, limits)
-    except OSError as refusal:
-        complaints.append(
-            f"the log file cannot be opened, so logs go to the terminal only: {refusal}"
-        )
+    except OSError as error:
+        problems.append(f"the log file cannot be opened, so logs go to the terminal only: {error}")
         return None
 
 
 def _choose_filter(
-    settings: Logging, environment: Mapping[str, str], complaints: list[str]
+    settings: LoggingConfig, environment: Mapping[str, str], problems: list[str]
 ) -> LogFilter:
     """Return the levels of the environment if they are valid, else those of the settings."""
     wanted = environment.get(FILTER_VARIABLE)
     if wanted:
         try:
             return parse_log_filter(wanted)
-        except ValueError as refusal:
-            complaints.append(f"{FILTER_VARIABLE} is ignored: {refusal}")
+        except ValueError as error:
+            problems.append(f"{FILTER_VARIABLE} is ignored: {error}")
     return parse_log_filter(settings.level)
 
 

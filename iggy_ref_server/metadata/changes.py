@@ -17,7 +17,7 @@ from iggy_protocol import (  # noqa: TC001 - msgspec reads the annotations at ru
     Permissions,
     UserStatus,
 )
-from iggy_ref_server.metadata.frame import STORED_NAMES
+from iggy_ref_server.metadata.log import STORED_NAMES
 
 __all__ = [
     "Change",
@@ -71,7 +71,7 @@ class StreamPurged(msgspec.Struct, frozen=True, tag="stream0", rename=STORED_NAM
     """All partitions of a stream were emptied."""
 
     id: int
-    incarnation: int
+    generation: int
 
 
 class TopicCreated(msgspec.Struct, frozen=True, tag="topic+", rename=STORED_NAMES):
@@ -82,7 +82,7 @@ class TopicCreated(msgspec.Struct, frozen=True, tag="topic+", rename=STORED_NAME
     name: str
     created_at_us: int
     partitions_count: int
-    incarnation: int
+    generation: int
     message_expiry_us: int
     compression: CompressionAlgorithm
     max_size_bytes: int
@@ -113,7 +113,7 @@ class TopicPurged(msgspec.Struct, frozen=True, tag="topic0", rename=STORED_NAMES
 
     stream_id: int
     id: int
-    incarnation: int
+    generation: int
 
 
 class PartitionsAdded(msgspec.Struct, frozen=True, tag="partitions+", rename=STORED_NAMES):
@@ -124,7 +124,7 @@ class PartitionsAdded(msgspec.Struct, frozen=True, tag="partitions+", rename=STO
     first_id: int
     count: int
     created_at_us: int
-    incarnation: int
+    generation: int
 
 
 class PartitionsRemoved(msgspec.Struct, frozen=True, tag="partitions-"):
@@ -142,7 +142,7 @@ class GroupCreated(msgspec.Struct, frozen=True, tag="group+", rename=STORED_NAME
     topic_id: int
     id: int
     name: str
-    incarnation: int
+    generation: int
 
 
 class GroupDeleted(msgspec.Struct, frozen=True, tag="group-"):
@@ -159,7 +159,7 @@ class UserCreated(
     """A user came to be."""
 
     id: int
-    incarnation: int
+    generation: int
     username: str
     password_hash: str
     status: UserStatus
@@ -181,7 +181,7 @@ class UserUpdated(
     id: int
     username: str | None = None
     status: UserStatus | None = None
-    incarnation: int | None = None
+    generation: int | None = None
 
 
 class UserDeleted(msgspec.Struct, frozen=True, tag="user-"):

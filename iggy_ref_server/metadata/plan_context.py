@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iggy_protocol import NEVER_EXPIRES, UNLIMITED, record
-from iggy_ref_server.metadata.records import ROOT_USER_ID
+from iggy_ref_server.metadata.state import ROOT_USER_ID
 
 __all__ = [
     "PARTITIONS_PER_TOPIC_MAX",

@@ -10,21 +10,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from iggy_protocol import GlobalPermissions, Permissions, StatusCode, UserStatus
+from iggy_protocol import NEVER_EXPIRES, GlobalPermissions, Permissions, StatusCode, UserStatus
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.changes import (
     PasswordChanged,
     PermissionsChanged,
+    TokenCreated,
+    TokenDeleted,
+    TokensExpired,
     UserCreated,
     UserDeleted,
     UserUpdated,
 )
-from iggy_ref_server.metadata.records import ROOT_USER_ID
+from iggy_ref_server.metadata.state import ROOT_USER_ID
 
 if TYPE_CHECKING:
     from iggy_protocol import (
         ChangePassword,
+        CreatePersonalAccessToken,
         CreateUser,
+        DeletePersonalAccessToken,
         DeleteUser,
         UpdatePermissions,
         UpdateUser,
@@ -34,14 +39,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ROOT_PERMISSIONS",
+    "expires_at",
     "normalize_permissions",
     "plan_change_password",
     "plan_create_root",
+    "plan_create_token",
     "plan_create_user",
+    "plan_delete_token",
     "plan_delete_user",
+    "plan_expire_tokens",
     "plan_update_permissions",
     "plan_update_user",
 ]
+
 
 ROOT_PERMISSIONS = Permissions(
     GlobalPermissions(
@@ -59,7 +69,7 @@ ROOT_PERMISSIONS = Permissions(
 )
 
 
-def _taken(username: str) -> ServerFault:
+def _username_taken(username: str) -> ServerFault:
     return ServerFault(StatusCode.USER_ALREADY_EXISTS, f"a user named {username!r} exists already")
 
 
@@ -88,7 +98,7 @@ def plan_create_root(
         return None
     return UserCreated(
         id=ROOT_USER_ID,
-        incarnation=metadata.next_incarnation(context.now_us),
+        generation=metadata.next_generation(context.now_us),
         username=username,
         password_hash=password_hash,
         status=UserStatus.ACTIVE,
@@ -102,10 +112,10 @@ def plan_create_user(
 ) -> UserCreated:
     """Plan a new user under the next free id."""
     if command.username in metadata.users.id_by_name:
-        raise _taken(command.username)
+        raise _username_taken(command.username)
     return UserCreated(
         id=metadata.users.next_id,
-        incarnation=metadata.next_incarnation(context.now_us),
+        generation=metadata.next_generation(context.now_us),
         username=command.username,
         password_hash=password_hash,
         status=command.status,
@@ -119,7 +129,7 @@ def plan_update_user(metadata: Metadata, command: UpdateUser, context: PlanConte
     user = metadata.require_user(command.user)
     name = command.username
     if name is not None and metadata.users.id_by_name.get(name, user.id) != user.id:
-        raise _taken(name)
+        raise _username_taken(name)
     deactivated = command.status is UserStatus.INACTIVE
     if deactivated and user.is_root:
         raise ServerFault(
@@ -129,7 +139,7 @@ def plan_update_user(metadata: Metadata, command: UpdateUser, context: PlanConte
         id=user.id,
         username=name,
         status=command.status,
-        incarnation=metadata.next_incarnation(context.now_us) if deactivated else None,
+        generation=metadata.next_generation(context.now_us) if deactivated else None,
     )
 
 
@@ -177,3 +187,65 @@ def plan_change_password(
             f"another request changed the password of user {user.id} meanwhile",
         )
     return PasswordChanged(user_id=user.id, password_hash=password_hash)
+
+
+# Plans for personal access tokens: a command and the state give a change, or a fault.
+#
+# Pure: tokens are made and hashed elsewhere. A user deals with its own tokens only.
+
+
+TIMESTAMP_US_MAX = 2**64 - 1
+
+
+def expires_at(now_us: int, expiry_us: int) -> int | None:
+    """Return when a token ends that lives so long from now; both 0 and the highest mean never."""
+    if expiry_us in (0, NEVER_EXPIRES):
+        return None
+    return min(now_us + expiry_us, TIMESTAMP_US_MAX)
+
+
+def plan_create_token(
+    metadata: Metadata,
+    command: CreatePersonalAccessToken,
+    context: PlanContext,
+    *,
+    token_hash: str,
+) -> TokenCreated:
+    """Plan a new token for the asking user; expired ones keep their place until swept."""
+    user = metadata.require_user(context.user_id)
+    own = metadata.tokens.of_user(user.id)
+    if len(own) >= context.settings.tokens_per_user_max:
+        raise ServerFault(
+            StatusCode.PERSONAL_ACCESS_TOKENS_LIMIT_REACHED,
+            f"user {user.id} holds {len(own)} personal access tokens, which is the limit",
+        )
+    if command.name in own:
+        raise ServerFault(
+            StatusCode.PERSONAL_ACCESS_TOKEN_ALREADY_EXISTS,
+            f"user {user.id} has a personal access token named {command.name!r} already",
+        )
+    return TokenCreated(
+        user_id=user.id,
+        name=command.name,
+        hash=token_hash,
+        expires_at_us=expires_at(context.now_us, command.expiry_us),
+    )
+
+
+def plan_delete_token(
+    metadata: Metadata, command: DeletePersonalAccessToken, context: PlanContext
+) -> TokenDeleted:
+    """Plan the end of a token of the asking user."""
+    if command.name not in metadata.tokens.of_user(context.user_id):
+        raise ServerFault(
+            StatusCode.RESOURCE_NOT_FOUND,
+            f"user {context.user_id} has no personal access token named {command.name!r}",
+        )
+    return TokenDeleted(user_id=context.user_id, name=command.name)
+
+
+def plan_expire_tokens(metadata: Metadata, context: PlanContext) -> TokensExpired | None:
+    """Plan to sweep the tokens whose time has come, or nothing where there are none."""
+    if any(token.is_expired(context.now_us) for token in metadata.tokens):
+        return TokensExpired(now_us=context.now_us)
+    return None

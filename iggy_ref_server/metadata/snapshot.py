@@ -14,33 +14,34 @@ from iggy_protocol import (  # noqa: TC001 - msgspec reads the annotations at ru
     Permissions,
     UserStatus,
 )
-from iggy_ref_server.metadata.catalog import Catalog, Named
-from iggy_ref_server.metadata.damage import MetadataDamaged
-from iggy_ref_server.metadata.frame import (
-    HEAD_SIZE,
+from iggy_ref_server.metadata.errors import MetadataDamaged
+from iggy_ref_server.metadata.log import (
+    HEADER_SIZE,
     STORED_NAMES,
-    check_head,
+    check_header,
+    decrypt_payload,
     encode_frame,
-    file_head,
-    open_payload,
+    file_header,
     read_frame,
 )
-from iggy_ref_server.metadata.records import (
+from iggy_ref_server.metadata.state import (
+    Catalog,
     GroupRecord,
+    Metadata,
+    Named,
     PartitionRecord,
     StreamRecord,
+    TokenIndex,
     TokenRecord,
     TopicRecord,
     UserRecord,
 )
-from iggy_ref_server.metadata.state import Metadata
-from iggy_ref_server.metadata.token_shelf import TokenShelf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeVar
 
-    from iggy_ref_server.metadata.frame import Seal
+    from iggy_ref_server.metadata.log import FrameCipher
 
     T = TypeVar("T", bound=Named)
 
@@ -54,7 +55,7 @@ class PartitionImage(msgspec.Struct, frozen=True, array_like=True):
     """A partition; its id is its place in the list."""
 
     created_at_us: int
-    incarnation: int
+    generation: int
 
 
 class GroupImage(msgspec.Struct, frozen=True, array_like=True):
@@ -62,7 +63,7 @@ class GroupImage(msgspec.Struct, frozen=True, array_like=True):
 
     id: int
     name: str
-    incarnation: int
+    generation: int
 
 
 class TopicImage(msgspec.Struct, frozen=True):
@@ -94,7 +95,7 @@ class UserImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
     """A user."""
 
     id: int
-    incarnation: int
+    generation: int
     username: str
     password_hash: str
     status: UserStatus
@@ -119,8 +120,8 @@ class MetadataImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
     users: tuple[UserImage, ...]
     free_user_ids: tuple[int, ...]
     tokens: tuple[TokenImage, ...]
-    last_incarnation: int = 0
-    doubtful_incarnation: int = 0
+    last_generation: int = 0
+    doubtful_generation: int = 0
 
 
 _DECODER = msgspec.msgpack.Decoder(MetadataImage)
@@ -136,10 +137,10 @@ def _topic_image(topic: TopicRecord) -> TopicImage:
         max_size_bytes=topic.max_size_bytes,
         replication_factor=topic.replication_factor,
         partitions=tuple(
-            PartitionImage(partition.created_at_us, partition.incarnation)
+            PartitionImage(partition.created_at_us, partition.generation)
             for partition in topic.partitions
         ),
-        groups=tuple(GroupImage(group.id, group.name, group.incarnation) for group in topic.groups),
+        groups=tuple(GroupImage(group.id, group.name, group.generation) for group in topic.groups),
         free_group_ids=topic.groups.free_ids,
     )
 
@@ -147,7 +148,7 @@ def _topic_image(topic: TopicRecord) -> TopicImage:
 def _user_image(user: UserRecord) -> UserImage:
     return UserImage(
         id=user.id,
-        incarnation=user.incarnation,
+        generation=user.generation,
         username=user.username,
         password_hash=user.password_hash,
         status=user.status,
@@ -175,8 +176,8 @@ def _image(metadata: Metadata) -> MetadataImage:
             TokenImage(token.user_id, token.name, token.hash, token.expires_at_us)
             for token in metadata.tokens
         ),
-        last_incarnation=metadata.last_incarnation,
-        doubtful_incarnation=metadata.doubtful_incarnation,
+        last_generation=metadata.last_generation,
+        doubtful_generation=metadata.doubtful_generation,
     )
 
 
@@ -196,11 +197,11 @@ def _topic(stream_id: int, image: TopicImage) -> TopicRecord:
         max_size_bytes=image.max_size_bytes,
         replication_factor=image.replication_factor,
         partitions=tuple(
-            PartitionRecord(number, partition.created_at_us, partition.incarnation)
+            PartitionRecord(number, partition.created_at_us, partition.generation)
             for number, partition in enumerate(image.partitions)
         ),
         groups=_catalog(
-            (GroupRecord(group.id, group.name, group.incarnation) for group in image.groups),
+            (GroupRecord(group.id, group.name, group.generation) for group in image.groups),
             image.free_group_ids,
         ),
     )
@@ -214,7 +215,7 @@ def _stream(image: StreamImage) -> StreamRecord:
 def _user(image: UserImage) -> UserRecord:
     return UserRecord(
         id=image.id,
-        incarnation=image.incarnation,
+        generation=image.generation,
         username=image.username,
         password_hash=image.password_hash,
         status=image.status,
@@ -228,36 +229,42 @@ def _metadata(version: int, image: MetadataImage) -> Metadata:
         version=version,
         streams=_catalog(map(_stream, image.streams), image.free_stream_ids),
         users=_catalog(map(_user, image.users), image.free_user_ids),
-        tokens=TokenShelf.holding(
+        tokens=TokenIndex.from_tokens(
             TokenRecord(token.user_id, token.name, token.hash, token.expires_at_us)
             for token in image.tokens
         ),
-        last_incarnation=image.last_incarnation,
-        doubtful_incarnation=image.doubtful_incarnation,
+        last_generation=image.last_generation,
+        doubtful_generation=image.doubtful_generation,
     )
 
 
-def encode_snapshot(metadata: Metadata, timestamp_us: int, seal: Seal | None = None) -> bytes:
+def encode_snapshot(
+    metadata: Metadata, timestamp_us: int, frame_cipher: FrameCipher | None = None
+) -> bytes:
     """Write the whole metadata as a file."""
     payload = msgspec.msgpack.encode(_image(metadata))
-    return file_head(SNAPSHOT_MAGIC) + encode_frame(metadata.version, timestamp_us, payload, seal)
+    return file_header(SNAPSHOT_MAGIC) + encode_frame(
+        metadata.version, timestamp_us, payload, frame_cipher
+    )
 
 
-def decode_snapshot(data: bytes, seal: Seal | None = None) -> Metadata:
+def decode_snapshot(data: bytes, frame_cipher: FrameCipher | None = None) -> Metadata:
     """Read the whole metadata.
 
     Raises:
         MetadataDamaged: these are not the bytes that were written.
         MetadataLocked: they are sealed with another key.
     """
-    check_head(data, SNAPSHOT_MAGIC, SNAPSHOT_PATH)
-    frame = read_frame(data, HEAD_SIZE)
+    check_header(data, SNAPSHOT_MAGIC, SNAPSHOT_PATH)
+    frame = read_frame(data, HEADER_SIZE)
     if frame is None:
-        raise MetadataDamaged(SNAPSHOT_PATH, HEAD_SIZE, "the snapshot does not match its checksum")
-    payload = open_payload(frame, seal, SNAPSHOT_PATH)
+        raise MetadataDamaged(
+            SNAPSHOT_PATH, HEADER_SIZE, "the snapshot does not match its checksum"
+        )
+    payload = decrypt_payload(frame, frame_cipher, SNAPSHOT_PATH)
     try:
         return _metadata(frame.version, _DECODER.decode(payload))
     except msgspec.MsgspecError as error:
         raise MetadataDamaged(
-            SNAPSHOT_PATH, HEAD_SIZE, f"the snapshot is not known to this version: {error}"
+            SNAPSHOT_PATH, HEADER_SIZE, f"the snapshot is not known to this version: {error}"
         ) from error

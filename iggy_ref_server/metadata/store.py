@@ -17,9 +17,8 @@ from iggy_protocol import record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
-from iggy_ref_server.metadata.frame import Seal, encode_frame
-from iggy_ref_server.metadata.log import LOG_PATH, MetadataLog
-from iggy_ref_server.metadata.reading import read_state
+from iggy_ref_server.metadata.log import LOG_PATH, FrameCipher, MetadataLog, encode_frame
+from iggy_ref_server.metadata.recovery import load_state
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, encode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 
@@ -28,37 +27,37 @@ if TYPE_CHECKING:
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["CompactionPolicy", "Listener", "Made", "MetadataStore"]
+__all__ = ["ChangeListener", "CommittedChange", "CompactionPolicy", "MetadataStore"]
 
-logger = logging.getLogger("iggy_ref_server.metadata")
+LOGGER = logging.getLogger("iggy_ref_server.metadata")
 
 STATE_DIRECTORY = "state"
 
 C = TypeVar("C", bound="Change | None")
 
-Listener = Callable[[bytes, Metadata], None]
+ChangeListener = Callable[[bytes, Metadata], None]
 
 # At most so many changes share one sync.
 GROUP_MAX = 64
 
 
-class Made(NamedTuple, Generic[C]):
+class CommittedChange(NamedTuple, Generic[C]):
     """A change that was made, or None, and the version of the state that it led to or rests on."""
 
     change: C
     version: int
 
 
-class _Step(NamedTuple):
+class _PlannedChange(NamedTuple):
     """A change that is planned and not yet saved: for replicas, for the file, and what follows."""
 
     entry: bytes
-    sealed: bytes
+    stored: bytes
     after: Metadata
 
 
 @dataclass(slots=True, eq=False)
-class _Request(Generic[C]):
+class _PendingChange(Generic[C]):
     """A change that a task waits for."""
 
     plan: Callable[[Metadata], C]
@@ -89,19 +88,19 @@ class MetadataStore:
         clock: Clock,
         log: MetadataLog,
         current: Metadata,
-        seal: Seal | None,
+        frame_cipher: FrameCipher | None,
         compaction: CompactionPolicy,
     ) -> None:
         self.current = current
         self._storage = storage
         self._clock = clock
         self._log = log
-        self._seal = seal
+        self._frame_cipher = frame_cipher
         self._compaction = compaction
         self._compactions_failed = 0
         self._lock = trio.Lock()
-        self._requests: deque[_Request[Any]] = deque()
-        self._listeners: list[Listener] = []
+        self._requests: deque[_PendingChange[Any]] = deque()
+        self._listeners: list[ChangeListener] = []
 
     @classmethod
     async def open(
@@ -120,16 +119,16 @@ class MetadataStore:
             MetadataLocked: a file is encrypted, and not with this key.
             StorageError: a file cannot be read, or a torn tail not be cut off.
         """
-        seal = None if encryptor is None else Seal(encryptor)
+        frame_cipher = None if encryptor is None else FrameCipher(encryptor)
         await storage.make_directories(STATE_DIRECTORY)
-        metadata, scan = read_state(
-            await storage.read_file(SNAPSHOT_PATH), await storage.read_file(LOG_PATH), seal
+        metadata, scan = load_state(
+            await storage.read_file(SNAPSHOT_PATH), await storage.read_file(LOG_PATH), frame_cipher
         )
         log = await MetadataLog.open(storage, scan)
         # Also the names that a killed server left behind.
         for directory in (STATE_DIRECTORY, ""):
             await storage.sync_directory(directory)
-        return cls(storage, clock, log, metadata, seal, compaction or CompactionPolicy())
+        return cls(storage, clock, log, metadata, frame_cipher, compaction or CompactionPolicy())
 
     @property
     def is_new(self) -> bool:
@@ -140,7 +139,7 @@ class MetadataStore:
         """Make a change that is planned on the latest state; as ``change_at``."""
         return (await self.change_at(plan)).change
 
-    async def change_at(self, plan: Callable[[Metadata], C]) -> Made[C]:
+    async def change_at(self, plan: Callable[[Metadata], C]) -> CommittedChange[C]:
         """Make a change that is planned on the latest state.
 
         Changes are planned and made one after another. Those that come while the disk is busy
@@ -157,7 +156,7 @@ class MetadataStore:
         Raises:
             ServerFault: by the plan, or because the change could not be saved. Nothing happened.
         """
-        request: _Request[C] = _Request(plan)
+        request: _PendingChange[C] = _PendingChange(plan)
         self._requests.append(request)
         try:
             async with self._lock:
@@ -174,14 +173,14 @@ class MetadataStore:
                 await request.over.wait()
         if request.error is not None:
             raise request.error
-        return Made(cast("C", request.change), request.version)
+        return CommittedChange(cast("C", request.change), request.version)
 
     async def _commit_group(self) -> None:
         """Plan all changes that wait, one on top of the other, and save them together."""
         count = min(len(self._requests), GROUP_MAX)
         group = [self._requests.popleft() for _ in range(count)]
         now_us, state = self._clock.now_us(), self.current
-        steps: list[_Step] = []
+        steps: list[_PlannedChange] = []
         try:
             for request in group:
                 step = self._plan(request, state, now_us)
@@ -196,7 +195,9 @@ class MetadataStore:
         if steps and self._log_is_long():
             await self._compact()
 
-    def _plan(self, request: _Request[Any], state: Metadata, now_us: int) -> _Step | None:
+    def _plan(
+        self, request: _PendingChange[Any], state: Metadata, now_us: int
+    ) -> _PlannedChange | None:
         """Plan one change. Everything that could go wrong goes wrong before it is in the log."""
         try:
             request.change = change = request.plan(state)
@@ -206,22 +207,24 @@ class MetadataStore:
             after = apply(state, change)
             payload = encode_change(change)
             entry = encode_frame(after.version, now_us, payload)
-            sealed = (
+            stored = (
                 entry
-                if self._seal is None
-                else encode_frame(after.version, now_us, payload, self._seal)
+                if self._frame_cipher is None
+                else encode_frame(after.version, now_us, payload, self._frame_cipher)
             )
         except Exception as error:
             request.error = error
             request.version = state.version
             return None
         request.version = after.version
-        return _Step(entry, sealed, after)
+        return _PlannedChange(entry, stored, after)
 
-    async def _save_group(self, group: list[_Request[Any]], steps: list[_Step]) -> None:
+    async def _save_group(
+        self, group: list[_PendingChange[Any]], steps: list[_PlannedChange]
+    ) -> None:
         before = self.current.version
         try:
-            await self._log.append([step.sealed for step in steps])
+            await self._log.append([step.stored for step in steps])
         except ServerFault as fault:
             # Also those who were refused because of a change that is not there now.
             for request in group:
@@ -235,10 +238,10 @@ class MetadataStore:
 
     def _log_is_long(self) -> bool:
         # After a failure the log may grow as much again, so that not every change tries anew.
-        patience = 1 + self._compactions_failed
+        allowance = 1 + self._compactions_failed
         return (
-            self._log.entries_count >= self._compaction.entries_max * patience
-            or self._log.size_bytes >= self._compaction.size_max_bytes * patience
+            self._log.entries_count >= self._compaction.entries_max * allowance
+            or self._log.size_bytes >= self._compaction.size_max_bytes * allowance
         )
 
     async def adopt(self, metadata: Metadata) -> None:
@@ -260,7 +263,7 @@ class MetadataStore:
                 await self._compact()
 
     async def _save(self, metadata: Metadata) -> None:
-        snapshot = encode_snapshot(metadata, self._clock.now_us(), self._seal)
+        snapshot = encode_snapshot(metadata, self._clock.now_us(), self._frame_cipher)
         await self._storage.replace(SNAPSHOT_PATH, snapshot)
 
     async def _compact(self) -> None:
@@ -271,11 +274,11 @@ class MetadataStore:
             self._compactions_failed = 0
         except Exception as error:
             self._compactions_failed += 1
-            logger.warning(
+            LOGGER.warning(
                 "the metadata snapshot was not written, the log keeps growing: %s", error
             )
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: ChangeListener) -> None:
         """Call a function after every change with its entry, for replicas, and the new state."""
         self._listeners.append(listener)
 

@@ -14,14 +14,14 @@ import struct
 from typing import TYPE_CHECKING
 
 from iggy_protocol import DecryptionFailed, checksum, record
-from iggy_ref_server.metadata.damage import MetadataError, MetadataLocked
+from iggy_ref_server.metadata.errors import MetadataError, MetadataKeyMismatch
 
 if TYPE_CHECKING:
     from iggy_protocol import PayloadCipher
 
 __all__ = ["UPSTREAM_LOG_PATH", "ImportRefused", "UpstreamEntry", "read_upstream_log"]
 
-logger = logging.getLogger("iggy_ref_server.metadata")
+LOGGER = logging.getLogger("iggy_ref_server.metadata")
 
 UPSTREAM_LOG_PATH = "state/log"
 
@@ -36,7 +36,7 @@ _START = struct.Struct("<QQI")
 UNCHECKED_INDEXES = 2
 
 # How many entries in a row may be unreadable before damage is taken for the end of the log.
-ENTRIES_AHEAD = 64
+UNREADABLE_ENTRIES_MAX = 64
 
 
 class ImportRefused(MetadataError):
@@ -72,13 +72,13 @@ def _extent(data: bytes, position: int) -> tuple[int, int] | None:
     return (start, end) if end <= len(data) else None
 
 
-def _opened(command: bytes, cipher: PayloadCipher | None, position: int) -> bytes:
+def _decrypted(command: bytes, cipher: PayloadCipher | None, position: int) -> bytes:
     if cipher is None:
         return command
     try:
         return cipher.open(command)
     except DecryptionFailed as error:
-        raise MetadataLocked(UPSTREAM_LOG_PATH, position, error.message) from None
+        raise MetadataKeyMismatch(UPSTREAM_LOG_PATH, position, error.message) from None
 
 
 def _read_entry(
@@ -87,7 +87,7 @@ def _read_entry(
     index, _, _, _, _, timestamp_us, user_id, expected, _ = _HEAD.unpack_from(data, position)
     head = data[position : start - _COMMAND_HEAD.size]
     code, _ = _COMMAND_HEAD.unpack_from(data, start - _COMMAND_HEAD.size)
-    command = _opened(data[start:end], cipher, position)
+    command = _decrypted(data[start:end], cipher, position)
     covered = head[: _CHECKSUM.start] + head[_CHECKSUM.stop :]
     if checksum(covered + _COMMAND_HEAD.pack(code, len(command)) + command) != expected:
         hint = "" if cipher else " (or it is encrypted, and no key is configured)"
@@ -101,7 +101,7 @@ def _find_later(
     data: bytes, position: int, index: int, cipher: PayloadCipher | None
 ) -> UpstreamEntry | None:
     """Find a good entry behind one that cannot be read, which would have had this index."""
-    for later in range(index + 1, index + 1 + ENTRIES_AHEAD):
+    for later in range(index + 1, index + 1 + UNREADABLE_ENTRIES_MAX):
         start = data.find(_START.pack(later, 0, 0), position + 1)
         extent = None if start < 0 else _extent(data, start)
         if extent is not None:
@@ -112,7 +112,7 @@ def _find_later(
     return None
 
 
-def _leave_out_tail(data: bytes, position: int, index: int, cipher: PayloadCipher | None) -> None:
+def _skip_torn_tail(data: bytes, position: int, index: int, cipher: PayloadCipher | None) -> None:
     later = _find_later(data, position, index, cipher)
     if later is not None:
         raise ImportRefused(
@@ -120,7 +120,7 @@ def _leave_out_tail(data: bytes, position: int, index: int, cipher: PayloadCiphe
             position,
             f"entry {index} is damaged, but entry {later.index} follows",
         )
-    logger.warning(
+    LOGGER.warning(
         "%s: ignored an incomplete entry at its end (%d bytes)",
         UPSTREAM_LOG_PATH,
         len(data) - position,
@@ -132,14 +132,14 @@ def read_upstream_log(data: bytes, cipher: PayloadCipher | None = None) -> list[
 
     Raises:
         ImportRefused: an entry is damaged, or one is missing.
-        MetadataLocked: the entries are encrypted with another key.
+        MetadataKeyMismatch: the entries are encrypted with another key.
     """
     entries: list[UpstreamEntry] = []
     position = 0
     while position < len(data):
         extent = _extent(data, position)
         if extent is None:
-            _leave_out_tail(data, position, entries[-1].index + 1 if entries else 0, cipher)
+            _skip_torn_tail(data, position, entries[-1].index + 1 if entries else 0, cipher)
             break
         entry = _read_entry(data, position, *extent, cipher)
         if len(entries) >= UNCHECKED_INDEXES and entry.index != entries[-1].index + 1:

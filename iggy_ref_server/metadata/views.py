@@ -25,21 +25,21 @@ from iggy_protocol import (
 )
 
 if TYPE_CHECKING:
-    from iggy_ref_server.metadata.records import (
+    from iggy_ref_server.metadata.state import (
         GroupRecord,
+        Metadata,
         PartitionRecord,
         StreamRecord,
         TopicRecord,
         UserRecord,
     )
-    from iggy_ref_server.metadata.state import Metadata
 
 __all__ = [
-    "Members",
+    "MembersLookup",
     "PartitionCounters",
-    "PartitionStatistics",
-    "Statistics",
-    "Totals",
+    "ServerTotals",
+    "StatisticsLookup",
+    "SupportsPartitionStatistics",
     "no_members",
     "no_statistics",
     "view_group",
@@ -59,7 +59,7 @@ __all__ = [
 D = TypeVar("D")
 
 
-class PartitionStatistics(Protocol):
+class SupportsPartitionStatistics(Protocol):
     """What a partition says of itself."""
 
     @property
@@ -90,7 +90,7 @@ class PartitionCounters:
 
 
 @record
-class Totals:
+class ServerTotals:
     """How much there is of everything on the server."""
 
     streams_count: int
@@ -103,8 +103,8 @@ class Totals:
 
 
 # Asked with the ids of a stream, a topic and a partition, or of a stream, a topic and a group.
-Statistics = Callable[[int, int, int], PartitionStatistics | None]
-Members = Callable[[int, int, int], Sequence[ConsumerGroupMember]]
+StatisticsLookup = Callable[[int, int, int], SupportsPartitionStatistics | None]
+MembersLookup = Callable[[int, int, int], Sequence[ConsumerGroupMember]]
 
 _UNKNOWN = PartitionCounters()
 
@@ -123,7 +123,9 @@ def _with_details(details: type[D], summary: Any, **more: Any) -> D:
     return details(**known, **more)
 
 
-def _partition(topic: TopicRecord, partition: PartitionRecord, statistics: Statistics) -> Partition:
+def _partition(
+    topic: TopicRecord, partition: PartitionRecord, statistics: StatisticsLookup
+) -> Partition:
     counters = statistics(topic.stream_id, topic.id, partition.id) or _UNKNOWN
     return Partition(
         id=partition.id,
@@ -135,7 +137,7 @@ def _partition(topic: TopicRecord, partition: PartitionRecord, statistics: Stati
     )
 
 
-def _partitions(topic: TopicRecord, statistics: Statistics) -> tuple[Partition, ...]:
+def _partitions(topic: TopicRecord, statistics: StatisticsLookup) -> tuple[Partition, ...]:
     return tuple(_partition(topic, partition, statistics) for partition in topic.partitions)
 
 
@@ -154,12 +156,12 @@ def _topic(topic: TopicRecord, partitions: Sequence[Partition]) -> Topic:
     )
 
 
-def view_topics(stream: StreamRecord, statistics: Statistics) -> tuple[Topic, ...]:
+def view_topics(stream: StreamRecord, statistics: StatisticsLookup) -> tuple[Topic, ...]:
     """Show the topics of a stream."""
     return tuple(_topic(topic, _partitions(topic, statistics)) for topic in stream.topics)
 
 
-def view_topic_details(topic: TopicRecord, statistics: Statistics) -> TopicDetails:
+def view_topic_details(topic: TopicRecord, statistics: StatisticsLookup) -> TopicDetails:
     """Show a topic with its partitions."""
     partitions = _partitions(topic, statistics)
     return _with_details(TopicDetails, _topic(topic, partitions), partitions=partitions)
@@ -176,27 +178,27 @@ def _stream(stream: StreamRecord, topics: Sequence[Topic]) -> Stream:
     )
 
 
-def view_stream(stream: StreamRecord, statistics: Statistics) -> Stream:
+def view_stream(stream: StreamRecord, statistics: StatisticsLookup) -> Stream:
     """Show a stream."""
     return _stream(stream, view_topics(stream, statistics))
 
 
-def view_streams(metadata: Metadata, statistics: Statistics) -> tuple[Stream, ...]:
+def view_streams(metadata: Metadata, statistics: StatisticsLookup) -> tuple[Stream, ...]:
     """Show all streams."""
     return tuple(view_stream(stream, statistics) for stream in metadata.streams)
 
 
-def view_stream_details(stream: StreamRecord, statistics: Statistics) -> StreamDetails:
+def view_stream_details(stream: StreamRecord, statistics: StatisticsLookup) -> StreamDetails:
     """Show a stream with its topics."""
     topics = view_topics(stream, statistics)
     return _with_details(StreamDetails, _stream(stream, topics), topics=topics)
 
 
-def view_totals(metadata: Metadata, statistics: Statistics) -> Totals:
+def view_totals(metadata: Metadata, statistics: StatisticsLookup) -> ServerTotals:
     """Count everything."""
     topics = [topic for stream in metadata.streams.by_id.values() for topic in stream.topics]
     partitions = [entry for topic in topics for entry in _partitions(topic, statistics)]
-    return Totals(
+    return ServerTotals(
         streams_count=len(metadata.streams),
         topics_count=len(topics),
         partitions_count=len(partitions),
@@ -216,18 +218,18 @@ def _group(topic: TopicRecord, group: GroupRecord, members_count: int) -> Consum
     )
 
 
-def view_group(topic: TopicRecord, group: GroupRecord, members: Members) -> ConsumerGroup:
+def view_group(topic: TopicRecord, group: GroupRecord, members: MembersLookup) -> ConsumerGroup:
     """Show a consumer group of a topic."""
     return _group(topic, group, len(members(topic.stream_id, topic.id, group.id)))
 
 
-def view_groups(topic: TopicRecord, members: Members) -> tuple[ConsumerGroup, ...]:
+def view_groups(topic: TopicRecord, members: MembersLookup) -> tuple[ConsumerGroup, ...]:
     """Show the consumer groups of a topic."""
     return tuple(view_group(topic, group, members) for group in topic.groups)
 
 
 def view_group_details(
-    topic: TopicRecord, group: GroupRecord, members: Members
+    topic: TopicRecord, group: GroupRecord, members: MembersLookup
 ) -> ConsumerGroupDetails:
     """Show a consumer group with its members, in the order in which they are given."""
     present = tuple(members(topic.stream_id, topic.id, group.id))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from iggy_ref_server.partitions.closing import Unsaved
-from iggy_ref_server.partitions.commit import CommitGroup
+from iggy_ref_server.partitions.generation import remove_partition_files
 from iggy_ref_server.partitions.health import PartitionHealth
-from iggy_ref_server.partitions.incarnation import remove_files
+from iggy_ref_server.partitions.journal import CommitGroup
+from iggy_ref_server.partitions.lifecycle import UnsavedData
 from iggy_ref_server.partitions.offsets import OffsetKey
-from iggy_ref_server.partitions.partition import Partition, PartitionStatistics
-from iggy_ref_server.partitions.polls import Polled, PollRequest
+from iggy_ref_server.partitions.partition import PartitionLog, PartitionStatistics
+from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
 from iggy_ref_server.partitions.settings import (
     AckLevel,
     DeduplicationSettings,
     IndexCache,
     PartitionSettings,
 )
-from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments.errors import CorruptPartition
 
 __all__ = [
     "AckLevel",
@@ -24,12 +24,12 @@ __all__ = [
     "DeduplicationSettings",
     "IndexCache",
     "OffsetKey",
-    "Partition",
     "PartitionHealth",
+    "PartitionLog",
     "PartitionSettings",
     "PartitionStatistics",
-    "PollRequest",
-    "Polled",
-    "Unsaved",
-    "remove_files",
+    "PollParams",
+    "PollResult",
+    "UnsavedData",
+    "remove_partition_files",
 ]

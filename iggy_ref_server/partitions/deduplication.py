@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.partitions.settings import DeduplicationSettings
 
-__all__ = ["Admission", "Deduplicator"]
+__all__ = ["AdmittedBatch", "Deduplicator"]
 
 
-class Admission(NamedTuple):
+class AdmittedBatch(NamedTuple):
     """What is left of a batch.
 
     Attributes:
@@ -54,7 +54,7 @@ class Deduplicator:
     def __len__(self) -> int:
         return len(self._seen_us)
 
-    def admit(self, messages: memoryview, count: int, now_us: int) -> Admission:
+    def admit(self, messages: memoryview, count: int, now_us: int) -> AdmittedBatch:
         """Drop the duplicates of a batch, and remember the rest as being on their way."""
         self._expire(now_us)
         kept: list[memoryview] = []
@@ -70,7 +70,7 @@ class Deduplicator:
             at += size
         if len(kept) < count:
             messages = memoryview(bytearray().join(kept))
-        return Admission(messages, len(kept), tuple(ids))
+        return AdmittedBatch(messages, len(kept), tuple(ids))
 
     def confirm(self, ids: Iterable[int], timestamp_us: int) -> None:
         """Take the ids of stored messages into the window."""
@@ -83,7 +83,7 @@ class Deduplicator:
             for message_id in list(islice(self._seen_us, excess)):
                 del self._seen_us[message_id]
 
-    def withdraw(self) -> None:
+    def roll_back(self) -> None:
         """Forget all ids that are on their way."""
         self._staged.clear()
 

@@ -8,9 +8,9 @@ from enum import Enum
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 
-__all__ = ["Health", "PartitionHealth"]
+__all__ = ["HealthTracker", "PartitionHealth"]
 
-_logger = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 
 class PartitionHealth(Enum):
@@ -21,7 +21,7 @@ class PartitionHealth(Enum):
     QUARANTINED = "quarantined"
 
 
-class Health:
+class HealthTracker:
     """The health of one partition.
 
     Args:
@@ -39,11 +39,11 @@ class Health:
         self.state = PartitionHealth.OK
         self.reason = ""
 
-    def worsen(self, state: PartitionHealth, reason: str) -> None:
+    def degrade(self, state: PartitionHealth, reason: str) -> None:
         """Serve less from here on."""
         if self.state is not PartitionHealth.QUARANTINED:
             self.state, self.reason = state, reason
-            _logger.error("partition %s is now %s: %s", self._path, state.value, reason)
+            LOGGER.error("partition %s is now %s: %s", self._path, state.value, reason)
 
     def restore(self) -> None:
         """Serve everything again."""

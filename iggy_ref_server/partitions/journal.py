@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from iggy_protocol import allocate
-from iggy_ref_server.partitions.commit import CommitGroup
+from iggy_ref_server.completion import Completion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,32 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.segments.segment import Segment
 
-__all__ = ["Journal", "PendingWrite"]
+__all__ = ["ALREADY_COMMITTED", "CommitGroup", "Journal", "PendingWrite"]
+
+
+# A commit group: batches that are written and acknowledged together.
+
+
+class CommitGroup(Completion):
+    """Everything that is written together, and acknowledged together.
+
+    Attributes:
+        is_done: whether it is decided.
+        fault: why nothing of it is stored, once it is done; None when all is well.
+    """
+
+    __slots__ = ()
+
+
+def _committed_group() -> CommitGroup:
+    group = CommitGroup()
+    group.finish()
+    return group
+
+
+ALREADY_COMMITTED = _committed_group()
+"""A group that is committed from the start: a batch without new messages gets it."""
+
 
 # Batches that are kept in memory are copied into blocks of this size: few buffers for one write,
 # and none that a poll could keep from growing.
@@ -79,7 +104,7 @@ class PendingWrite:
         """Whether polls see the messages already."""
         return self.group is None
 
-    def copy_in(self, messages: Buffer, size: int) -> memoryview:
+    def append_copy(self, messages: Buffer, size: int) -> memoryview:
         """Copy a batch to the end of the write; return the copy."""
         if self._block_used + size > len(self._block):
             self._block, self._block_used = memoryview(allocate(max(size, BLOCK_BYTES))), 0

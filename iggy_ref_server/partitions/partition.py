@@ -5,8 +5,8 @@ result says when the awaitable method must be used. All batches staged since the
 written with one write:
 
     group = partition.stage(body, shape)           # once for each batch
-    if not partition.commit_now():                 # once for all of them
-        if not partition.commit_soon(ended):       # the end of the sync calls back
+    if not partition.commit_nowait():                 # once for all of them
+        if not partition.begin_commit(ended):       # the end of the sync calls back
             await partition.commit()               # in a task of its own
     group.add_done_callback(acknowledge)
 """
@@ -19,21 +19,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import ConsumerKind, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions.appender import JOURNAL_BYTES_MAX, Appender
-from iggy_ref_server.partitions.chain import SegmentChain
-from iggy_ref_server.partitions.closing import save_for_good
-from iggy_ref_server.partitions.health import Health, PartitionHealth
+from iggy_ref_server.partitions.append import JOURNAL_BYTES_MAX, Appender
+from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
+from iggy_ref_server.partitions.lifecycle import (
+    create_empty,
+    flush_for_close,
+    load_recent_ids,
+    open_partition_files,
+)
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
-from iggy_ref_server.partitions.opening import make_empty, open_files, remember_ids
-from iggy_ref_server.partitions.reader import Reader
-from iggy_ref_server.partitions.removal import Removal
-from iggy_ref_server.partitions.reservation import Reservation
-from iggy_ref_server.partitions.retention import is_aged
+from iggy_ref_server.partitions.poll import PartitionReader
+from iggy_ref_server.partitions.reservation import OffsetReservation
+from iggy_ref_server.partitions.retention import SegmentRetention, is_older_than
+from iggy_ref_server.partitions.segment_list import SegmentList
 from iggy_ref_server.partitions.settings import AckLevel
-from iggy_ref_server.partitions.writer import Writer
-from iggy_ref_server.segments.damage import CorruptPartition, IndexDamaged
-from iggy_ref_server.segments.open_files import OpenFiles
-from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.partitions.writer import PartitionWriter
+from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged
+from iggy_ref_server.segments.segment import OpenSegments, Segment
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -41,16 +43,16 @@ if TYPE_CHECKING:
 
     from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.partitions.closing import Unsaved
-    from iggy_ref_server.partitions.commit import CommitGroup
     from iggy_ref_server.partitions.deduplication import Deduplicator
-    from iggy_ref_server.partitions.polls import Polled, PollRequest
+    from iggy_ref_server.partitions.journal import CommitGroup
+    from iggy_ref_server.partitions.lifecycle import UnsavedData
+    from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
     from iggy_ref_server.partitions.settings import PartitionSettings
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["Partition", "PartitionStatistics"]
+__all__ = ["PartitionLog", "PartitionStatistics"]
 
-_logger = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 
 class PartitionStatistics(NamedTuple):
@@ -72,7 +74,7 @@ class PartitionStatistics(NamedTuple):
     oldest_sealed_timestamp_us: int | None
 
 
-class Partition:
+class PartitionLog:
     """One partition; made by ``create`` or ``open``."""
 
     def __init__(
@@ -81,33 +83,33 @@ class Partition:
         clock: Clock,
         settings: PartitionSettings,
         path: str,
-        chain: SegmentChain,
-        reservation: Reservation,
+        segment_list: SegmentList,
+        reservation: OffsetReservation,
     ) -> None:
         self._storage = storage
         self._clock = clock
         self._path = path
-        self._chain = chain
+        self._segment_list = segment_list
         self._reservation = reservation
-        self._health = Health(path)
-        self._files = OpenFiles(storage)
-        self._appender = Appender(clock, settings, chain, reservation)
-        self._writer = Writer(
-            storage, self._files, settings, chain, self._appender, reservation, self._health
+        self._health = HealthTracker(path)
+        self._files = OpenSegments(storage)
+        self._appender = Appender(clock, settings, segment_list, reservation)
+        self._writer = PartitionWriter(
+            storage, self._files, settings, segment_list, self._appender, reservation, self._health
         )
-        self._reader = Reader(
+        self._reader = PartitionReader(
             self._files,
             settings,
-            chain,
+            segment_list,
             self._appender.journal,
             self._health,
             self._writer.lock,
         )
         self._offsets = OffsetTable(storage, path, syncs=settings.ack is AckLevel.FSYNC)
-        self.removal = Removal(
+        self.retention = SegmentRetention(
             storage,
             path,
-            chain,
+            segment_list,
             self._appender,
             self._writer,
             self._offsets,
@@ -127,15 +129,15 @@ class Partition:
         settings: PartitionSettings,
         path: str,
         *,
-        incarnation: int,
-    ) -> Partition:
+        generation: int,
+    ) -> PartitionLog:
         """Create an empty partition and delete the files of an earlier one.
 
         Raises:
             StorageError: the files cannot be created.
         """
-        chain, reservation = await make_empty(storage, path, incarnation)
-        return await cls(storage, clock, settings, path, chain, reservation)._started()
+        segment_list, reservation = await create_empty(storage, path, generation)
+        return await cls(storage, clock, settings, path, segment_list, reservation)._finish_open()
 
     @classmethod
     async def open(
@@ -145,8 +147,8 @@ class Partition:
         settings: PartitionSettings,
         path: str,
         *,
-        incarnation: int,
-    ) -> Partition:
+        generation: int,
+    ) -> PartitionLog:
         """Open a partition and recover it after a crash.
 
         Files of an earlier generation than the given one are deleted.
@@ -156,58 +158,64 @@ class Partition:
                 which generation the files belong to; nothing was changed.
             StorageError: a file cannot be read or changed.
         """
-        chain, reservation = await open_files(storage, path, settings, incarnation)
-        return await cls(storage, clock, settings, path, chain, reservation)._started()
+        segment_list, reservation = await open_partition_files(storage, path, settings, generation)
+        return await cls(storage, clock, settings, path, segment_list, reservation)._finish_open()
 
     @classmethod
     def quarantined(
         cls, storage: Storage, clock: Clock, settings: PartitionSettings, path: str, *, reason: str
-    ) -> Partition:
-        """Make a placeholder for a partition that could not be opened; it refuses all requests."""
-        chain = SegmentChain([Segment(path, 0)])
-        partition = cls(storage, clock, settings, path, chain, Reservation(storage, path))
-        partition._health.worsen(PartitionHealth.QUARANTINED, reason)
+    ) -> PartitionLog:
+        """Make a quarantined partition, which could not be opened and refuses all requests."""
+        segment_list = SegmentList([Segment(path, 0)])
+        partition = cls(
+            storage, clock, settings, path, segment_list, OffsetReservation(storage, path)
+        )
+        partition._health.degrade(PartitionHealth.QUARANTINED, reason)
         return partition
 
-    async def _started(self) -> Partition:
+    async def _finish_open(self) -> PartitionLog:
         await self._offsets.make_directories()
         await self._offsets.load(
-            self._chain.last_offset,
+            self._segment_list.last_offset,
             self._appender.next_offset,
             is_loss_possible=not self._writes_survived,
         )
         if self._appender.deduplicator is not None:
-            await self._remember_ids(self._appender.deduplicator)
-        self._files.keep(self._chain.last)
+            await self._load_recent_ids(self._appender.deduplicator)
+        self._files.keep(self._segment_list.last)
         async with self._writer.lock:
             await self._writer.write_due()
         return self
 
-    async def _remember_ids(self, deduplicator: Deduplicator) -> None:
-        for _ in self._chain.segments:
+    async def _load_recent_ids(self, deduplicator: Deduplicator) -> None:
+        for _ in self._segment_list.segments:
             try:
-                await remember_ids(
-                    deduplicator, self._chain, self._files, self._reader, self._clock.now_us()
+                await load_recent_ids(
+                    deduplicator,
+                    self._segment_list,
+                    self._files,
+                    self._reader,
+                    self._clock.now_us(),
                 )
                 return
             except IndexDamaged as damage:
-                await self._mend_index(damage)
+                await self._rebuild_damaged_index(damage)
 
-    async def _mend_index(self, damage: IndexDamaged) -> None:
+    async def _rebuild_damaged_index(self, damage: IndexDamaged) -> None:
         try:
-            await self._reader.mend_index(damage)
+            await self._reader.rebuild_damaged_index(damage)
         except ServerFault as fault:
             raise CorruptPartition(self._path, fault.message) from fault
 
-    async def aclose(self) -> Unsaved | None:
+    async def aclose(self) -> UnsavedData | None:
         """Write and sync everything, and close the files; return what could not be saved."""
         if self._is_closed:
             return None
         self._is_closed = True
-        unsaved = await save_for_good(
+        unsaved = await flush_for_close(
             self._writer, self._appender, self._offsets, self._reservation, self._health
         )
-        self._files.close(*self._chain.segments)
+        self._files.close(*self._segment_list.segments)
         self._offsets.close()
         return unsaved
 
@@ -224,12 +232,12 @@ class Partition:
     # ---- append
 
     @property
-    def is_clogged(self) -> bool:
+    def is_backlogged(self) -> bool:
         """Whether the journal is full, so that senders have to wait."""
         return self._appender.journal.size_bytes >= JOURNAL_BYTES_MAX
 
     def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
-        """Add a batch of messages to the journal; ``commit_now`` or ``commit`` writes it.
+        """Add a batch of messages to the journal; ``commit_nowait`` or ``commit`` writes it.
 
         Args:
             body: a whole inspected SendMessages body. Its messages are stamped in place if it is
@@ -247,29 +255,29 @@ class Partition:
             raise ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"partition {self._path} is closed")
         if self._writer.fault is not None:
             # Acknowledged messages are in memory only, because the disk was full. They go first.
-            self._writer.commit_now()
+            self._writer.commit_nowait()
             if self._writer.fault is not None:
                 raise ServerFault(self._writer.fault.status, self._writer.fault.message)
         return self._appender.stage(body, shape)
 
-    def commit_now(self) -> bool:
+    def commit_nowait(self) -> bool:
         """Write everything that is staged at once, if that can be done without waiting.
 
         Returns:
             True when all groups are done, well or not. False when ``commit`` must be awaited.
         """
-        return self._writer.commit_now()
+        return self._writer.commit_nowait()
 
-    def commit_soon(self, ended: Callable[[], None]) -> bool:
+    def begin_commit(self, on_done: Callable[[], None]) -> bool:
         """Begin to write and sync what is staged, if that can be begun without waiting.
 
         Args:
-            ended: called when groups are done, well or not; more may be staged by then.
+            on_done: called when groups are done, well or not; more may be staged by then.
 
         Returns:
             Whether it was begun. False when ``commit`` must be awaited.
         """
-        return self._writer.commit_soon(ended)
+        return self._writer.begin_commit(on_done)
 
     @property
     def is_committing(self) -> bool:
@@ -283,9 +291,9 @@ class Partition:
         """
         await self._writer.commit()
         try:
-            await self._save_kept_back()
+            await self._save_deferred()
         except ServerFault as fault:
-            _logger.warning(
+            LOGGER.warning(
                 "partition %s: stored offsets are not written yet, the next commit tries again: %s",
                 self._path,
                 fault,
@@ -293,16 +301,16 @@ class Partition:
 
     # ---- polls
 
-    def poll_now(self, request: PollRequest) -> Polled | None:
+    def poll_nowait(self, request: PollParams) -> PollResult | None:
         """Read messages without waiting; None when ``poll`` must be awaited.
 
         Raises:
             ServerFault: the partition cannot be read, or a message not be decrypted.
         """
         self._health.check_readable()
-        return self._reader.poll_now(request, self._stored(request))
+        return self._reader.poll_nowait(request, self._stored(request))
 
-    async def poll(self, request: PollRequest) -> Polled:
+    async def poll(self, request: PollParams) -> PollResult:
         """Read messages.
 
         Raises:
@@ -311,7 +319,7 @@ class Partition:
         self._health.check_readable()
         return await self._reader.poll(request, self._stored(request))
 
-    def _stored(self, request: PollRequest) -> int | None:
+    def _stored(self, request: PollParams) -> int | None:
         return None if request.consumer is None else self._offsets.get(request.consumer)
 
     # ---- stored offsets
@@ -320,15 +328,15 @@ class Partition:
         """Return what is stored for a consumer or group, None when nothing is."""
         return self._offsets.get(key)
 
-    def store_offset_now(self, key: OffsetKey, offset: int) -> bool:
+    def store_offset_nowait(self, key: OffsetKey, offset: int) -> bool:
         """Store an offset without waiting; False when ``store_offset`` must be awaited.
 
         Raises:
             ServerFault: there is no message with that offset yet, or the disk refused.
         """
         self._check_offset(offset)
-        with refusing():
-            return self._offsets.store_now(key, offset, is_written=self._is_written(offset))
+        with storage_errors_as_faults():
+            return self._offsets.store_nowait(key, offset, is_written=self._is_written(offset))
 
     async def store_offset(self, key: OffsetKey, offset: int) -> None:
         """Store an offset.
@@ -337,7 +345,7 @@ class Partition:
             ServerFault: there is no message with that offset yet, or the disk refused.
         """
         self._check_offset(offset)
-        with refusing():
+        with storage_errors_as_faults():
             await self._offsets.store(key, offset, is_written=self._is_written(offset))
 
     async def delete_offset(self, key: OffsetKey) -> None:
@@ -347,27 +355,27 @@ class Partition:
             ServerFault: there is none, or the disk refused.
         """
         self._health.check_readable()
-        with refusing():
+        with storage_errors_as_faults():
             if not await self._offsets.delete(key):
                 raise ServerFault(
                     StatusCode.CONSUMER_OFFSET_NOT_FOUND, f"{key} has no offset in {self._path}"
                 )
 
-    async def keep_groups(self, group_ids: Container[int]) -> None:
+    async def delete_other_groups(self, group_ids: Container[int]) -> None:
         """Delete the offsets of all other groups, because they are gone.
 
         Raises:
             ServerFault: the disk refused.
         """
         self._health.check_readable()
-        with refusing():
+        with storage_errors_as_faults():
             for group_id in self._offsets.group_ids():
                 if group_id not in group_ids:
                     await self._offsets.delete(OffsetKey(ConsumerKind.GROUP, group_id))
 
     def _check_offset(self, offset: int) -> None:
         self._health.check_readable()
-        last_offset = self._chain.last_offset
+        last_offset = self._segment_list.last_offset
         if last_offset is None or offset > last_offset:
             raise ServerFault(
                 StatusCode.INVALID_OFFSET,
@@ -377,9 +385,9 @@ class Partition:
     def _is_written(self, offset: int) -> bool:
         return offset < self._writer.next_written
 
-    async def _save_kept_back(self) -> None:
-        with refusing():
-            await self._offsets.save_kept_back(self._writer.next_written)
+    async def _save_deferred(self) -> None:
+        with storage_errors_as_faults():
+            await self._offsets.save_deferred(self._writer.next_written)
 
     # ---- flushing
 
@@ -390,13 +398,13 @@ class Partition:
             ServerFault: something is still in memory only.
         """
         self._health.check_writable()
-        with refusing():
+        with storage_errors_as_faults():
             async with self._writer.lock:
                 await self._writer.write_all()
                 await self._writer.save_indexes()
             if fsync:
                 await self._writer.sync()
-        await self._save_kept_back()
+        await self._save_deferred()
 
     async def save(self) -> None:
         """Run the periodic flush and sync; errors are logged and retried by the next one."""
@@ -406,7 +414,7 @@ class Partition:
             await self.flush(fsync=False)
             await self._writer.sync_sealed()
         except ServerFault as fault:
-            _logger.warning(
+            LOGGER.warning(
                 "partition %s: the periodic flush failed, the next one tries again: %s",
                 self._path,
                 fault,
@@ -414,7 +422,7 @@ class Partition:
 
     # ---- removing
 
-    async def purge(self, *, incarnation: int) -> None:
+    async def purge(self, *, generation: int) -> None:
         """Remove all messages and stored offsets; the next message gets offset 0.
 
         The metadata hold the new generation already. If the process dies during the purge, the next
@@ -424,7 +432,7 @@ class Partition:
             ServerFault: the disk refused; the partition is read-only until the next start.
         """
         self._health.check_readable()
-        await self.removal.purge(incarnation)
+        await self.retention.purge(generation)
 
     async def delete_segments(self, count: int) -> int:
         """Remove at most so many of the oldest sealed segments that no consumer needs.
@@ -436,7 +444,7 @@ class Partition:
             ServerFault: the disk refused.
         """
         self._health.check_readable()
-        return await self.removal.delete_segments(count)
+        return await self.retention.delete_segments(count)
 
     async def expire_segments(self, expiry_us: int) -> int:
         """Remove the sealed segments whose messages are all too old and that no consumer needs.
@@ -448,7 +456,7 @@ class Partition:
             ServerFault: the disk refused.
         """
         self._health.check_readable()
-        return await self.removal.expire_segments(expiry_us, self._clock.now_us())
+        return await self.retention.expire_segments(expiry_us, self._clock.now_us())
 
     async def roll_aged(self, max_age_us: int) -> None:
         """Seal the segment that is written to if its first message is too old.
@@ -460,27 +468,29 @@ class Partition:
             async with self._writer.lock:
                 await self._writer.write_all()
                 if not len(self._appender.journal) and self._is_aged(max_age_us):
-                    await self._writer.roll(self._chain.last, self._appender.begin_segment())
+                    await self._writer.roll(self._segment_list.last, self._appender.begin_segment())
 
     def _is_aged(self, max_age_us: int) -> bool:
-        return is_aged(self._chain.last, max_age_us=max_age_us, now_us=self._clock.now_us())
+        return is_older_than(
+            self._segment_list.last, max_age_us=max_age_us, now_us=self._clock.now_us()
+        )
 
     # ---- numbers
 
     def statistics(self) -> PartitionStatistics:
         """Return the partition in numbers."""
-        oldest = self._chain.segments[0]
+        oldest = self._segment_list.segments[0]
         return PartitionStatistics(
-            segments_count=len(self._chain.segments),
-            size_bytes=self._chain.size_bytes,
-            messages_count=self._chain.messages_count,
-            current_offset=self._chain.last_offset or 0,
+            segments_count=len(self._segment_list.segments),
+            size_bytes=self._segment_list.size_bytes,
+            messages_count=self._segment_list.messages_count,
+            current_offset=self._segment_list.last_offset or 0,
             oldest_sealed_timestamp_us=oldest.first_timestamp_us if oldest.is_sealed else None,
         )
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def storage_errors_as_faults() -> Iterator[None]:
     """Raise storage errors as faults for the client."""
     try:
         yield

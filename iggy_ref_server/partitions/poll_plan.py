@@ -7,32 +7,86 @@ in memory, another waits for the disk; the rules exist once. The plan itself ope
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iggy_protocol import PollingKind
-from iggy_ref_server.partitions.chain import find_segment
-from iggy_ref_server.segments.damage import IndexDamaged
+from iggy_protocol import Buffer, PollingKind, PollingStrategy, record
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.segment_list import find_segment
+from iggy_ref_server.segments.errors import IndexDamaged
 from iggy_ref_server.segments.index import IndexEntry
 from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
-    from iggy_ref_server.partitions.chain import SegmentChain
-    from iggy_ref_server.partitions.polls import PollRequest
+    from iggy_ref_server.partitions.segment_list import SegmentList
 
-__all__ = ["Span", "Wanted", "plan_poll", "plan_search"]
+__all__ = ["LogSpan", "PollParams", "PollResult", "ReadIndex", "plan_poll", "plan_time_search"]
+
+
+# The parameters and the result of a poll.
+
+
+UNLIMITED_BYTES: Final = 2**64
+
+
+@record
+class PollParams:
+    """What a poll asks for.
+
+    Attributes:
+        strategy: where to begin.
+        count: the most messages.
+        consumer: whose stored offset counts, for the strategy ``NEXT``.
+        size_max_bytes: the most bytes; one message is delivered however large it is.
+        memory_max_bytes: the most bytes that may be read into memory for it, as sealed messages
+            have to be; pieces of files that are handed on as such cost none.
+    """
+
+    strategy: PollingStrategy
+    count: int
+    consumer: OffsetKey | None
+    size_max_bytes: int
+    memory_max_bytes: int = UNLIMITED_BYTES
+
+    @property
+    def limited_to_memory(self) -> PollParams:
+        """The same where all that is delivered has to be read into memory."""
+        if self.size_max_bytes <= self.memory_max_bytes:
+            return self
+        return replace(self, size_max_bytes=self.memory_max_bytes)
+
+
+class PollResult(NamedTuple):
+    """What a poll brings.
+
+    Attributes:
+        current_offset: the highest offset of the partition, 0 while it is empty.
+        messages_count: how many messages the parts hold.
+        size_bytes: their bytes.
+        parts: whole messages back to back: bytes in memory and slices of files.
+        last_offset: offset of the last message in the parts, None when there is none.
+    """
+
+    current_offset: int
+    messages_count: int
+    size_bytes: int
+    parts: tuple[Buffer | FileSlice, ...]
+    last_offset: int | None
+
 
 # A message without payload and headers.
 MESSAGE_BYTES_MIN = 64
 
 
-class Wanted(NamedTuple):
+class ReadIndex(NamedTuple):
     """An index entry that a plan has to see."""
 
     segment: Segment
     ordinal: int
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """Whole messages of one segment.
 
     Attributes:
@@ -50,15 +104,17 @@ class Span(NamedTuple):
     messages_count: int
 
 
-Plan = Generator[Wanted, IndexEntry, tuple[Span, ...]]
-Search = Generator[Wanted, IndexEntry, int]
+PollPlan = Generator[ReadIndex, IndexEntry, tuple[LogSpan, ...]]
+SearchPlan = Generator[ReadIndex, IndexEntry, int]
 
 
-def plan_poll(chain: SegmentChain, request: PollRequest, stored_offset: int | None) -> Plan:
+def plan_poll(
+    segment_list: SegmentList, request: PollParams, stored_offset: int | None
+) -> PollPlan:
     """Plan a poll of what is published at this moment.
 
     Args:
-        chain: the partition's segments.
+        segment_list: the partition's segments.
         request: what is asked for.
         stored_offset: what is stored for the request's consumer.
 
@@ -68,13 +124,13 @@ def plan_poll(chain: SegmentChain, request: PollRequest, stored_offset: int | No
     Raises:
         IndexDamaged: an index contradicts itself.
     """
-    last_offset = chain.last_offset
+    last_offset = segment_list.last_offset
     if last_offset is None or not request.count:
         return ()
-    segments = chain.segments
+    segments = segment_list.segments
     kind = request.strategy.kind
     if kind is PollingKind.TIMESTAMP:
-        start = yield from plan_search(segments, request.strategy.value)
+        start = yield from plan_time_search(segments, request.strategy.value)
     else:
         start = first_offset(request, segments[0].start_offset, last_offset, stored_offset)
     if start > last_offset:
@@ -83,7 +139,7 @@ def plan_poll(chain: SegmentChain, request: PollRequest, stored_offset: int | No
 
 
 def first_offset(
-    request: PollRequest, oldest_offset: int, last_offset: int, stored_offset: int | None
+    request: PollParams, oldest_offset: int, last_offset: int, stored_offset: int | None
 ) -> int:
     """Resolve every strategy but the one by time; what is gone is skipped."""
     kind = request.strategy.kind
@@ -97,7 +153,7 @@ def first_offset(
     return max(start, oldest_offset)
 
 
-def plan_search(segments: Sequence[Segment], timestamp_us: int) -> Search:
+def plan_time_search(segments: Sequence[Segment], timestamp_us: int) -> SearchPlan:
     """Find the offset of the first message that is not older than a time.
 
     A batch shares one timestamp, so it is the lower bound that is searched.
@@ -112,7 +168,7 @@ def plan_search(segments: Sequence[Segment], timestamp_us: int) -> Search:
     low, high = 0, segment.messages_count - 1
     while low < high:
         middle = (low + high) // 2
-        entry = yield Wanted(segment, middle)
+        entry = yield ReadIndex(segment, middle)
         if entry.timestamp_us >= timestamp_us:
             high = middle
         else:
@@ -120,9 +176,9 @@ def plan_search(segments: Sequence[Segment], timestamp_us: int) -> Search:
     return segment.start_offset + low
 
 
-def plan_spans(segments: Sequence[Segment], start: int, count: int, budget: int) -> Plan:
+def plan_spans(segments: Sequence[Segment], start: int, count: int, budget: int) -> PollPlan:
     """Collect messages from an offset on, across segments."""
-    spans: list[Span] = []
+    spans: list[LogSpan] = []
     for segment in segments[find_segment(segments, start) :]:
         # Between segments offsets may be missing: those a crash has cost, see `reservation`.
         skip = max(start - segment.start_offset, 0)
@@ -142,32 +198,34 @@ def plan_spans(segments: Sequence[Segment], start: int, count: int, budget: int)
     return tuple(spans)
 
 
-def plan_span(segment: Segment, skip: int, count: int) -> Generator[Wanted, IndexEntry, Span]:
+def plan_span(segment: Segment, skip: int, count: int) -> Generator[ReadIndex, IndexEntry, LogSpan]:
     """Find the bytes of some messages of one segment."""
     start, end = 0, segment.size_bytes
     if skip + count < segment.messages_count:
-        end = (yield Wanted(segment, skip + count - 1)).end_position
+        end = (yield ReadIndex(segment, skip + count - 1)).end_position
     if skip:
-        start = (yield Wanted(segment, skip - 1)).end_position
+        start = (yield ReadIndex(segment, skip - 1)).end_position
     if end - start < count * MESSAGE_BYTES_MIN:
         reason = f"{count} messages do not fit between bytes {start} and {end}"
         raise IndexDamaged(segment.start_offset, reason)
-    return Span(segment, start, end, segment.start_offset + skip, count)
+    return LogSpan(segment, start, end, segment.start_offset + skip, count)
 
 
-def cut_span(span: Span, budget: int, *, at_least: int) -> Generator[Wanted, IndexEntry, Span]:
+def cut_span(
+    span: LogSpan, budget: int, *, at_least: int
+) -> Generator[ReadIndex, IndexEntry, LogSpan]:
     """Find how many messages of a span fit."""
     skip = span.first_offset - span.segment.start_offset
     low, high = 0, min(span.messages_count - 1, max(budget, 0) // MESSAGE_BYTES_MIN)
     end = span.start
     while low < high:
         middle = (low + high + 1) // 2
-        entry = yield Wanted(span.segment, skip + middle - 1)
+        entry = yield ReadIndex(span.segment, skip + middle - 1)
         if entry.end_position - span.start <= budget:
             low, end = middle, entry.end_position
         else:
             high = middle - 1
     if low < at_least:
         low = at_least
-        end = (yield Wanted(span.segment, skip)).end_position
+        end = (yield ReadIndex(span.segment, skip)).end_position
     return span._replace(messages_count=low, end=end)

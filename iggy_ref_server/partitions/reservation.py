@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from iggy_ref_server.partitions.incarnation import (
+from iggy_ref_server.partitions.generation import (
     GenerationDamaged,
-    checksum_of,
+    partition_checksum,
     read_generation,
     write_generation,
 )
-from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["RESERVATION_STEP", "Reservation"]
+__all__ = ["RESERVATION_STEP", "OffsetReservation"]
 
-_logger = logging.getLogger(__name__)
+LOGGER = logging.getLogger(__name__)
 
 # Large enough that even small messages seldom wait for a step, and offsets have 64 bits.
 RESERVATION_STEP = 65_536
-NAME = "reservation"
-SIZE_MAX = 1 << 20
+RESERVATION_FILE = "reservation"
+RESERVATION_FILE_BYTES_MAX = 1 << 20
 
 
-class Record(msgspec.Struct, frozen=True):
+class ReservationRecord(msgspec.Struct, frozen=True):
     """The content of the file.
 
     Attributes:
@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True):
     removed_below: int = 0
 
 
-class Reservation:
+class OffsetReservation:
     """The offsets of one partition.
 
     Args:
@@ -81,11 +81,13 @@ class Reservation:
         ceiling: offsets below may be acknowledged from memory.
     """
 
-    def __init__(self, storage: Storage, directory: str, record: Record | None = None) -> None:
+    def __init__(
+        self, storage: Storage, directory: str, record: ReservationRecord | None = None
+    ) -> None:
         self._storage = storage
         self._directory = directory
-        self._path = f"{directory}/{NAME}"
-        self._record = record or Record()
+        self._path = f"{directory}/{RESERVATION_FILE}"
+        self._record = record or ReservationRecord()
         self._generation = 0
         self.is_missing = record is None
         self.is_checked = True
@@ -94,26 +96,26 @@ class Reservation:
         self.ceiling = 0
 
     @classmethod
-    async def load(cls, storage: Storage, directory: str) -> Reservation:
+    async def load(cls, storage: Storage, directory: str) -> OffsetReservation:
         """Read the file, if there is one.
 
         Raises:
             CorruptPartition: it cannot be understood.
             StorageError: it cannot be read.
         """
-        path = f"{directory}/{NAME}"
-        content = await storage.read_file(path, size_max=SIZE_MAX)
+        path = f"{directory}/{RESERVATION_FILE}"
+        content = await storage.read_file(path, size_max=RESERVATION_FILE_BYTES_MAX)
         if content is None:
             return cls(storage, directory)
         text, _, check = content.partition(b"\n")
-        if check and check != check_line(text, directory):
+        if check and check != checksum_line(text, directory):
             reason = (
                 f"{path} is damaged: its checksum does not match,"
                 " or it belongs to another partition"
             )
             raise CorruptPartition(directory, reason)
         try:
-            loaded = cls(storage, directory, msgspec.json.decode(text, type=Record))
+            loaded = cls(storage, directory, msgspec.json.decode(text, type=ReservationRecord))
         except msgspec.DecodeError as error:
             raise CorruptPartition(directory, f"{path} cannot be understood: {error}") from error
         loaded.is_checked = bool(check)
@@ -121,7 +123,7 @@ class Reservation:
 
     # ---- gaps
 
-    def explains(self, start: int, end: int) -> bool:
+    def covers_gap(self, start: int, end: int) -> bool:
         """Tell whether the offsets from start to before end are known to be lost."""
         reached = start
         for gap_start, gap_end in self._record.gaps:  # sorted; neighbours make one larger gap
@@ -129,7 +131,7 @@ class Reservation:
                 reached = gap_end
         return reached >= end
 
-    async def note_gaps(self, gaps: Iterable[tuple[int, int]]) -> None:
+    async def record_gaps(self, gaps: Iterable[tuple[int, int]]) -> None:
         """Remember that offsets are lost, each gap from a start to before an end.
 
         Raises:
@@ -142,7 +144,7 @@ class Reservation:
                 record = msgspec.structs.replace(self._record, gaps=known)
                 await self._write(record, generation)
 
-    async def _raise(self, name: str, offset: int) -> None:
+    async def _raise_mark(self, name: str, offset: int) -> None:
         """Write a higher offset under one of the names of the record; they never fall."""
         generation = self._generation
         async with self.lock:
@@ -156,13 +158,13 @@ class Reservation:
         """Tell whether the segment that starts here is complete on the disk."""
         return start_offset < self._record.synced_below
 
-    async def note_synced(self, below: int) -> None:
+    async def record_synced(self, below: int) -> None:
         """Remember that all segments that start below are complete on the disk.
 
         Raises:
             StorageError: it is not remembered.
         """
-        await self._raise("synced_below", below)
+        await self._raise_mark("synced_below", below)
 
     @property
     def stored_below(self) -> int:
@@ -185,13 +187,13 @@ class Reservation:
         """Where the oldest segment may start at the latest."""
         return self._record.removed_below
 
-    async def note_removed(self, below: int) -> None:
+    async def record_removed(self, below: int) -> None:
         """Remember that segments which start below are about to be deleted, or are gone for good.
 
         Raises:
             StorageError: it is not remembered.
         """
-        await self._raise("removed_below", below)
+        await self._raise_mark("removed_below", below)
 
     # ---- reserved offsets
 
@@ -201,7 +203,7 @@ class Reservation:
         Raises:
             StorageError: it is not remembered.
         """
-        await self._raise("ceiling", offset)
+        await self._raise_mark("ceiling", offset)
 
     async def resume(self, next_offset: int) -> int:
         """Decide after a start which offset comes next, and note the gap if there is one.
@@ -214,10 +216,10 @@ class Reservation:
         """
         resumed = max(self._record.ceiling, next_offset)
         if resumed > next_offset:
-            await self.note_gaps([(next_offset, resumed)])
+            await self.record_gaps([(next_offset, resumed)])
         return resumed
 
-    def is_low(self, next_offset: int) -> bool:
+    def needs_extension(self, next_offset: int) -> bool:
         """Tell whether it is time to reserve more offsets."""
         return self.ceiling - next_offset < RESERVATION_STEP
 
@@ -234,7 +236,7 @@ class Reservation:
             if generation == self._generation:
                 self.ceiling = ceiling
 
-    async def settle(self, next_offset: int) -> None:
+    async def release_unused(self, next_offset: int) -> None:
         """Give back what was not used, and note how many messages there are: all are safe.
 
         An error does not stop the shutdown: the next start skips some offsets then.
@@ -250,7 +252,7 @@ class Reservation:
                 try:
                     await self._write(record, self._generation)
                 except StorageError as error:
-                    _logger.warning(
+                    LOGGER.warning(
                         "the clean stop was not recorded, the next start skips some offsets: %s",
                         error,
                     )
@@ -267,25 +269,25 @@ class Reservation:
 
     def reset(self) -> None:
         """Begin anew; the file is going, and what is still to be noted is of the past."""
-        self._record = Record()
+        self._record = ReservationRecord()
         self._generation += 1
         self.is_missing = True
         self.ceiling = 0
 
-    async def _write(self, record: Record, generation: int) -> None:
+    async def _write(self, record: ReservationRecord, generation: int) -> None:
         """Write the file, unless the partition was purged since the call; the lock is held."""
         if generation != self._generation:
             return
         text = msgspec.json.encode(record)
-        await self._storage.replace(self._path, text + b"\n" + check_line(text, self._directory))
+        await self._storage.replace(self._path, text + b"\n" + checksum_line(text, self._directory))
         if generation == self._generation:
             self._record = record
             self.is_checked = True
             if self.is_missing:
                 self.is_missing = False
-                await self._announce()
+                await self._mark_in_generation_file()
 
-    async def _announce(self) -> None:
+    async def _mark_in_generation_file(self) -> None:
         """Have the file ``incarnation`` say that there must be this one from now on."""
         try:
             found = await read_generation(self._storage, self._directory)
@@ -296,6 +298,6 @@ class Reservation:
             await write_generation(self._storage, self._directory, marked)
 
 
-def check_line(text: bytes, directory: str) -> bytes:
+def checksum_line(text: bytes, directory: str) -> bytes:
     """Return the line that vouches for the text of a partition's file."""
-    return b"%016x\n" % checksum_of(text, directory)
+    return b"%016x\n" % partition_checksum(text, directory)

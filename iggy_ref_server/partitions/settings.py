@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from iggy_protocol import PayloadCipher, record
-from iggy_ref_server.partitions.opened import NOTHING_KNOWN
+from iggy_ref_server.partitions.generation import NO_GENERATION
 
 __all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
 
@@ -77,7 +77,7 @@ class PartitionSettings:
     bytes_required_to_save: int = MEBIBYTE
     index_cache: IndexCache = IndexCache.OPEN_SEGMENT
     writes_survived: bool = False
-    opened_generation: int = NOTHING_KNOWN
+    opened_generation: int = NO_GENERATION
     validate_checksums: bool = False
     deduplication: DeduplicationSettings | None = None
     encryptor: PayloadCipher | None = None

@@ -16,11 +16,11 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_ref_server.segments.damage import IndexDamaged
+from iggy_ref_server.segments.errors import IndexDamaged
 
 if TYPE_CHECKING:
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import Done, File, StorageError
+    from iggy_ref_server.storage.interface import DoneCallback, File, StorageError
 
 __all__ = ["ENTRY_BYTES", "IndexEntry", "SegmentIndex"]
 
@@ -92,7 +92,7 @@ class SegmentIndex:
         self._window += entries
         self.count = self._base + len(self._window) // ENTRY_BYTES
 
-    def entry_now(self, ordinal: int) -> IndexEntry | None:
+    def entry_nowait(self, ordinal: int) -> IndexEntry | None:
         """Look up an entry without waiting; None when a disk would have to be asked.
 
         Raises:
@@ -104,7 +104,7 @@ class SegmentIndex:
             if self.file is None:
                 return None
             first, size = self._block_around(ordinal)
-            block = self.file.read_now(size, first * ENTRY_BYTES)
+            block = self.file.read_nowait(size, first * ENTRY_BYTES)
             if block is None:
                 return None
             self._block, self._block_first = block, first
@@ -123,11 +123,11 @@ class SegmentIndex:
             block = await self.file.read(size, first * ENTRY_BYTES)
             self._block, self._block_first = block, first
             return self._unpack(block, ordinal, first)
-        entry = self.entry_now(ordinal)
+        entry = self.entry_nowait(ordinal)
         assert entry is not None
         return entry
 
-    def save_now(self, until: int) -> bool:
+    def save_nowait(self, until: int) -> bool:
         """Write the entries before an ordinal without waiting; False when ``save`` must be awaited.
 
         Raises:
@@ -140,12 +140,12 @@ class SegmentIndex:
         start, end = self._place(self.written_count), self._place(until)
         # The view must be gone before anything is added, even when the write fails.
         with memoryview(self._window) as window, window[start:end] as entries:
-            is_written = self.file.write_now([entries], self.written_count * ENTRY_BYTES)
+            is_written = self.file.write_nowait([entries], self.written_count * ENTRY_BYTES)
         if is_written:
             self.written_count = until
         return is_written
 
-    def save_soon(self, until: int, done: Done) -> bool:
+    def begin_save(self, until: int, done: DoneCallback) -> bool:
         """Begin to write the entries before an ordinal to the file, if that can be begun.
 
         Args:
@@ -164,7 +164,7 @@ class SegmentIndex:
                 self.written_count = max(self.written_count, until)
             done(error)
 
-        return self.file.write_soon([entries], self.written_count * ENTRY_BYTES, ended)
+        return self.file.begin_write([entries], self.written_count * ENTRY_BYTES, ended)
 
     async def save(self, until: int) -> None:
         """Write the entries before an ordinal to the file, which is open.

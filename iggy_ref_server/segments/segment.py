@@ -10,16 +10,63 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.segments.checked import CheckedRanges
+from iggy_ref_server.segments.file_names import index_path, log_path
 from iggy_ref_server.segments.index import SegmentIndex
-from iggy_ref_server.segments.names import index_path, log_path
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = ["POSITION_MAX", "Segment"]
+__all__ = [
+    "POSITION_MAX",
+    "RANGES_MAX",
+    "SEALED_OPEN_MAX",
+    "CheckedRanges",
+    "OpenSegments",
+    "Segment",
+]
+
+
+# The verified byte ranges of a log: read and checked once, or written by this process.
+#
+# A poll sends bytes from the file to the socket unread, so they are verified before, once.
+
+
+# Consumers read at few places at a time; a forgotten range is verified again.
+RANGES_MAX = 16
+
+
+class CheckedRanges:
+    """Byte ranges of one log, apart from each other and in order."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int]] = []
+
+    def covers(self, start: int, end: int) -> bool:
+        """Tell whether all bytes of a range are known."""
+        return any(first <= start and end <= last for first, last in reversed(self._ranges))
+
+    def add(self, start: int, end: int) -> None:
+        """Note a range; those that touch become one, and of too many the shortest is forgotten."""
+        ranges = self._ranges
+        if ranges and ranges[-1][1] == start:  # what is appended follows what was
+            ranges[-1] = (ranges[-1][0], end)
+            return
+        apart = [known for known in ranges if known[1] < start or end < known[0]]
+        touching = [known for known in ranges if not (known[1] < start or end < known[0])]
+        merged = (
+            min([start, *(first for first, _ in touching)]),
+            max([end, *(last for _, last in touching)]),
+        )
+        ranges[:] = sorted([*apart, merged])
+        if len(ranges) > RANGES_MAX:
+            ranges.remove(min(ranges, key=lambda known: known[1] - known[0]))
+
 
 # An index entry holds the end of a message in 32 bits.
 POSITION_MAX = 2**32 - 1
@@ -46,7 +93,7 @@ class Segment:
         is_created: whether the files exist.
         is_sealed: whether all is written and nothing will be added.
         is_used: whether it was read since the open file budget asked last.
-        noted_bytes: how far it was written when the open file budget asked last.
+        last_seen_bytes: how far it was written when the open file budget asked last.
     """
 
     __slots__ = (
@@ -58,10 +105,10 @@ class Segment:
         "is_created",
         "is_sealed",
         "is_used",
+        "last_seen_bytes",
         "last_timestamp_us",
         "log",
         "messages_count",
-        "noted_bytes",
         "size_bytes",
         "start_offset",
         "written_bytes",
@@ -84,7 +131,7 @@ class Segment:
         self.is_created = False
         self.is_sealed = False
         self.is_used = False
-        self.noted_bytes = 0
+        self.last_seen_bytes = 0
 
     @classmethod
     def existing(
@@ -201,3 +248,84 @@ class Segment:
         return (
             f"<Segment {self.log_path}: {self.messages_count} messages in {self.size_bytes} bytes>"
         )
+
+
+# Which segments of a partition are open: the active one and the most recently used others.
+#
+# A shard may have thousands of partitions with thousands of segments, and a process has a limited
+# number of descriptors. All files of a partition, those of the active segment included, are closed
+# when other partitions need descriptors (``OpenBudget``). A closed file stays readable for a reply
+# that still refers to it.
+
+
+# Consumers of one partition read at few places at a time.
+SEALED_OPEN_MAX = 8
+# A log and its index.
+DESCRIPTORS_EACH = 2
+
+
+class OpenSegments:
+    """The open segments of one partition.
+
+    Args:
+        storage: where they lie.
+    """
+
+    __slots__ = ("_budget", "_sealed", "_storage")
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._budget = storage.open_files
+        self._sealed: dict[Segment, None] = {}  # least recently used first
+
+    async def open(self, segment: Segment) -> None:
+        """Open the files of a segment, if they are not; nothing is awaited behind that.
+
+        Raises:
+            StorageError: they cannot be opened; with ENOENT when the segment was removed.
+        """
+        while not segment.is_open:  # others may close one file while the other is being opened
+            async with self._budget.opening:
+                await segment.open(self._storage)
+        self.keep(segment)
+
+    def keep(self, segment: Segment) -> None:
+        """Count a segment that was opened."""
+        if segment.is_open:
+            self._budget.keep(self, segment, DESCRIPTORS_EACH)
+            self._limit_sealed(segment)
+
+    def note(self, segment: Segment) -> None:
+        """Count a segment as used last."""
+        segment.is_used = True
+        if segment.is_sealed and segment.is_open:
+            self._limit_sealed(segment)
+
+    def _limit_sealed(self, segment: Segment) -> None:
+        if not segment.is_sealed:
+            return
+        self._sealed.pop(segment, None)
+        self._sealed[segment] = None
+        while len(self._sealed) > SEALED_OPEN_MAX:
+            self.close(next(iter(self._sealed)))
+
+    def close(self, *segments: Segment) -> None:
+        """Let go of files; index entries that are not written stay in memory."""
+        for segment in segments:
+            self._budget.forget(self, segment)
+            self.close_item(segment)
+
+    # ---- what the budget asks
+
+    def is_idle(self, item: Hashable) -> bool:
+        """Tell whether a segment was neither written nor read since the last time."""
+        assert isinstance(item, Segment)
+        is_idle = not item.is_used and item.last_seen_bytes == item.written_bytes
+        item.is_used, item.last_seen_bytes = False, item.written_bytes
+        return is_idle
+
+    def close_item(self, item: Hashable) -> None:
+        """Keep a segment open no longer."""
+        assert isinstance(item, Segment)
+        self._sealed.pop(item, None)
+        item.close()

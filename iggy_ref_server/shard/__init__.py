@@ -1,1 +1,1 @@
-"""A shard: the rooms on one core, how they are assembled, and the walls between shards."""
+"""A shard: its components, the calls between shards, and the routing of requests."""

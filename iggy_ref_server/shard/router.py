@@ -6,27 +6,116 @@ remote, is made once and kept until the metadata change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import mmap
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_protocol import pack_namespace, shard_for_namespace
-from iggy_ref_server.partitions.door import LocalDoor
-from iggy_ref_server.shard import letters
-from iggy_ref_server.shard.directory import PartitionKey
-from iggy_ref_server.shard.doors import RemoteDoor
+from iggy_protocol import (
+    CommandCode,
+    PartitioningKind,
+    StatusCode,
+    decode_send_metadata,
+    inspect_send,
+    pack_namespace,
+    partition_for_key,
+    shard_for_namespace,
+)
+from iggy_ref_server.dispatch.context import require_permission
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.net.scheduler import StagedAppend
+from iggy_ref_server.partitions.partition_client import LocalPartition, PartitionClient
+from iggy_ref_server.shard import messages
+from iggy_ref_server.shard.calls import RemotePartition
+from iggy_ref_server.shard.partition_directory import PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from iggy_ref_server.metadata.records import PartitionRecord, TopicRecord
-    from iggy_ref_server.partitions import Partition
-    from iggy_ref_server.partitions.door import PartitionDoor
-    from iggy_ref_server.shard.directory import PartitionDirectory
-    from iggy_ref_server.shard.wall import Hatch
+    import trio
 
-__all__ = ["Router", "owner_of"]
+    from iggy_ref_server.metadata.state import Metadata, PartitionRecord, TopicRecord, UserRecord
+    from iggy_ref_server.partitions import PartitionLog
+    from iggy_ref_server.session import ClientSession
+    from iggy_ref_server.shard.channel import ShardChannel
+    from iggy_ref_server.shard.partition_directory import PartitionDirectory
+
+__all__ = [
+    "PartitionRouter",
+    "RoundRobin",
+    "RoutingAppender",
+    "TopicRoundRobin",
+    "make_round_robin_memory",
+    "owner_shard",
+]
 
 
-def owner_of(key: PartitionKey, shards_count: int) -> int:
+# Round-robin of balanced sends over the partitions of a topic, shared by all shards.
+#
+# Each shard increments a counter of its own in shared memory, and the sum of a topic's counters
+# chooses the partition. There is no lock: sends one after another go to one partition after
+# another, and sends at the same moment may choose the same partition, which does no harm. This is
+# the only memory that shards share, because a call to another shard would cost more than the send
+# itself.
+#
+# When a topic gets more or fewer partitions, the sequence continues at the same partition if it
+# still exists. So the number of partitions at the last send is stored as well.
+
+
+# Two topics with the same hash share a counter, so one may skip a partition; no more than that.
+SLOTS = 4096
+COUNTER_BYTES = 8
+
+
+def make_round_robin_memory(shards_count: int) -> mmap.mmap:
+    """Make the shared memory; processes that are forked later inherit it."""
+    return mmap.mmap(-1, SLOTS * (shards_count + 1) * COUNTER_BYTES)
+
+
+class TopicRoundRobin:
+    """The round-robin of one topic, on one shard."""
+
+    __slots__ = ("_counts", "_own_slot", "_partitions_slot", "_slot")
+
+    def __init__(self, counts: memoryview, slot: int, own: int) -> None:
+        self._counts = counts
+        self._slot = slot
+        self._own_slot = own
+        self._partitions_slot = len(counts) - SLOTS + slot
+
+    def next_index(self, count: int) -> int:
+        """Return the index of the next partition, and advance."""
+        counts = self._counts
+        total: int = sum(counts[self._slot : self._partitions_slot : SLOTS])
+        last_count = counts[self._partitions_slot]
+        if last_count != count:
+            counts[self._partitions_slot] = count
+            if last_count:
+                shift = (total % last_count - total) % count
+                counts[self._own_slot] += shift
+                total += shift
+        counts[self._own_slot] += 1
+        return total % count
+
+
+class RoundRobin:
+    """The round-robin of all topics, on one shard.
+
+    Args:
+        memory: made by ``make_round_robin_memory``.
+        shard_id: this shard.
+    """
+
+    def __init__(self, memory: mmap.mmap, shard_id: int) -> None:
+        self._counts = memoryview(memory).cast("Q")
+        self._shard_id = shard_id
+
+    def for_topic(self, topic: TopicRecord) -> TopicRoundRobin:
+        """Return the round-robin of a topic; a new topic starts at its first partition."""
+        slot = hash((topic.stream_id, topic.id, topic.created_at_us)) % SLOTS
+        return TopicRoundRobin(self._counts, slot, self._shard_id * SLOTS + slot)
+
+
+def owner_shard(key: PartitionKey, shards_count: int) -> int:
     """Return the shard that owns a partition."""
     namespace = pack_namespace(
         stream_id=key.stream_id, topic_id=key.topic_id, partition_id=key.partition_id
@@ -34,30 +123,30 @@ def owner_of(key: PartitionKey, shards_count: int) -> int:
     return shard_for_namespace(namespace, shards_count=shards_count)
 
 
-class Router:
+class PartitionRouter:
     """Finds the client of a partition.
 
     Args:
         shard_id: this shard.
-        hatches: the channels to the other shards, by their ids.
+        channels: the channels to the other shards, by their ids.
         directory: the partitions of this shard.
-        touched: called with each local partition that has a staged batch.
+        mark_uncommitted: called with each local partition that has a staged batch.
     """
 
     def __init__(
         self,
         shard_id: int,
-        hatches: Mapping[int, Hatch],
+        channels: Mapping[int, ShardChannel],
         directory: PartitionDirectory,
-        touched: Callable[[Partition], None],
+        mark_uncommitted: Callable[[PartitionLog], None],
     ) -> None:
         self._shard_id = shard_id
-        self._hatches = hatches
+        self._channels = channels
         self._directory = directory
-        self._touched = touched
-        self._doors: dict[tuple[PartitionKey, int], PartitionDoor] = {}
+        self._mark_uncommitted = mark_uncommitted
+        self._clients: dict[tuple[PartitionKey, int], PartitionClient] = {}
 
-    def door(self, topic: TopicRecord, partition_id: int) -> PartitionDoor:
+    def client_for(self, topic: TopicRecord, partition_id: int) -> PartitionClient:
         """Return the client of a partition.
 
         Raises:
@@ -65,18 +154,132 @@ class Router:
         """
         record = topic.require_partition(partition_id)
         key = PartitionKey(topic.stream_id, topic.id, partition_id)
-        door = self._doors.get((key, record.incarnation))
-        if door is None:
-            door = self._doors[key, record.incarnation] = self._make(key, record)
-        return door
+        client = self._clients.get((key, record.generation))
+        if client is None:
+            client = self._clients[key, record.generation] = self._make_client(key, record)
+        return client
 
-    def _make(self, key: PartitionKey, record: PartitionRecord) -> PartitionDoor:
-        owner = owner_of(key, len(self._hatches) + 1)
+    def _make_client(self, key: PartitionKey, record: PartitionRecord) -> PartitionClient:
+        owner = owner_shard(key, len(self._channels) + 1)
         if owner == self._shard_id:
-            return LocalDoor(self._directory.get(key), self._touched)
-        partition = letters.Partition(*key, record.incarnation, record.created_at_us)
-        return RemoteDoor(owner, self._hatches[owner], partition)
+            return LocalPartition(self._directory.get(key), self._mark_uncommitted)
+        partition = messages.PartitionRef(*key, record.generation, record.created_at_us)
+        return RemotePartition(owner, self._channels[owner], partition)
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Drop all clients, because the metadata have changed."""
-        self._doors.clear()
+        self._clients.clear()
+
+
+# From the body of a send to staged batches, with a cache of routes.
+#
+# Most sends of a client name the same stream, topic and partitioning byte for byte. The route of
+# these bytes, with the user's permission, is cached until the metadata change. Afterwards a send
+# costs one dictionary look-up and the staging of its batch.
+
+
+ROUTES_MAX = 4096
+# The bytes before the indexes: u32 length, identifiers and partitioning (the cache key), u32 count.
+SEND_METADATA_POSITION, MESSAGES_COUNT_BYTES = 4, 4
+
+
+class _SendRoute(NamedTuple):
+    """The target of a send: one partition, or all partitions of a topic by round-robin."""
+
+    clients: tuple[PartitionClient, ...]
+    round_robin: TopicRoundRobin | None = None
+
+
+class RoutingAppender:
+    """Stages the batches of sends, and commits them.
+
+    Args:
+        metadata: returns the current metadata.
+        round_robin: chooses the partitions of balanced sends.
+        nursery: for commits that have to wait.
+    """
+
+    def __init__(
+        self,
+        metadata: Callable[[], Metadata],
+        round_robin: RoundRobin,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._metadata = metadata
+        self._nursery = nursery
+        self._router: PartitionRouter | None = None
+        self._routes: dict[tuple[int, bytes], _SendRoute] = {}
+        self._routes_version = -1
+        self._round_robin = round_robin
+        self._uncommitted: dict[PartitionLog, None] = {}
+
+    def use_router(self, router: PartitionRouter) -> None:
+        """Set the router."""
+        self._router = router
+
+    def mark_uncommitted(self, partition: PartitionLog) -> None:
+        """Mark a partition of this shard for the next commit."""
+        self._uncommitted[partition] = None
+
+    def stage(self, session: ClientSession, body: memoryview) -> StagedAppend:
+        """Stage a batch; the result is known after the commit.
+
+        Raises:
+            ServerFault: the batch is refused.
+            InvalidBatch: the body is malformed.
+        """
+        metadata = self._metadata()
+        user = session.user(metadata)
+        shape = inspect_send(body)
+        if metadata.version != self._routes_version or len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+            self._routes_version = metadata.version
+        key = (
+            user.id,
+            bytes(body[SEND_METADATA_POSITION : shape.indexes_at - MESSAGES_COUNT_BYTES]),
+        )
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._resolve_route(metadata, user, body)
+        clients = route.clients
+        if len(clients) == 1:
+            client = clients[0]
+            session.count_owner(client.shard_id)
+            return StagedAppend(
+                client.stage(body, shape), client.is_backlogged, key[1], client.stage
+            )
+        assert route.round_robin is not None
+        client = clients[route.round_robin.next_index(len(clients))]
+        return StagedAppend(client.stage(body, shape), client.is_backlogged)
+
+    def _resolve_route(self, metadata: Metadata, user: UserRecord, body: memoryview) -> _SendRoute:
+        head = decode_send_metadata(body)
+        topic = metadata.require_topic(head.stream, head.topic)
+        require_permission(user, CommandCode.SEND_MESSAGES, topic.stream_id, topic.id)
+        assert self._router is not None
+        count = len(topic.partitions)
+        if head.partitioning.kind is PartitioningKind.PARTITION_ID:
+            chosen = head.partitioning.partition_id
+            assert chosen is not None
+            return _SendRoute((self._router.client_for(topic, chosen),))
+        if not count:
+            raise ServerFault(StatusCode.TOPIC_ID_NOT_FOUND, "the topic has no partitions")
+        if head.partitioning.kind is PartitioningKind.MESSAGES_KEY:
+            chosen = partition_for_key(head.partitioning.value, count)
+            return _SendRoute((self._router.client_for(topic, chosen),))
+        clients = tuple(self._router.client_for(topic, partition) for partition in range(count))
+        return _SendRoute(clients, self._round_robin.for_topic(topic))
+
+    def commit(self) -> None:
+        """Write all staged batches, or start to write those that have to wait."""
+        if not self._uncommitted:
+            return
+        mark_uncommitted, self._uncommitted = self._uncommitted, {}
+        for partition in mark_uncommitted:
+            self._commit(partition)
+
+    def _commit(self, partition: PartitionLog) -> None:
+        if partition.commit_nowait() or partition.is_committing:
+            return
+        if not partition.begin_commit(partial(self._commit, partition)):
+            self._nursery.start_soon(partition.commit)

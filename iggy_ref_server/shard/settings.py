@@ -5,13 +5,15 @@ A component has its own settings and does not read the configuration.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import Limits, PayloadCipher
 from iggy_ref_server.clients import UnauthenticatedLimits
-from iggy_ref_server.data_plane.sockets import SocketLimits
 from iggy_ref_server.metadata.plan_context import MetadataSettings
+from iggy_ref_server.net.socket_server import SocketLimits
 from iggy_ref_server.partitions import (
     AckLevel,
     DeduplicationSettings,
@@ -21,9 +23,11 @@ from iggy_ref_server.partitions import (
 
 if TYPE_CHECKING:
     from iggy_ref_server.config import ServerConfig
-    from iggy_ref_server.config.schema import QuicLimits, WebSocketLimits
+    from iggy_ref_server.config.schema import QuicLimitsConfig, WebSocketLimitsConfig
 
 __all__ = [
+    "available_memory_bytes",
+    "buffer_budget_bytes",
     "cipher_of",
     "metadata_settings",
     "partition_settings",
@@ -33,6 +37,64 @@ __all__ = [
     "websocket_limits",
     "websocket_receive_bytes",
 ]
+
+
+# The memory budget of a shard's buffers, from the memory of the machine or the container.
+
+
+# A quarter of the memory; the rest is for the page cache, indexes and other programs.
+MEMORY_DIVISOR: Final = 4
+# Used where the memory size is unknown; and the smallest budget of a shard.
+MEMORY_UNKNOWN_BYTES: Final = 1 << 30
+BUDGET_BYTES_MIN: Final = 64 << 20
+# cgroup v1 says "no limit" with a number near 2^63.
+CGROUP_NO_LIMIT_BYTES: Final = 1 << 60
+CGROUP: Final = "sys/fs/cgroup"
+
+
+def buffer_budget_bytes(configured_bytes: int, shards_count: int, root: Path = Path("/")) -> int:
+    """Return the budget of one shard.
+
+    Args:
+        configured_bytes: the configured budget of all shards; 0 derives it from the memory.
+        shards_count: how many shards share it.
+        root: the root of the file system, for tests.
+    """
+    if configured_bytes:
+        return max(1, configured_bytes // shards_count)
+    return max(BUDGET_BYTES_MIN, available_memory_bytes(root) // MEMORY_DIVISOR // shards_count)
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """Return how much memory the server may use: the smallest limit of cgroups and machine."""
+    own = ""
+    with contextlib.suppress(OSError, IndexError):
+        own = (root / "proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].strip("/")
+    bounds = [_read_total_memory(root / "proc/meminfo")]
+    # A group is bound by all those that it is in, such as the slice of a service.
+    for group in (Path(own), *Path(own).parents):
+        bounds.append(_read_number(root / CGROUP / group / "memory.max"))
+        bounds.append(_read_number(root / CGROUP / "memory" / group / "memory.limit_in_bytes"))
+    return min(
+        (bound for bound in bounds if 0 < bound < CGROUP_NO_LIMIT_BYTES),
+        default=MEMORY_UNKNOWN_BYTES,
+    )
+
+
+def _read_number(path: Path) -> int:
+    """Read a number; 0 where the file holds none, such as ``max``."""
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return 0
+
+
+def _read_total_memory(path: Path) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in path.read_text().splitlines():
+            if line.startswith("MemTotal:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
 
 # The receive size of a WebSocket: large batches come in few pieces, and each piece still fits into
 # the CPU cache while it is unmasked.
@@ -83,9 +145,9 @@ def socket_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> 
             send_bytes_max=max(1, min(limits.max_send_bytes, budget_bytes // 2)),
             pipelined_max=limits.max_pipelined_requests,
         ),
-        outbox_bytes_max=limits.max_reply_backlog_bytes,
-        stalled_s=limits.stall_timeout_us / 1e6,
-        idle_s=limits.idle_timeout_us / 1e6,
+        output_bytes_max=limits.max_reply_backlog_bytes,
+        stall_timeout_s=limits.stall_timeout_us / 1e6,
+        idle_timeout_s=limits.idle_timeout_us / 1e6,
     )
 
 
@@ -95,7 +157,7 @@ def unauthenticated_limits(config: ServerConfig) -> UnauthenticatedLimits:
     return UnauthenticatedLimits(
         total_max=limits.max_unauthenticated_connections,
         per_address_max=limits.max_unauthenticated_connections_per_address,
-        login_s=limits.login_timeout_us / 1e6,
+        login_timeout_s=limits.login_timeout_us / 1e6,
     )
 
 
@@ -115,12 +177,12 @@ def quic_limits(config: ServerConfig, budget_bytes: int = UNBOUNDED_BYTES) -> So
 
 
 def _narrowed(
-    config: ServerConfig, limits: WebSocketLimits | QuicLimits, budget_bytes: int
+    config: ServerConfig, limits: WebSocketLimitsConfig | QuicLimitsConfig, budget_bytes: int
 ) -> SocketLimits:
     every = socket_limits(config, budget_bytes)
-    waits_s = [wait_s for wait_s in (limits.idle_timeout_us / 1e6, every.idle_s) if wait_s]
+    waits_s = [wait_s for wait_s in (limits.idle_timeout_us / 1e6, every.idle_timeout_s) if wait_s]
     return replace(
         every,
-        outbox_bytes_max=min(limits.max_reply_backlog_bytes, every.outbox_bytes_max),
-        idle_s=min(waits_s, default=0.0),
+        output_bytes_max=min(limits.max_reply_backlog_bytes, every.output_bytes_max),
+        idle_timeout_s=min(waits_s, default=0.0),
     )

@@ -15,23 +15,23 @@ from iggy_ref_server.storage.threads import ThreadStorage
 
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
-    from iggy_ref_server.storage.pressure import Pressure
     from iggy_ref_server.storage.uring import UringStorage
+    from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 __all__ = ["Engine", "open_storage"]
 
 Engine = Literal["auto", "io_uring", "threads"]
 
-logger = logging.getLogger("iggy_ref_server.storage")
+LOGGER = logging.getLogger("iggy_ref_server.storage")
 
 
 class FallbackStorage(ThreadStorage):
     """Worker threads in the place of a ring that could not be had."""
 
     def __init__(
-        self, root: str | os.PathLike[str], reason: str, *, pressure: Pressure | None
+        self, root: str | os.PathLike[str], reason: str, *, writeback_limit: WritebackLimit | None
     ) -> None:
-        super().__init__(root, pressure=pressure)
+        super().__init__(root, writeback_limit=writeback_limit)
         self._reason = reason
 
     @property
@@ -41,7 +41,10 @@ class FallbackStorage(ThreadStorage):
 
 
 async def open_storage(
-    root: str | os.PathLike[str], engine: Engine = "auto", *, pressure: Pressure | None = None
+    root: str | os.PathLike[str],
+    engine: Engine = "auto",
+    *,
+    writeback_limit: WritebackLimit | None = None,
 ) -> Storage:
     """Open a data directory, making it where there is none.
 
@@ -51,7 +54,7 @@ async def open_storage(
     Args:
         root: the data directory.
         engine: ``auto`` takes io_uring, or worker threads if that cannot be had.
-        pressure: says when to write inline; one of its own by default.
+        writeback_limit: says when to write inline; one of its own by default.
 
     Returns:
         A storage whose ``engine`` tells what serves it and, after a fall back, why.
@@ -59,7 +62,7 @@ async def open_storage(
     Raises:
         StorageError: the directory cannot be made, or io_uring was asked for and is not there.
     """
-    storage = choose_engine(root, engine, pressure)
+    storage = choose_engine(root, engine, writeback_limit)
     try:
         await storage.make_directories("")
     except BaseException:
@@ -69,24 +72,26 @@ async def open_storage(
 
 
 def choose_engine(
-    root: str | os.PathLike[str], engine: Engine, pressure: Pressure | None
+    root: str | os.PathLike[str], engine: Engine, writeback_limit: WritebackLimit | None
 ) -> ThreadStorage | UringStorage:
     """Make a storage of the engine asked for."""
     if engine == "threads":
-        return ThreadStorage(root, pressure=pressure)
+        return ThreadStorage(root, writeback_limit=writeback_limit)
     try:
-        return make_uring_storage(root, pressure)
+        return make_uring_storage(root, writeback_limit)
     except ImportError as error:
         reason = str(error)
     except OSError as error:
         reason = f"cannot {error.filename}: {error.strerror}"
     if engine == "io_uring":
         raise StorageError("open", os.fspath(root), f"no io_uring: {reason}", errno=errno.ENOSYS)
-    logger.warning("io_uring is not available, worker threads serve the files: %s", reason)
-    return FallbackStorage(root, reason, pressure=pressure)
+    LOGGER.warning("io_uring is not available, worker threads serve the files: %s", reason)
+    return FallbackStorage(root, reason, writeback_limit=writeback_limit)
 
 
-def make_uring_storage(root: str | os.PathLike[str], pressure: Pressure | None) -> UringStorage:
+def make_uring_storage(
+    root: str | os.PathLike[str], writeback_limit: WritebackLimit | None
+) -> UringStorage:
     """Make a storage on a ring.
 
     Raises:
@@ -97,4 +102,4 @@ def make_uring_storage(root: str | os.PathLike[str], pressure: Pressure | None) 
         raise ImportError("IGGY_NO_EXTENSIONS is set")
     from iggy_ref_server.storage.uring import UringStorage
 
-    return UringStorage(root, pressure=pressure)
+    return UringStorage(root, writeback_limit=writeback_limit)

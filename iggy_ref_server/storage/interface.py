@@ -11,15 +11,32 @@ operations on one file: a write that was started earlier reaches the file earlie
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.open_budget import OpenBudget
+    from iggy_ref_server.storage.open_budget import OpenFileBudget
 
-__all__ = ["DiskFull", "Done", "Entry", "File", "FileSlice", "Storage", "StorageError"]
+__all__ = [
+    "TEMPORARY_SUFFIX",
+    "DirectoryEntry",
+    "DiskFull",
+    "DoneCallback",
+    "File",
+    "FileSlice",
+    "Storage",
+    "StorageError",
+    "check_directory_path",
+    "check_path",
+    "is_temporary",
+    "parent_path",
+    "storage_error",
+    "temporary_path",
+]
 
 
 class StorageError(Exception):
@@ -38,7 +55,7 @@ class StorageError(Exception):
         self.errno = errno
 
 
-Done: TypeAlias = "Callable[[StorageError | None], None]"
+DoneCallback: TypeAlias = "Callable[[StorageError | None], None]"
 """Is told the end of what was begun: None, or what went wrong."""
 
 
@@ -46,7 +63,7 @@ class DiskFull(StorageError):
     """No space or no quota is left; trying again later may help."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """A name in a directory."""
 
     name: str
@@ -72,7 +89,7 @@ class File(Protocol):
     def size(self) -> int:
         """Return the length of the file in bytes."""
 
-    def write_now(self, buffers: Sequence[Buffer], position: int) -> bool:
+    def write_nowait(self, buffers: Sequence[Buffer], position: int) -> bool:
         """Write all buffers into the page cache without waiting, if the engine can.
 
         Returns:
@@ -90,7 +107,7 @@ class File(Protocol):
             StorageError: the write or the sync failed; ``action`` says which.
         """
 
-    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
+    def begin_write(self, buffers: Sequence[Buffer], position: int, done: DoneCallback) -> bool:
         """Begin to write all buffers one after another and to sync the data, if that is wise.
 
         Args:
@@ -107,7 +124,7 @@ class File(Protocol):
             StorageError: the write failed at once; what part of it was written is unknown.
         """
 
-    def read_now(self, size: int, position: int) -> bytes | None:
+    def read_nowait(self, size: int, position: int) -> bytes | None:
         """Read from memory if all of it is there; None when a disk would have to be asked.
 
         A result shorter than ``size`` means that the file ends there.
@@ -161,7 +178,7 @@ class Storage(Protocol):
         """What serves the files, for people: such as ``io_uring``."""
 
     @property
-    def open_files(self) -> OpenBudget:
+    def open_files(self) -> OpenFileBudget:
         """How many files may be kept open, and which are."""
 
     async def open(self, path: str, *, create: bool = False) -> File:
@@ -201,7 +218,7 @@ class Storage(Protocol):
     async def make_directories(self, path: str) -> None:
         """Make a directory and those above it, and sync each parent that changed."""
 
-    async def entries(self, path: str) -> list[Entry]:
+    async def entries(self, path: str) -> list[DirectoryEntry]:
         """List a directory sorted by name; an empty list where there is none."""
 
     async def sync_directory(self, path: str) -> None:
@@ -212,3 +229,72 @@ class Storage(Protocol):
 
     async def aclose(self) -> None:
         """Finish what is under way and let go of everything."""
+
+
+# Converts errors of the operating system to ``StorageError``.
+
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def storage_error(action: str, path: str, error: OSError | int) -> StorageError:
+    """Make a ``StorageError`` of an error of the operating system.
+
+    Args:
+        action: the verb that failed.
+        path: what it was about, relative to the data directory.
+        error: what Python raised, or the bare number as a ring reports it.
+    """
+    number = error if isinstance(error, int) else error.errno or 0
+    text = os.strerror(number) if isinstance(error, int) else error.strerror or str(error)
+    kind = DiskFull if number in NO_SPACE else StorageError
+    return kind(action, path, text, errno=number)
+
+
+# Checks that paths stay inside the data directory.
+#
+# Only the text is checked: an administrator may put a symbolic link in the data directory to use
+# another disk.
+
+
+# What ``replace`` writes before it renames. A crash may leave one behind: lists leave it out, and
+# the next ``replace`` of the same file overwrites it.
+TEMPORARY_SUFFIX = ".aside"
+
+
+def check_path(action: str, path: str) -> str:
+    """Return the path of a file or directory below the data directory.
+
+    Raises:
+        StorageError: it is absolute, empty, not in its shortest form, or leads upwards.
+    """
+    if "\0" in path or any(part in {"", ".", ".."} for part in path.split("/")):
+        raise StorageError(
+            action, path, "not a plain path inside the data directory", errno=errno.EINVAL
+        )
+    return path
+
+
+def check_directory_path(action: str, path: str) -> str:
+    """Return the path of a directory; the empty one is the data directory itself.
+
+    Raises:
+        StorageError: as for ``check_path``.
+    """
+    return check_path(action, path) if path else path
+
+
+def parent_path(path: str) -> str:
+    """Name the directory that holds a path; the empty one is the data directory itself."""
+    return path.rpartition("/")[0]
+
+
+def temporary_path(path: str) -> str:
+    """Name the file beside another in which its new content is prepared."""
+    directory, slash, name = path.rpartition("/")
+    return f"{directory}{slash}.{name}{TEMPORARY_SUFFIX}"
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a name in a directory is content in preparation."""
+    return name.startswith(".") and name.endswith(TEMPORARY_SUFFIX)

@@ -17,27 +17,27 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["OpenBudget", "Owner"]
+__all__ = ["OpenFileBudget", "OpenFileOwner"]
 
 
-class Owner(Protocol):
+class OpenFileOwner(Protocol):
     """An owner of open files, which it can close item by item."""
 
     def is_idle(self, item: Hashable) -> bool:
         """Tell whether an item was not used since the last time this was asked."""
 
-    def let_go(self, item: Hashable) -> None:
+    def close_item(self, item: Hashable) -> None:
         """Keep an item's files open no longer."""
 
 
-Key: TypeAlias = "tuple[Owner, Hashable]"
+Key: TypeAlias = "tuple[OpenFileOwner, Hashable]"
 
 OPENING_MAX = 16
 # When the system refuses another descriptor, this part of all kept files is closed.
-SQUEEZED_PART = 4
+EVICTED_FRACTION = 4
 
 
-class OpenBudget:
+class OpenFileBudget:
     """The files that are kept open in one process.
 
     Args:
@@ -56,34 +56,34 @@ class OpenBudget:
         # Files that are being opened are not counted yet, so only a few are at a time.
         self.opening = trio.Semaphore(OPENING_MAX)
 
-    def keep(self, owner: Owner, item: Hashable, descriptors_count: int) -> None:
+    def keep(self, owner: OpenFileOwner, item: Hashable, descriptors_count: int) -> None:
         """Count what was opened, and close others if that is too much."""
         key = (owner, item)
         if key not in self._kept:
             self._kept[key] = descriptors_count
             self.descriptors_count += descriptors_count
             if self.descriptors_max is not None:
-                self._close_until(self.descriptors_max, spared=key)
+                self._close_until(self.descriptors_max, excluded=key)
 
-    def forget(self, owner: Owner, item: Hashable) -> None:
+    def forget(self, owner: OpenFileOwner, item: Hashable) -> None:
         """Count an item no longer, because its owner has let go of it."""
         self.descriptors_count -= self._kept.pop((owner, item), 0)
 
-    def squeeze(self) -> bool:
+    def evict_some(self) -> bool:
         """Close some files because the system has no more descriptors; tell whether any were."""
         before = self.descriptors_count
-        self._close_until(before - max(before // SQUEEZED_PART, 1), spared=None)
+        self._close_until(before - max(before // EVICTED_FRACTION, 1), excluded=None)
         return self.descriptors_count < before
 
-    def _close_until(self, descriptors_max: int, *, spared: Key | None) -> None:
+    def _close_until(self, descriptors_max: int, *, excluded: Key | None) -> None:
         # In the second round everything is idle, so that the loop ends.
         for _ in range(2 * len(self._kept)):
             if self.descriptors_count <= descriptors_max or not self._kept:
                 return
             key = next(iter(self._kept))
             owner, item = key
-            if key == spared or not owner.is_idle(item):
+            if key == excluded or not owner.is_idle(item):
                 self._kept[key] = self._kept.pop(key)
             else:
                 self.forget(owner, item)
-                owner.let_go(item)
+                owner.close_item(item)

@@ -7,20 +7,18 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from iggy_ref_server.storage.directory import THREADS_MAX, PosixDirectory
-from iggy_ref_server.storage.inline_file import InlineFile
-from iggy_ref_server.storage.os_errors import storage_error
-from iggy_ref_server.storage.preallocation import preallocate
-from iggy_ref_server.storage.pressure import Pressure
-from iggy_ref_server.storage.shared_sync import SharedSync
-from iggy_ref_server.storage.vectors import write_all
+from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile
+from iggy_ref_server.storage.interface import storage_error
+from iggy_ref_server.storage.locks import SharedSync
+from iggy_ref_server.storage.posix import preallocate, write_all
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.descriptors import Descriptor
-    from iggy_ref_server.storage.interface import Done, File
+    from iggy_ref_server.storage.interface import DoneCallback, File
+    from iggy_ref_server.storage.posix import Descriptor
 
 __all__ = ["ThreadStorage"]
 
@@ -32,7 +30,7 @@ class ThreadStorage(PosixDirectory):
 
     Args:
         root: the data directory.
-        pressure: says when to write inline; one of its own by default.
+        writeback_limit: says when to write inline; one of its own by default.
         threads_max: how many worker threads may be busy at once.
     """
 
@@ -40,11 +38,11 @@ class ThreadStorage(PosixDirectory):
         self,
         root: str | os.PathLike[str],
         *,
-        pressure: Pressure | None = None,
+        writeback_limit: WritebackLimit | None = None,
         threads_max: int = THREADS_MAX,
     ) -> None:
         super().__init__(root, threads_max=threads_max)
-        self._pressure = pressure or Pressure()
+        self._writeback_limit = writeback_limit or WritebackLimit()
 
     @property
     def engine(self) -> str:
@@ -54,16 +52,20 @@ class ThreadStorage(PosixDirectory):
     async def open(self, path: str, *, create: bool = False) -> File:
         """Open a file for reading and writing."""
         descriptor = await self.open_descriptor(path, create=create)
-        return ThreadFile(self, path, descriptor, self._pressure)
+        return ThreadFile(self, path, descriptor, self._writeback_limit)
 
 
-class ThreadFile(InlineFile):
+class ThreadFile(PosixFile):
     """An open file; what may wait runs in a worker thread and is finished once begun."""
 
     def __init__(
-        self, directory: PosixDirectory, path: str, descriptor: Descriptor, pressure: Pressure
+        self,
+        directory: PosixDirectory,
+        path: str,
+        descriptor: Descriptor,
+        writeback_limit: WritebackLimit,
     ) -> None:
-        super().__init__(path, descriptor, directory.gate, pressure)
+        super().__init__(path, descriptor, directory.gate, writeback_limit)
         self._directory = directory
         self._syncs = SharedSync()
 
@@ -73,12 +75,12 @@ class ThreadFile(InlineFile):
             await self._change("write", partial(write_all, self.descriptor, buffers, position))
             return
         work = partial(write_and_sync, self.descriptor, buffers, position)
-        with self._gate.passing("write", self.path):
-            async with self.turn:
+        with self._gate.track("write", self.path):
+            async with self.write_lock:
                 run = partial(self._directory.run_blocking, "write", self.path, work)
                 self._check_sync(await self._syncs.lead(run))
 
-    def write_soon(self, buffers: Sequence[Buffer], position: int, done: Done) -> bool:
+    def begin_write(self, buffers: Sequence[Buffer], position: int, done: DoneCallback) -> bool:
         """Leave it to ``write``: a thread has to be awaited anyway."""
         self._gate.check("write", self.path)
         return False
@@ -86,14 +88,14 @@ class ThreadFile(InlineFile):
     async def read(self, size: int, position: int) -> bytes:
         """Read ``size`` bytes, or as many as there are before the file's end."""
         size = self._size_inside(size, position)
-        return await self._directory.in_thread(
+        return await self._directory.run_in_thread(
             "read", self.path, partial(read_all, self.descriptor, size, position)
         )
 
     async def sync(self) -> None:
         """Bring the data, and the size, to the disk."""
-        with self._gate.passing("sync", self.path):
-            async with self.turn:
+        with self._gate.track("sync", self.path):
+            async with self.write_lock:
                 pass  # what was to be changed before is changed; what comes later need not wait
             work = partial(sync_data, self.descriptor)
             run = partial(self._directory.run_blocking, "sync", self.path, work)
@@ -112,8 +114,8 @@ class ThreadFile(InlineFile):
         return await self._change("preallocate", partial(preallocate, self.descriptor, size))
 
     async def _change(self, action: str, work: Callable[[], ResultT]) -> ResultT:
-        with self._gate.passing(action, self.path):
-            async with self.turn:
+        with self._gate.track(action, self.path):
+            async with self.write_lock:
                 return await self._directory.run_blocking(action, self.path, work)
 
 

@@ -7,13 +7,13 @@ path exists. A token is valid as long as its user exists and is active.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import StatusCode, Transport, record
-from iggy_protocol.rest import PUBLIC_PATHS
+from iggy_protocol.rest import PUBLIC_PATHS, AccessTokenShape, IdentityShape
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwt import Claims
-from iggy_ref_server.session import Session
+from iggy_ref_server.session import ClientSession
 from iggy_ref_server.web.connection import connection_of
 from iggy_ref_server.web.errors import empty_response
 from iggy_ref_server.web.requests import header_of
@@ -21,13 +21,23 @@ from iggy_ref_server.web.requests import header_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from iggy_protocol import Command
     from iggy_ref_server.identity.jwt import AccessTokens
     from iggy_ref_server.metadata.state import Metadata
-    from iggy_ref_server.web.room import WebRoom
+    from iggy_ref_server.web.context import WebContext
 
-__all__ = ["Bearer", "Caller", "caller_of", "session_for"]
+__all__ = [
+    "HttpCaller",
+    "TokenMiddleware",
+    "caller_of",
+    "log_in",
+    "log_out",
+    "refresh",
+    "session_for",
+]
 
 LOGGER = logging.getLogger(__name__)
+
 
 BEARER: Final = b"Bearer "
 CALLER: Final = "iggy.caller"
@@ -36,11 +46,11 @@ CLIENT_ID: Final = 0
 MICROSECONDS: Final = 1_000_000
 # The OpenAPI document and the page that renders it; Apache Iggy has neither.
 DOCUMENT_PATHS: Final = frozenset({"/openapi.json", "/docs"})
-OPEN_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
+UNAUTHENTICATED_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
 
 
 @record
-class Caller:
+class HttpCaller:
     """The caller of a request.
 
     Attributes:
@@ -48,30 +58,30 @@ class Caller:
         claims: the content of the token; None where none is needed.
     """
 
-    session: Session
+    session: ClientSession
     claims: Claims | None = None
 
 
-def caller_of(scope: Scope) -> Caller:
+def caller_of(scope: Scope) -> HttpCaller:
     """Return the caller of a request."""
     caller = scope[CALLER]
-    assert isinstance(caller, Caller)
+    assert isinstance(caller, HttpCaller)
     return caller
 
 
-def session_for(claims: Claims, address: str, metadata: Metadata) -> Session:
+def session_for(claims: Claims, address: str, metadata: Metadata) -> ClientSession:
     """Make the session of a token's user.
 
     Raises:
         ServerFault: its user was deleted, deactivated or replaced.
     """
-    session = Session(CLIENT_ID, address, Transport.HTTP)
+    session = ClientSession(CLIENT_ID, address, Transport.HTTP)
     user = metadata.find_user(claims.user_id)
     if user is None:
         raise ServerFault(StatusCode.UNAUTHENTICATED, "the user of the token was deleted")
-    session.sign_in(user)
-    if claims.incarnation is not None:
-        session.user_incarnation = claims.incarnation
+    session.log_in(user)
+    if claims.generation is not None:
+        session.user_generation = claims.generation
     elif user.created_at_us // MICROSECONDS > claims.issued_at_s:
         # The user of the token was deleted, and its id was assigned again.
         raise ServerFault(StatusCode.UNAUTHENTICATED, "the token is older than its user")
@@ -79,12 +89,12 @@ def session_for(claims: Claims, address: str, metadata: Metadata) -> Session:
     return session
 
 
-class Bearer:
+class TokenMiddleware:
     """ASGI middleware that requires a valid access token."""
 
-    def __init__(self, app: ASGIApp, *, room: WebRoom) -> None:
+    def __init__(self, app: ASGIApp, *, context: WebContext) -> None:
         self._app = app
-        self._room = room
+        self._context = context
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -92,30 +102,87 @@ class Bearer:
             await self._app(scope, receive, send)
             return
         address = _address(scope)
-        if scope["path"] in OPEN_PATHS:
-            scope[CALLER] = Caller(Session(CLIENT_ID, address, Transport.HTTP))
+        if scope["path"] in UNAUTHENTICATED_PATHS:
+            scope[CALLER] = HttpCaller(ClientSession(CLIENT_ID, address, Transport.HTTP))
         else:
             try:
-                scope[CALLER] = await self._recognise(scope, address)
+                scope[CALLER] = await self._authenticate(scope, address)
             except ServerFault as fault:
                 LOGGER.debug("refused a request of %s: %s", address, fault)
                 await empty_response(401)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    async def _recognise(self, scope: Scope, address: str) -> Caller:
+    async def _authenticate(self, scope: Scope, address: str) -> HttpCaller:
         header = header_of(scope, b"authorization")
         if header is None or not header.startswith(BEARER):
             raise ServerFault(StatusCode.ACCESS_TOKEN_MISSING, "no access token")
-        tokens: AccessTokens = self._room.tokens
+        tokens: AccessTokens = self._context.tokens
         claims = await tokens.read(header[len(BEARER) :].decode("latin-1"))
-        session = session_for(claims, address, self._room.desk.office.metadata())
+        session = session_for(claims, address, self._context.dispatcher.handler_context.metadata())
         connection = connection_of(scope)
         if connection is not None:
             connection.note_login()
-        return Caller(session, claims)
+        return HttpCaller(session, claims)
 
 
 def _address(scope: Scope) -> str:
     host, port = scope["client"] or ("unknown", 0)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# Login, token refresh and logout over HTTP, where an access token stands for a session.
+#
+# The handlers verify credentials. A login returns a token, a refresh replaces a token once, and a
+# logout revokes a token.
+
+
+async def log_in(
+    context: WebContext, session: ClientSession, command: Command[Any]
+) -> IdentityShape:
+    """Log in with the credentials of the command, and return an access token.
+
+    Raises:
+        ServerFault: the credentials are wrong.
+    """
+    await context.dispatcher.perform(session, command)
+    return _identity(context, session)
+
+
+async def refresh(context: WebContext, token: str, address: str) -> IdentityShape:
+    """Exchange a token for a new one, and revoke the old one.
+
+    Raises:
+        ServerFault: the token is invalid, was exchanged already, or has an external issuer.
+        StorageError: the revocation could not be stored.
+    """
+    claims = await context.tokens.read(token)
+    if claims.is_external:
+        raise _invalid("it has an external issuer, which must renew it")
+    session = session_for(claims, address, context.dispatcher.handler_context.metadata())
+    if not context.tokens.has_room():
+        raise _invalid("too many tokens were exchanged recently; log in instead")
+    if not await context.tokens.revoke(claims):
+        raise _invalid("it was exchanged already")
+    return _identity(context, session)
+
+
+async def log_out(context: WebContext, caller: HttpCaller, command: Command[Any]) -> None:
+    """Log out, and revoke the token.
+
+    Raises:
+        StorageError: the token is revoked, but would be valid again after a restart.
+    """
+    assert caller.claims is not None
+    await context.dispatcher.perform(caller.session, command)
+    await context.tokens.revoke(caller.claims)
+
+
+def _identity(context: WebContext, session: ClientSession) -> IdentityShape:
+    assert session.user_id is not None
+    token = context.tokens.issue(session.user_id, session.user_generation)
+    return IdentityShape(session.user_id, AccessTokenShape(token.text, token.expires_at_s))
+
+
+def _invalid(reason: str) -> ServerFault:
+    return ServerFault(StatusCode.INVALID_ACCESS_TOKEN, f"the access token is refused: {reason}")

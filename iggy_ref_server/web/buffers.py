@@ -20,7 +20,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_ref_server.data_plane.budget import BufferAccount, BufferBudget
+    from iggy_ref_server.client_limits import BufferAccount, BufferBudget
 
 __all__ = ["BODY_COPIES", "RequestBuffers"]
 
@@ -60,7 +60,7 @@ class RequestBuffers:
             self._account = self._budget.open(self._name, self._abort, self._go_on)
         self._account.hold(size_bytes, wanted_bytes)
         if self._budget.is_over:
-            self._budget.relieve()
+            self._budget.evict_over_limit()
 
     def hold_more(self, size_bytes: int) -> None:
         """Say what is held in addition."""
@@ -68,14 +68,14 @@ class RequestBuffers:
         self.hold(held_bytes + size_bytes)
 
     @property
-    def is_held_back(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether there is no room for more."""
-        return self._account is not None and self._account.is_held_back
+        return self._account is not None and self._account.is_paused
 
     async def wait_for_room(self, size_bytes: int, wanted_bytes: int) -> None:
         """Wait until more may be read."""
         self.is_waiting = True
-        while self.is_held_back:
+        while self.is_paused:
             self._room = trio.Event()
             await self._room.wait()
             self.hold(size_bytes, wanted_bytes)

@@ -70,7 +70,7 @@ from iggy_protocol import (
     UserStatus,
     record,
 )
-from iggy_protocol.rest import encode_header_entries, read_permissions
+from iggy_protocol.rest import encode_header_entries, permissions_from_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from iggy_protocol import Command, Identifier
     from iggy_protocol.rest import MessageBody
 
-__all__ = ["Asked", "build_command", "identifier"]
+__all__ = ["RequestParts", "build_command", "identifier"]
 
 NAME_BYTES: Final = range(1, 256)
 PARTITION_ID_BYTES: Final = 4
@@ -92,7 +92,7 @@ NUMBER_MAX: Final = 2**32 - 1
 
 
 @record
-class Asked:
+class RequestParts:
     """The parts of a request.
 
     Attributes:
@@ -108,7 +108,7 @@ class Asked:
     now_us: int
 
     def name(self, parameter: str) -> Identifier:
-        """Read a parameter of the path that names a thing."""
+        """Read a path parameter that identifies a resource."""
         return identifier(self.values[parameter])
 
     @property
@@ -123,11 +123,11 @@ class Asked:
 
 
 def identifier(text: str | int) -> Identifier:
-    """Read what names a thing: a number where it can be one, a name otherwise."""
+    """Read an identifier: a number if the text is one, a name otherwise."""
     if isinstance(text, int):
         return text
     if _bytes(text) not in NAME_BYTES:
-        raise _broken("a name has 1 to 255 bytes", StatusCode.INVALID_IDENTIFIER)
+        raise _violation("a name has 1 to 255 bytes", StatusCode.INVALID_IDENTIFIER)
     if NUMBER.fullmatch(text) and int(text) <= NUMBER_MAX:
         return int(text)
     return text
@@ -137,24 +137,24 @@ def _bytes(text: str) -> int:
     return len(text.encode(errors="surrogatepass"))
 
 
-def _broken(message: str, status: StatusCode) -> RuleViolation:
+def _violation(message: str, status: StatusCode) -> RuleViolation:
     return RuleViolation(message, field="", status=status)
 
 
-def _named(name: str, status: StatusCode) -> str:
+def _checked_name(name: str, status: StatusCode) -> str:
     if _bytes(name) not in NAME_BYTES:
-        raise _broken("a name has 1 to 255 bytes", status)
+        raise _violation("a name has 1 to 255 bytes", status)
     return name
 
 
 # The server and its users
 
 
-def _snapshot(asked: Asked) -> GetSnapshot:
-    body = asked.body
+def _snapshot(parts: RequestParts) -> GetSnapshot:
+    body = parts.body
     types = tuple(SnapshotType[_constant(name)] for name in body.snapshot_types)
     if SnapshotType.ALL in types and len(types) > 1:
-        raise _broken("All stands alone", StatusCode.INVALID_COMMAND)
+        raise _violation("All stands alone", StatusCode.INVALID_COMMAND)
     return GetSnapshot(SnapshotCompression[body.compression.upper()], types)
 
 
@@ -163,59 +163,61 @@ def _constant(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
 
 
-def _login(asked: Asked) -> LoginUser:
-    body = asked.body
+def _login(parts: RequestParts) -> LoginUser:
+    body = parts.body
     return LoginUser(body.username, body.password, body.version or "", body.context or "")
 
 
-def _create_user(asked: Asked) -> CreateUser:
-    body = asked.body
+def _create_user(parts: RequestParts) -> CreateUser:
+    body = parts.body
     return CreateUser(
         body.username,
         body.password,
         UserStatus[body.status.upper()],
-        read_permissions(body.permissions),
+        permissions_from_shape(body.permissions),
     )
 
 
-def _update_user(asked: Asked) -> UpdateUser:
-    body = asked.body
+def _update_user(parts: RequestParts) -> UpdateUser:
+    body = parts.body
     status = None if body.status is None else UserStatus[body.status.upper()]
-    return UpdateUser(asked.name("user_id"), body.username, status)
+    return UpdateUser(parts.name("user_id"), body.username, status)
 
 
-def _update_permissions(asked: Asked) -> UpdatePermissions:
-    return UpdatePermissions(asked.name("user_id"), read_permissions(asked.body.permissions))
+def _update_permissions(parts: RequestParts) -> UpdatePermissions:
+    return UpdatePermissions(parts.name("user_id"), permissions_from_shape(parts.body.permissions))
 
 
-def _change_password(asked: Asked) -> ChangePassword:
-    body = asked.body
-    return ChangePassword(asked.name("user_id"), body.current_password, body.new_password)
+def _change_password(parts: RequestParts) -> ChangePassword:
+    body = parts.body
+    return ChangePassword(parts.name("user_id"), body.current_password, body.new_password)
 
 
-def _delete_token(asked: Asked) -> DeletePersonalAccessToken:
-    name = _named(asked.values["name"], StatusCode.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
+def _delete_token(parts: RequestParts) -> DeletePersonalAccessToken:
+    name = _checked_name(parts.values["name"], StatusCode.INVALID_PERSONAL_ACCESS_TOKEN_NAME)
     return DeletePersonalAccessToken(name)
 
 
 # Streams, topics, partitions
 
 
-def _create_stream(asked: Asked) -> CreateStream:
-    return CreateStream(_named(asked.body.name, StatusCode.INVALID_STREAM_NAME))
+def _create_stream(parts: RequestParts) -> CreateStream:
+    return CreateStream(_checked_name(parts.body.name, StatusCode.INVALID_STREAM_NAME))
 
 
-def _update_stream(asked: Asked) -> UpdateStream:
-    return UpdateStream(asked.stream, _named(asked.body.name, StatusCode.INVALID_STREAM_NAME))
+def _update_stream(parts: RequestParts) -> UpdateStream:
+    return UpdateStream(
+        parts.stream, _checked_name(parts.body.name, StatusCode.INVALID_STREAM_NAME)
+    )
 
 
-def _topic_settings(asked: Asked) -> dict[str, Any]:
-    body = asked.body
+def _topic_settings(parts: RequestParts) -> dict[str, Any]:
+    body = parts.body
     if body.replication_factor == 0:
-        raise _broken("at least one copy is kept", StatusCode.INVALID_REPLICATION_FACTOR)
+        raise _violation("at least one copy is kept", StatusCode.INVALID_REPLICATION_FACTOR)
     return {
-        "stream": asked.stream,
-        "name": _named(body.name, StatusCode.INVALID_TOPIC_NAME),
+        "stream": parts.stream,
+        "name": _checked_name(body.name, StatusCode.INVALID_TOPIC_NAME),
         "compression": CompressionAlgorithm[body.compression.upper()],
         "message_expiry_us": body.message_expiry,
         "max_topic_size_bytes": body.max_topic_size,
@@ -223,17 +225,17 @@ def _topic_settings(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _create_topic(asked: Asked) -> CreateTopic:
-    return CreateTopic(partitions_count=asked.body.partitions_count, **_topic_settings(asked))
+def _create_topic(parts: RequestParts) -> CreateTopic:
+    return CreateTopic(partitions_count=parts.body.partitions_count, **_topic_settings(parts))
 
 
-def _update_topic(asked: Asked) -> UpdateTopic:
-    return UpdateTopic(topic=asked.topic, **_topic_settings(asked))
+def _update_topic(parts: RequestParts) -> UpdateTopic:
+    return UpdateTopic(topic=parts.topic, **_topic_settings(parts))
 
 
-def _delete_segments(asked: Asked) -> DeleteSegments:
+def _delete_segments(parts: RequestParts) -> DeleteSegments:
     return DeleteSegments(
-        asked.stream, asked.topic, asked.values["partition_id"], asked.query.segments_count
+        parts.stream, parts.topic, parts.values["partition_id"], parts.query.segments_count
     )
 
 
@@ -248,36 +250,36 @@ def _message(body: MessageBody) -> bytes | NewMessage:
     return NewMessage(body.payload, body.message_id, block)
 
 
-def _partitioning(asked: Asked) -> Partitioning:
-    body = asked.body.partitioning
+def _partitioning(parts: RequestParts) -> Partitioning:
+    body = parts.body.partitioning
     kind = PartitioningKind[body.kind.upper()]
     size = len(body.value)
     if kind is PartitioningKind.MESSAGES_KEY and size not in NAME_BYTES:
-        raise _broken("a key has 1 to 255 bytes", StatusCode.INVALID_KEY_VALUE_LENGTH)
+        raise _violation("a key has 1 to 255 bytes", StatusCode.INVALID_KEY_VALUE_LENGTH)
     if kind is PartitioningKind.PARTITION_ID and size < PARTITION_ID_BYTES:
-        raise _broken("a partition id has 4 bytes", StatusCode.INVALID_COMMAND)
-    # What is too much means nothing: all of a balanced send, and what follows a partition id.
+        raise _violation("a partition id has 4 bytes", StatusCode.INVALID_COMMAND)
+    # Surplus bytes are ignored: all of a balanced send, and those after a partition id.
     return Partitioning(kind, body.value[: VALUE_BYTES[kind]])
 
 
-def _send(asked: Asked) -> SendMessages:
-    if not asked.body.messages:
-        raise _broken("a batch has messages", StatusCode.INVALID_MESSAGES_COUNT)
+def _send(parts: RequestParts) -> SendMessages:
+    if not parts.body.messages:
+        raise _violation("a batch has messages", StatusCode.INVALID_MESSAGES_COUNT)
     return SendMessages(
-        asked.stream,
-        asked.topic,
-        _partitioning(asked),
-        [_message(message) for message in asked.body.messages],
-        origin_timestamp_us=asked.now_us,
+        parts.stream,
+        parts.topic,
+        _partitioning(parts),
+        [_message(message) for message in parts.body.messages],
+        origin_timestamp_us=parts.now_us,
     )
 
 
-def _poll(asked: Asked) -> PollMessages:
-    query = asked.query
+def _poll(parts: RequestParts) -> PollMessages:
+    query = parts.query
     return PollMessages(
         Consumer.single(identifier(query.consumer_id)),
-        asked.stream,
-        asked.topic,
+        parts.stream,
+        parts.topic,
         PollingStrategy(PollingKind[query.strategy.upper()], query.value),
         query.count,
         query.partition_id,
@@ -285,73 +287,73 @@ def _poll(asked: Asked) -> PollMessages:
     )
 
 
-def _flush(asked: Asked) -> FlushUnsavedBuffer:
-    values = asked.values
-    return FlushUnsavedBuffer(asked.stream, asked.topic, values["partition_id"], values["fsync"])
+def _flush(parts: RequestParts) -> FlushUnsavedBuffer:
+    values = parts.values
+    return FlushUnsavedBuffer(parts.stream, parts.topic, values["partition_id"], values["fsync"])
 
 
-def _get_offset(asked: Asked) -> GetConsumerOffset:
-    consumer = Consumer.single(identifier(asked.query.consumer_id))
-    return GetConsumerOffset(consumer, asked.stream, asked.topic, asked.query.partition_id)
+def _get_offset(parts: RequestParts) -> GetConsumerOffset:
+    consumer = Consumer.single(identifier(parts.query.consumer_id))
+    return GetConsumerOffset(consumer, parts.stream, parts.topic, parts.query.partition_id)
 
 
-def _store_offset(asked: Asked) -> StoreConsumerOffset:
-    body = asked.body
+def _store_offset(parts: RequestParts) -> StoreConsumerOffset:
+    body = parts.body
     consumer = Consumer.single(identifier(body.consumer_id))
-    return StoreConsumerOffset(consumer, asked.stream, asked.topic, body.offset, body.partition_id)
+    return StoreConsumerOffset(consumer, parts.stream, parts.topic, body.offset, body.partition_id)
 
 
-def _delete_offset(asked: Asked) -> DeleteConsumerOffset:
-    consumer = Consumer.single(asked.name("consumer_id"))
-    return DeleteConsumerOffset(consumer, asked.stream, asked.topic, asked.query.partition_id)
+def _delete_offset(parts: RequestParts) -> DeleteConsumerOffset:
+    consumer = Consumer.single(parts.name("consumer_id"))
+    return DeleteConsumerOffset(consumer, parts.stream, parts.topic, parts.query.partition_id)
 
 
-def _create_group(asked: Asked) -> CreateConsumerGroup:
-    name = _named(asked.body.name, StatusCode.INVALID_CONSUMER_GROUP_NAME)
-    return CreateConsumerGroup(asked.stream, asked.topic, name)
+def _create_group(parts: RequestParts) -> CreateConsumerGroup:
+    name = _checked_name(parts.body.name, StatusCode.INVALID_CONSUMER_GROUP_NAME)
+    return CreateConsumerGroup(parts.stream, parts.topic, name)
 
 
-_BUILDERS: Final[Mapping[CommandCode, Callable[[Asked], Command[Any]]]] = {
-    CommandCode.PING: lambda asked: Ping(),
-    CommandCode.GET_STATS: lambda asked: GetStats(),
-    CommandCode.GET_CLUSTER_METADATA: lambda asked: GetClusterMetadata(),
-    CommandCode.GET_CLIENTS: lambda asked: GetClients(),
-    CommandCode.GET_CLIENT: lambda asked: GetClient(asked.values["client_id"]),
+_BUILDERS: Final[Mapping[CommandCode, Callable[[RequestParts], Command[Any]]]] = {
+    CommandCode.PING: lambda parts: Ping(),
+    CommandCode.GET_STATS: lambda parts: GetStats(),
+    CommandCode.GET_CLUSTER_METADATA: lambda parts: GetClusterMetadata(),
+    CommandCode.GET_CLIENTS: lambda parts: GetClients(),
+    CommandCode.GET_CLIENT: lambda parts: GetClient(parts.values["client_id"]),
     CommandCode.GET_SNAPSHOT: _snapshot,
     CommandCode.LOGIN_USER: _login,
-    CommandCode.LOGOUT_USER: lambda asked: LogoutUser(),
-    CommandCode.GET_USERS: lambda asked: GetUsers(),
+    CommandCode.LOGOUT_USER: lambda parts: LogoutUser(),
+    CommandCode.GET_USERS: lambda parts: GetUsers(),
     CommandCode.CREATE_USER: _create_user,
-    CommandCode.GET_USER: lambda asked: GetUser(asked.name("user_id")),
+    CommandCode.GET_USER: lambda parts: GetUser(parts.name("user_id")),
     CommandCode.UPDATE_USER: _update_user,
     CommandCode.UPDATE_PERMISSIONS: _update_permissions,
     CommandCode.CHANGE_PASSWORD: _change_password,
-    CommandCode.DELETE_USER: lambda asked: DeleteUser(asked.name("user_id")),
-    CommandCode.GET_PERSONAL_ACCESS_TOKENS: lambda asked: GetPersonalAccessTokens(),
-    CommandCode.CREATE_PERSONAL_ACCESS_TOKEN: lambda asked: CreatePersonalAccessToken(
-        asked.body.name, asked.body.expiry
+    CommandCode.DELETE_USER: lambda parts: DeleteUser(parts.name("user_id")),
+    CommandCode.GET_PERSONAL_ACCESS_TOKENS: lambda parts: GetPersonalAccessTokens(),
+    CommandCode.CREATE_PERSONAL_ACCESS_TOKEN: lambda parts: CreatePersonalAccessToken(
+        parts.body.name, parts.body.expiry
     ),
     CommandCode.DELETE_PERSONAL_ACCESS_TOKEN: _delete_token,
-    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: lambda asked: LoginWithPersonalAccessToken(
-        asked.body.token
+    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: lambda parts: LoginWithPersonalAccessToken(
+        parts.body.token
     ),
-    CommandCode.GET_STREAMS: lambda asked: GetStreams(),
+    CommandCode.GET_STREAMS: lambda parts: GetStreams(),
     CommandCode.CREATE_STREAM: _create_stream,
-    CommandCode.GET_STREAM: lambda asked: GetStream(asked.stream),
+    CommandCode.GET_STREAM: lambda parts: GetStream(parts.stream),
     CommandCode.UPDATE_STREAM: _update_stream,
-    CommandCode.DELETE_STREAM: lambda asked: DeleteStream(asked.stream),
-    CommandCode.PURGE_STREAM: lambda asked: PurgeStream(asked.stream),
-    CommandCode.GET_TOPICS: lambda asked: GetTopics(asked.stream),
+    CommandCode.DELETE_STREAM: lambda parts: DeleteStream(parts.stream),
+    CommandCode.PURGE_STREAM: lambda parts: PurgeStream(parts.stream),
+    CommandCode.GET_TOPICS: lambda parts: GetTopics(parts.stream),
     CommandCode.CREATE_TOPIC: _create_topic,
-    CommandCode.GET_TOPIC: lambda asked: GetTopic(asked.stream, asked.topic),
+    CommandCode.GET_TOPIC: lambda parts: GetTopic(parts.stream, parts.topic),
     CommandCode.UPDATE_TOPIC: _update_topic,
-    CommandCode.DELETE_TOPIC: lambda asked: DeleteTopic(asked.stream, asked.topic),
-    CommandCode.PURGE_TOPIC: lambda asked: PurgeTopic(asked.stream, asked.topic),
-    CommandCode.CREATE_PARTITIONS: lambda asked: CreatePartitions(
-        asked.stream, asked.topic, asked.body.partitions_count
+    CommandCode.DELETE_TOPIC: lambda parts: DeleteTopic(parts.stream, parts.topic),
+    CommandCode.PURGE_TOPIC: lambda parts: PurgeTopic(parts.stream, parts.topic),
+    CommandCode.CREATE_PARTITIONS: lambda parts: CreatePartitions(
+        parts.stream, parts.topic, parts.body.partitions_count
     ),
-    CommandCode.DELETE_PARTITIONS: lambda asked: DeletePartitions(
-        asked.stream, asked.topic, asked.query.partitions_count
+    CommandCode.DELETE_PARTITIONS: lambda parts: DeletePartitions(
+        parts.stream, parts.topic, parts.query.partitions_count
     ),
     CommandCode.DELETE_SEGMENTS: _delete_segments,
     CommandCode.SEND_MESSAGES: _send,
@@ -360,21 +362,21 @@ _BUILDERS: Final[Mapping[CommandCode, Callable[[Asked], Command[Any]]]] = {
     CommandCode.GET_CONSUMER_OFFSET: _get_offset,
     CommandCode.STORE_CONSUMER_OFFSET: _store_offset,
     CommandCode.DELETE_CONSUMER_OFFSET: _delete_offset,
-    CommandCode.GET_CONSUMER_GROUPS: lambda asked: GetConsumerGroups(asked.stream, asked.topic),
+    CommandCode.GET_CONSUMER_GROUPS: lambda parts: GetConsumerGroups(parts.stream, parts.topic),
     CommandCode.CREATE_CONSUMER_GROUP: _create_group,
-    CommandCode.GET_CONSUMER_GROUP: lambda asked: GetConsumerGroup(
-        asked.stream, asked.topic, asked.name("group_id")
+    CommandCode.GET_CONSUMER_GROUP: lambda parts: GetConsumerGroup(
+        parts.stream, parts.topic, parts.name("group_id")
     ),
-    CommandCode.DELETE_CONSUMER_GROUP: lambda asked: DeleteConsumerGroup(
-        asked.stream, asked.topic, asked.name("group_id")
+    CommandCode.DELETE_CONSUMER_GROUP: lambda parts: DeleteConsumerGroup(
+        parts.stream, parts.topic, parts.name("group_id")
     ),
 }
 
 
-def build_command(code: CommandCode, asked: Asked) -> Command[Any]:
+def build_command(code: CommandCode, parts: RequestParts) -> Command[Any]:
     """Build the command of a request.
 
     Raises:
         RuleViolation: a field breaks a rule; ``status`` says which.
     """
-    return _BUILDERS[code](asked)
+    return _BUILDERS[code](parts)

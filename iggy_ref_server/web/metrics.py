@@ -13,7 +13,7 @@ import trio
 from iggy_ref_server.metadata.views import view_totals
 
 if TYPE_CHECKING:
-    from iggy_ref_server.handlers.office import Office
+    from iggy_ref_server.dispatch.context import HandlerContext
 
 __all__ = ["Metrics"]
 
@@ -28,8 +28,8 @@ class Metrics:
         requests_count: the HTTP requests so far.
     """
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, handler_context: HandlerContext) -> None:
+        self._handler_context = handler_context
         self.requests_count = 0
         self._gauges: dict[str, int] = {}
         self._gathered_at = float("-inf")
@@ -51,11 +51,11 @@ class Metrics:
         return "\n".join([*lines, "# EOF", ""])
 
     async def _gather(self) -> dict[str, int]:
-        office = self._office
-        figures = await office.census.figures()
-        sessions = await office.census.sessions()
-        metadata = office.metadata()
-        totals = view_totals(metadata, figures.of)
+        handler_context = self._handler_context
+        statistics = await handler_context.cluster_view.statistics()
+        sessions = await handler_context.cluster_view.sessions()
+        metadata = handler_context.metadata()
+        totals = view_totals(metadata, statistics.of)
         return {
             "streams": totals.streams_count,
             "topics": totals.topics_count,

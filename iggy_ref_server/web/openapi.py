@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec.structs import FieldInfo, fields
+from starlette.responses import Response
 
 from iggy_protocol import CommandCode
-from iggy_protocol.rest import ErrorShape
+from iggy_protocol.rest import ErrorShape, encode_json
 from iggy_ref_server.host import SERVER_VERSION
+from iggy_ref_server.web.errors import json_response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from starlette.types import Receive, Scope, Send
+
     from iggy_protocol.rest import Route
 
-__all__ = ["describe"]
+__all__ = ["DocsPageEndpoint", "OpenApiEndpoint", "build_document", "render_page"]
+
 
 OPENAPI_VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"
@@ -43,10 +51,10 @@ ERRORS: Final = {
 }
 BODY_ERRORS: Final = frozenset({413, 415, 422})
 # Errors with an empty body.
-SILENT: Final = frozenset({401})
+EMPTY_ERRORS: Final = frozenset({401})
 
 
-def describe(routes: Sequence[Route]) -> dict[str, Any]:
+def build_document(routes: Sequence[Route]) -> dict[str, Any]:
     """Describe all routes.
 
     Args:
@@ -66,7 +74,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     known = dict(zip(ordered, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, known)
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_operation(route, known)
     return {
         "openapi": OPENAPI_VERSION,
         "info": {
@@ -84,7 +92,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
+def _describe_operation(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.name.replace("_", " ").capitalize(),
@@ -169,8 +177,166 @@ def _error(status: int, known: dict[Any, Any]) -> dict[str, Any]:
     text = {"text/plain": {"schema": {"type": "string"}}}
     if status in BODY_ERRORS:
         described["content"] = text
-    elif status not in SILENT:
+    elif status not in EMPTY_ERRORS:
         described["content"] = {"application/json": {"schema": known[ErrorShape]}}
         if status == 400:
             described["content"] |= text
     return described
+
+
+# Renders the OpenAPI document as one HTML page, without scripts or external resources.
+
+
+STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { margin-bottom: 0; } h2 { margin-top: 2.5rem; text-transform: capitalize; }
+details { border: 1px solid var(--line); border-radius: .4rem; margin: .4rem 0; }
+summary { cursor: pointer; padding: .4rem .7rem; display: flex; gap: .8rem; align-items: baseline; }
+details > div { padding: 0 1rem 1rem; border-top: 1px solid var(--line); }
+code, pre { font: 14px/1.45 ui-monospace, monospace; }
+pre { background: var(--soft); padding: .7rem; border-radius: .3rem; overflow: auto; }
+.method { font-weight: 700; min-width: 4rem; }
+.get { color: #2a7; } .post { color: #27c; } .put { color: #b70; } .delete { color: #c33; }
+.note { margin-left: auto; opacity: .7; font-size: .9em; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; }
+""".strip()
+
+
+def render_page(document: dict[str, Any]) -> str:
+    """Write the page.
+
+    Args:
+        document: an OpenAPI document.
+    """
+    info, schemas = document["info"], document["components"]["schemas"]
+    sections: dict[str, list[str]] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            entry = _render_operation(path, method, operation)
+            sections.setdefault(operation["tags"][0], []).append(entry)
+    parts = [f"<h2>{escape(tag)}</h2>\n" + "\n".join(entries) for tag, entries in sections.items()]
+    shapes = "\n".join(_render_schema(name, schema) for name, schema in sorted(schemas.items()))
+    title = escape(f"{info['title']} {info['version']}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title>'
+        f"<style>\n{STYLE}\n</style></head><body>\n<h1>{title}</h1>\n"
+        f"<p>{escape(info['description'])} Log in with <code>POST /users/login</code> and send the"
+        f" token as <code>Authorization: Bearer …</code>. The same as"
+        f' <a href="openapi.json">OpenAPI document</a>.</p>\n'
+        + "\n".join(parts)
+        + f"\n<h2>Shapes</h2>\n{shapes}\n</body></html>\n"
+    )
+
+
+def _render_operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    note = "token" if "security" in operation else "public"
+    summary = (
+        f'<summary><span class="method {method}">{method.upper()}</span>'
+        f"<code>{escape(path)}</code><span>{escape(operation['summary'])}</span>"
+        f'<span class="note">{note}</span></summary>'
+    )
+    inside = [f"<p>{escape(operation.get('description', ''))}</p>"]
+    if operation["parameters"]:
+        inside.append(
+            _render_table(
+                ("Parameter", "In", "Kind"), map(_render_parameter, operation["parameters"])
+            )
+        )
+    if "requestBody" in operation:
+        inside.append(f"<p>Body: {_render_content(operation['requestBody'])}</p>")
+    rows = (
+        (f"<b>{status}</b>", escape(response["description"]), _render_content(response))
+        for status, response in operation["responses"].items()
+    )
+    inside.append(_render_table(("Answer", "When", "Content"), rows))
+    return f"<details>{summary}<div>{''.join(inside)}</div></details>"
+
+
+def _render_parameter(parameter: dict[str, Any]) -> tuple[str, str, str]:
+    schema = parameter["schema"]
+    need = "" if parameter["required"] else f", default {schema.get('default', 'none')}"
+    kind = escape(_schema_kind(schema) + need)
+    return f"<code>{escape(parameter['name'])}</code>", parameter["in"], kind
+
+
+def _schema_kind(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if "anyOf" in schema:
+        return " | ".join(_schema_kind(choice) for choice in schema["anyOf"])
+    return str(schema.get("type", "any"))
+
+
+def _render_content(described: dict[str, Any]) -> str:
+    """Name the content of a body: a shape, a list of shapes, or a content type."""
+    told = []
+    for media, content in described.get("content", {}).items():
+        schema = content["schema"]
+        listed = schema.get("items", {}).get("$ref")
+        name = (listed or schema.get("$ref", "")).rpartition("/")[2]
+        link = f'<a href="#{escape(name)}">{escape(name)}</a>{"[ ]" if listed else ""}'
+        told.append(link if name else escape(media))
+    return " or ".join(told)
+
+
+def _render_schema(name: str, schema: dict[str, Any]) -> str:
+    text = escape(json.dumps(schema, indent=2))
+    return (
+        f'<details id="{escape(name)}"><summary><code>{escape(name)}</code>'
+        f"<span>{escape(schema.get('description', ''))}</span></summary>"
+        f"<div><pre>{text}</pre></div></details>"
+    )
+
+
+def _render_table(head: tuple[str, ...], rows: Any) -> str:
+    titles = "".join(f"<th>{title}</th>" for title in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{titles}</tr>{body}</table>"
+
+
+# The endpoints of the OpenAPI document and of the page that renders it; both are made once.
+
+
+class OpenApiEndpoint:
+    """Serves the OpenAPI document.
+
+    Args:
+        routes: the served routes.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = routes
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The document."""
+        return build_document(self._routes)
+
+    @cached_property
+    def _encoded(self) -> bytes:
+        return encode_json(self.content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await json_response(self._encoded)(scope, receive, send)
+
+
+class DocsPageEndpoint:
+    """Serves a page that renders the document."""
+
+    def __init__(self, document: OpenApiEndpoint) -> None:
+        self._document = document
+
+    @cached_property
+    def _rendered(self) -> str:
+        return render_page(self._document.content)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        response = Response(self._rendered, headers=headers, media_type="text/html")
+        await response(scope, receive, send)

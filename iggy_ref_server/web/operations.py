@@ -18,14 +18,15 @@ from starlette.responses import Response
 
 from iggy_protocol import Command, CommandCode, CreateTopic, SendMessages
 from iggy_protocol.rest import Route, encode_json
-from iggy_ref_server.dispatch import LOGINS
+from iggy_ref_server.dispatch.dispatcher import LOGIN_COMMANDS
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.views import view_topic_details
 from iggy_ref_server.storage.interface import FileSlice
-from iggy_ref_server.web.auth import Caller, caller_of
+from iggy_ref_server.web.auth import HttpCaller, caller_of, log_in, log_out, refresh
 from iggy_ref_server.web.buffers import RequestBuffers
-from iggy_ref_server.web.commands import Asked, build_command
+from iggy_ref_server.web.commands import RequestParts, build_command
 from iggy_ref_server.web.connection import connection_of
+from iggy_ref_server.web.context import COPIES_OF_POLL, LARGE_RESPONSE_BYTES
 from iggy_ref_server.web.errors import (
     TEXT,
     empty_response,
@@ -33,22 +34,20 @@ from iggy_ref_server.web.errors import (
     json_response,
     not_found_response,
 )
-from iggy_ref_server.web.logins import log_in, log_out, refresh
-from iggy_ref_server.web.polled import respond_polled
+from iggy_ref_server.web.poll_response import respond_polled
 from iggy_ref_server.web.replies import shape_reply
 from iggy_ref_server.web.requests import read_json, read_query, read_values
-from iggy_ref_server.web.room import COPIES, LARGE_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.types import Receive, Scope, Send
 
-    from iggy_ref_server.web.room import WebRoom
+    from iggy_ref_server.web.context import WebContext
 
-    Way = Callable[["WebRoom", "Call"], Awaitable[Response]]
+    OperationHandler = Callable[["WebContext", "RestCall"], Awaitable[Response]]
 
-__all__ = ["Call", "Operation"]
+__all__ = ["RestCall", "RestOperation"]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ ANSWER_COPIES: Final = 2
 
 
 @dataclass(slots=True)
-class Call:
+class RestCall:
     """The state of one request.
 
     Attributes:
@@ -74,7 +73,7 @@ class Call:
     """
 
     route: Route
-    caller: Caller
+    caller: HttpCaller
     buffers: RequestBuffers
     body: Any = None
     command: Command[Any] | None = None
@@ -86,65 +85,69 @@ class Call:
         return self.command
 
 
-class Operation:
+class RestOperation:
     """Serves one route."""
 
-    def __init__(self, room: WebRoom, route: Route) -> None:
-        self._room = room
+    def __init__(self, context: WebContext, route: Route) -> None:
+        self._context = context
         self._route = route
-        self._way = _WAYS.get(route.operation, _perform)
-        self._bodies = room.bodies.for_strangers() if route.public else room.bodies
+        self._handle = _OPERATION_HANDLERS.get(route.operation, _perform)
+        self._bodies = context.bodies.for_unauthenticated() if route.public else context.bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, whatever it is."""
         caller, connection = caller_of(scope), connection_of(scope)
-        with trio.CancelScope() as life:
-            abort = life.cancel if connection is None else connection.abort
-            buffers = RequestBuffers(self._room.budget, caller.session.address, abort)
+        with trio.CancelScope() as cancel_scope:
+            abort = cancel_scope.cancel if connection is None else connection.abort
+            buffers = RequestBuffers(self._context.budget, caller.session.address, abort)
             try:
-                await self._answer(Call(self._route, caller, buffers), scope, receive, send)
+                await self._respond(RestCall(self._route, caller, buffers), scope, receive, send)
             finally:
                 buffers.close()
 
-    async def _answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, call: RestCall, scope: Scope, receive: Receive, send: Send) -> None:
         connection = connection_of(scope)
         try:
             await self._read(call, scope, receive)
             if connection is not None:
                 connection.note_work()
-            with self._room.to_the_end():
-                response = await self._way(self._room, call)
+            with self._context.shielded():
+                response = await self._handle(self._context, call)
         except Exception as error:
             response = self._refuse(call, error)
         call.buffers.hold_more(len(response.body) * ANSWER_COPIES)
-        if len(response.body) <= LARGE_ANSWER_BYTES:
+        if len(response.body) <= LARGE_RESPONSE_BYTES:
             await response(scope, receive, send)
             return
-        async with self._room.large_answers:
+        async with self._context.large_responses:
             await response(scope, receive, send)
 
-    def _refuse(self, call: Call, error: Exception) -> Response:
+    def _refuse(self, call: RestCall, error: Exception) -> Response:
         session = call.caller.session
         if isinstance(error, ServerFault):
-            level = logging.WARNING if self._route.operation in LOGINS else logging.DEBUG
+            level = logging.WARNING if self._route.operation in LOGIN_COMMANDS else logging.DEBUG
             LOGGER.log(level, "refused a request of %s: %s", session.address, error)
-        return error_response(error, self._room.desk.office, session, call.command)
+        return error_response(
+            error, self._context.dispatcher.handler_context, session, call.command
+        )
 
-    async def _read(self, call: Call, scope: Scope, receive: Receive) -> None:
+    async def _read(self, call: RestCall, scope: Scope, receive: Receive) -> None:
         """Read the parts in the order of Apache Iggy, because the first error is reported."""
-        route, room = self._route, self._room
+        route, context = self._route, self._context
         values = read_values(scope["path_params"])
         query = read_query(scope, route.query)
         call.body = await read_json(scope, receive, route.body, self._bodies, call.buffers)
         if isinstance(route.operation, CommandCode):
-            asked = Asked(values, call.body, query, room.desk.office.clock.now_us())
+            asked = RequestParts(
+                values, call.body, query, context.dispatcher.handler_context.clock.now_us()
+            )
             call.command = build_command(route.operation, asked)
         if isinstance(call.command, SendMessages):
             call.buffers.hold_more(len(call.command.messages) * MESSAGE_BYTES)
 
 
-async def _perform(room: WebRoom, call: Call) -> Response:
-    reply = await room.desk.perform(call.caller.session, call.asked)
+async def _perform(context: WebContext, call: RestCall) -> Response:
+    reply = await context.dispatcher.perform(call.caller.session, call.asked)
     route = call.route
     if route.reply is None:
         return empty_response(route.success)
@@ -153,60 +156,62 @@ async def _perform(room: WebRoom, call: Call) -> Response:
     return json_response(encode_json(shape_reply(reply)), route.success)
 
 
-async def _name(room: WebRoom, call: Call) -> Response:
+async def _name(context: WebContext, call: RestCall) -> Response:
     return Response(NAME, media_type=TEXT)
 
 
-async def _ping(room: WebRoom, call: Call) -> Response:
-    await room.desk.perform(call.caller.session, call.asked)
+async def _ping(context: WebContext, call: RestCall) -> Response:
+    await context.dispatcher.perform(call.caller.session, call.asked)
     return Response(PONG, media_type=TEXT)
 
 
-async def _metrics(room: WebRoom, call: Call) -> Response:
-    return Response(await room.metrics.text(), media_type=TEXT)
+async def _metrics(context: WebContext, call: RestCall) -> Response:
+    return Response(await context.metrics.text(), media_type=TEXT)
 
 
-async def _log_in(room: WebRoom, call: Call) -> Response:
-    return json_response(encode_json(await log_in(room, call.caller.session, call.asked)))
+async def _log_in(context: WebContext, call: RestCall) -> Response:
+    return json_response(encode_json(await log_in(context, call.caller.session, call.asked)))
 
 
-async def _refresh(room: WebRoom, call: Call) -> Response:
-    identity = await refresh(room, call.body.token, call.caller.session.address)
+async def _refresh(context: WebContext, call: RestCall) -> Response:
+    identity = await refresh(context, call.body.token, call.caller.session.address)
     return json_response(encode_json(identity))
 
 
-async def _log_out(room: WebRoom, call: Call) -> Response:
-    await log_out(room, call.caller, call.asked)
+async def _log_out(context: WebContext, call: RestCall) -> Response:
+    await log_out(context, call.caller, call.asked)
     return empty_response(call.route.success)
 
 
-async def _create_topic(room: WebRoom, call: Call) -> Response:
+async def _create_topic(context: WebContext, call: RestCall) -> Response:
     """Return a new topic with its current statistics, as Apache Iggy does over HTTP only."""
-    created = await room.desk.perform(call.caller.session, call.asked)
+    created = await context.dispatcher.perform(call.caller.session, call.asked)
     assert isinstance(call.asked, CreateTopic)
-    office = room.desk.office
-    figures = await office.census.figures()
-    topic = office.metadata().find_topic(call.asked.stream, created.id)
-    details = created if topic is None else view_topic_details(topic, figures.of)
+    handler_context = context.dispatcher.handler_context
+    statistics = await handler_context.cluster_view.statistics()
+    topic = handler_context.metadata().find_topic(call.asked.stream, created.id)
+    details = created if topic is None else view_topic_details(topic, statistics.of)
     return json_response(encode_json(shape_reply(details)), call.route.success)
 
 
-async def _poll(room: WebRoom, call: Call) -> Response:
-    reply = await room.desk.perform(call.caller.session, call.asked)
+async def _poll(context: WebContext, call: RestCall) -> Response:
+    reply = await context.dispatcher.perform(call.caller.session, call.asked)
     size = sum(part.size if isinstance(part, FileSlice) else len(part) for part in reply.parts)
-    call.buffers.hold(size * COPIES)
+    call.buffers.hold(size * COPIES_OF_POLL)
     return await respond_polled(reply)
 
 
-async def _snapshot(room: WebRoom, call: Call) -> Response:
-    snapshot = await room.desk.perform(call.caller.session, call.asked)
-    now = datetime.fromtimestamp(room.desk.office.clock.now_us() / MICROSECONDS, tz=UTC)
+async def _snapshot(context: WebContext, call: RestCall) -> Response:
+    snapshot = await context.dispatcher.perform(call.caller.session, call.asked)
+    now = datetime.fromtimestamp(
+        context.dispatcher.handler_context.clock.now_us() / MICROSECONDS, tz=UTC
+    )
     name = f"iggy_snapshot_{now:%Y%m%d_%H%M%S}.zip"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(snapshot.archive, headers=headers, media_type="application/zip")
 
 
-_WAYS: Final[Mapping[CommandCode | str, Way]] = {
+_OPERATION_HANDLERS: Final[Mapping[CommandCode | str, OperationHandler]] = {
     "name": _name,
     "metrics": _metrics,
     "refresh_token": _refresh,

@@ -47,7 +47,7 @@ from iggy_protocol.rest import (
     UserDetailsShape,
     UserShape,
     format_size,
-    show_permissions,
+    permissions_to_shape,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ TRANSPORTS: Final[dict[Transport, Any]] = {
 
 
 def shape_reply(reply: object) -> object:
-    """Give an answer the shape of its JSON; lists become lists."""
+    """Convert a reply to its JSON shape; a list becomes a list."""
     if isinstance(reply, tuple):
         return [shape_reply(item) for item in reply]
     return _SHAPES[type(reply)](reply)
@@ -162,7 +162,9 @@ def _user(user: User) -> UserShape:
 
 
 def _user_details(user: UserDetails) -> UserDetailsShape:
-    return UserDetailsShape(**_user_fields(user), permissions=show_permissions(user.permissions))
+    return UserDetailsShape(
+        **_user_fields(user), permissions=permissions_to_shape(user.permissions)
+    )
 
 
 def _token(token: PersonalAccessTokenInfo) -> PersonalAccessTokenShape:

@@ -14,7 +14,7 @@ import trio
 
 from iggy_protocol import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import decode_json, decode_query
-from iggy_ref_server.data_plane.pace import PROGRESS_BYTES_MIN
+from iggy_ref_server.client_limits import PROGRESS_BYTES_MIN
 from iggy_ref_server.web.buffers import BODY_COPIES
 from iggy_ref_server.web.errors import Rejection
 
@@ -44,21 +44,21 @@ class BodyLimits:
 
     Attributes:
         size_max_bytes: of one body.
-        stalled_s: the time for a body in addition to its time at the slowest speed, and the time
-            in which a body must be complete or grow by a minimum.
+        stall_timeout_s: the time for a body in addition to its time at the slowest speed, and the
+            time in which a body must be complete or grow by a minimum.
         large: limits the large bodies in memory.
     """
 
     size_max_bytes: int
-    stalled_s: float
+    stall_timeout_s: float
     large: trio.Semaphore
 
     @classmethod
-    def of(cls, size_max_bytes: int, stalled_s: float) -> BodyLimits:
+    def of(cls, size_max_bytes: int, stall_timeout_s: float) -> BodyLimits:
         """Make the limits of a listener."""
-        return cls(size_max_bytes, stalled_s, trio.Semaphore(LARGE_BODIES_MAX))
+        return cls(size_max_bytes, stall_timeout_s, trio.Semaphore(LARGE_BODIES_MAX))
 
-    def for_strangers(self) -> BodyLimits:
+    def for_unauthenticated(self) -> BodyLimits:
         """Return the limits for requests without a token, which must not delay others."""
         return replace(self, size_max_bytes=min(self.size_max_bytes, SMALL_BODY_BYTES))
 
@@ -81,14 +81,14 @@ def _read_number(text: str) -> int | None:
     return int(digits) if len(digits) <= U32_DIGITS and int(digits) <= U32_MAX else None
 
 
-def _read_truth(text: str) -> bool | None:
+def _read_bool(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text)
 
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], int | None]]]] = {
     "client_id": ("u32", _read_number),
     "partition_id": ("u32", _read_number),
-    "fsync": ("bool", _read_truth),
+    "fsync": ("bool", _read_bool),
 }
 
 
@@ -131,10 +131,10 @@ def read_query(scope: Scope, shape: type[Any] | None) -> Any:
                 raise ValueError(f"duplicate field `{name}`")
         return decode_query(values, shape)
     except (InvalidField, ValueError) as error:
-        raise Rejection(400, f"Failed to deserialize query string: {_told(error)}") from None
+        raise Rejection(400, f"Failed to deserialize query string: {_error_text(error)}") from None
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     field = getattr(error, "field", "")
     return f"{field}: {error}" if field else str(error)
 
@@ -165,7 +165,7 @@ async def read_json(
     try:
         return decode_json(content, shape)
     except InvalidField as error:
-        text = f"Failed to deserialize the JSON body into the target type: {_told(error)}"
+        text = f"Failed to deserialize the JSON body into the target type: {_error_text(error)}"
         raise Rejection(422, text) from None
     except (RemoteProtocolError, RecursionError) as error:
         raise Rejection(400, f"Failed to parse the request body as JSON: {error}") from None
@@ -183,12 +183,12 @@ async def read_body(
     stated = int(length) if length is not None and length.isdigit() else None
     if stated is not None and stated > limits.size_max_bytes:
         raise _too_large()
-    patience_s = limits.stalled_s + limits.size_max_bytes / BODY_BYTES_PER_SECOND_MIN
-    with trio.move_on_after(patience_s):
+    timeout_s = limits.stall_timeout_s + limits.size_max_bytes / BODY_BYTES_PER_SECOND_MIN
+    with trio.move_on_after(timeout_s):
         if min(stated or limits.size_max_bytes, limits.size_max_bytes) <= SMALL_BODY_BYTES:
-            return await _gather(receive, limits, _Progress(buffers, limits.stalled_s))
+            return await _gather(receive, limits, _Progress(buffers, limits.stall_timeout_s))
         async with limits.large:
-            progress = _Progress(buffers, limits.stalled_s, stated, waits=True)
+            progress = _Progress(buffers, limits.stall_timeout_s, stated, waits=True)
             await progress.note(0)
             return await _gather(receive, limits, progress)
     if buffers.is_waiting:
@@ -201,7 +201,7 @@ class _Progress:
 
     Args:
         buffers: the account.
-        stalled_s: how long the body may take to be complete or to grow by a minimum.
+        stall_timeout_s: how long the body may take to be complete or to grow by a minimum.
         stated: how long it will be, where that is known.
         waits: whether it has to wait where there is no room.
     """
@@ -209,17 +209,17 @@ class _Progress:
     def __init__(
         self,
         buffers: RequestBuffers,
-        stalled_s: float,
+        stall_timeout_s: float,
         stated: int | None = None,
         *,
         waits: bool = False,
     ) -> None:
         self._buffers = buffers
-        self._stalled_s = stalled_s
+        self._stalled_s = stall_timeout_s
         self._stated = stated or 0
         self._waits = waits
         self._due_bytes = PROGRESS_BYTES_MIN
-        self.patience = trio.CancelScope(deadline=trio.current_time() + stalled_s)
+        self.timeout = trio.CancelScope(deadline=trio.current_time() + stall_timeout_s)
 
     async def note(self, size_bytes: int) -> None:
         """Note how much has come; what waits for room loses no time by that."""
@@ -227,19 +227,19 @@ class _Progress:
         held_bytes, wanted_bytes = size_bytes * BODY_COPIES, missing_bytes * BODY_COPIES
         self._buffers.hold(held_bytes, wanted_bytes)
         is_complete = self._stated and not missing_bytes
-        if self._waits and not is_complete and self._buffers.is_held_back:
-            self.patience.deadline = float("inf")
+        if self._waits and not is_complete and self._buffers.is_paused:
+            self.timeout.deadline = float("inf")
             await self._buffers.wait_for_room(held_bytes, wanted_bytes)
         elif size_bytes < self._due_bytes:
             return
         self._due_bytes = size_bytes + PROGRESS_BYTES_MIN
-        self.patience.deadline = trio.current_time() + self._stalled_s
+        self.timeout.deadline = trio.current_time() + self._stalled_s
 
 
 async def _gather(receive: Receive, limits: BodyLimits, progress: _Progress) -> bytes:
     pieces: list[bytes] = []
     size_bytes = 0
-    with progress.patience:
+    with progress.timeout:
         while True:
             message = await receive()
             if message["type"] != "http.request":

@@ -18,11 +18,10 @@ from __future__ import annotations
 from iggy_sdk.blocking.client import IggyClient
 from iggy_sdk.blocking.consumer import IggyConsumer
 from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
-from iggy_sdk.blocking.iterators import BatchIterator, MessageIterator
-from iggy_sdk.blocking.messages import MessageList, ReceivedMessage
 from iggy_sdk.blocking.producer import Producer
 from iggy_sdk.blocking.producer_builder import ProducerBuilder
-from iggy_sdk.blocking.receipt import Receipt
+from iggy_sdk.blocking.reader import BatchIterator, MessageIterator, MessageList, ReceivedMessage
+from iggy_sdk.blocking.wrapper import Receipt
 
 __all__ = [
     "BatchIterator",

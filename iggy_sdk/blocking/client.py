@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from iggy_sdk.blocking.bridge import Bridge, Hosted
-from iggy_sdk.blocking.calls import outside_loops
 from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
 from iggy_sdk.blocking.families import AllFamilies
+from iggy_sdk.blocking.loop_thread import EventLoopThread, HostedContext
 from iggy_sdk.blocking.producer_builder import ProducerBuilder
+from iggy_sdk.blocking.wrapper import outside_loops
 from iggy_sdk.client import IggyClient as AsyncIggyClient
 from iggy_sdk.transport import open_transport
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions, ClientSettings, Endpoint
-    from iggy_sdk.session_statistics import ClientStatistics
+    from iggy_sdk.statistics import ClientStatistics
     from iggy_sdk.transport import Dial
 
 __all__ = ["IggyClient"]
@@ -49,7 +49,7 @@ class IggyClient(AllFamilies):
         Raises:
             ConfigurationError: the connection string or an option is not valid.
         """
-        self._begin(outside_loops(lambda: AsyncIggyClient(url, **settings)))
+        self._initialise(outside_loops(lambda: AsyncIggyClient(url, **settings)))
 
     @classmethod
     def from_connection_string(cls, connection_string: str) -> Self:
@@ -64,22 +64,24 @@ class IggyClient(AllFamilies):
             options: what ``resolve_options`` returns.
             dial: opens the byte stream to a server, for custom transports.
         """
-        return cls._around(outside_loops(lambda: AsyncIggyClient.from_options(options, dial=dial)))
+        return cls._wrapping(
+            outside_loops(lambda: AsyncIggyClient.from_options(options, dial=dial))
+        )
 
     def sibling(self) -> Self:
         """Make a client with the same options and login, and a connection of its own."""
-        return self._around(outside_loops(self._inner.sibling))
+        return self._wrapping(outside_loops(self._inner.sibling))
 
     @classmethod
-    def _around(cls, inner: AsyncIggyClient) -> Self:
+    def _wrapping(cls, inner: AsyncIggyClient) -> Self:
         client = cls.__new__(cls)
-        client._begin(inner)
+        client._initialise(inner)
         return client
 
-    def _begin(self, inner: AsyncIggyClient) -> None:
+    def _initialise(self, inner: AsyncIggyClient) -> None:
         self._inner = inner
-        self._bridge = Bridge()
-        self._hosted: Hosted[AsyncIggyClient] | None = None
+        self._loop_thread = EventLoopThread()
+        self._hosted: HostedContext[AsyncIggyClient] | None = None
 
     @property
     def options(self) -> ClientOptions:
@@ -129,7 +131,7 @@ class IggyClient(AllFamilies):
         self, stream: Identifier, topic: Identifier, **options: Any
     ) -> ProducerBuilder[Any]:
         """Prepare a producer; enter it with ``with``. The options are those of its methods."""
-        return ProducerBuilder(self._bridge, self._inner.producer(stream, topic, **options))
+        return ProducerBuilder(self._loop_thread, self._inner.producer(stream, topic, **options))
 
     def consumer(
         self,
@@ -140,7 +142,7 @@ class IggyClient(AllFamilies):
     ) -> ConsumerBuilder[Any]:
         """Prepare a consumer of its own; enter it with ``with``."""
         return ConsumerBuilder(
-            self._bridge,
+            self._loop_thread,
             self._inner.consumer(name, stream, topic, **options),
         )
 
@@ -153,7 +155,7 @@ class IggyClient(AllFamilies):
     ) -> ConsumerBuilder[Any]:
         """Prepare a member of a consumer group; enter it with ``with``."""
         return ConsumerBuilder(
-            self._bridge, self._inner.consumer_group(name, stream, topic, **options)
+            self._loop_thread, self._inner.consumer_group(name, stream, topic, **options)
         )
 
     # Lifetime
@@ -169,11 +171,11 @@ class IggyClient(AllFamilies):
         if self._hosted is not None:
             self._run(self._inner.connect())
             return
-        self._bridge.open(self)
+        self._loop_thread.open(self)
         try:
-            self._hosted, _ = self._bridge.host(self._inner)
+            self._hosted, _ = self._loop_thread.host(self._inner)
         except BaseException:
-            self._bridge.close()
+            self._loop_thread.close()
             raise
 
     def disconnect(self) -> None:
@@ -182,7 +184,7 @@ class IggyClient(AllFamilies):
 
     def close(self) -> None:
         """Close the client for good, with its producers and consumers; may be called again."""
-        self._bridge.close()
+        self._loop_thread.close()
 
     def shutdown(self) -> None:
         """Close the client for good; the official name of ``close``."""
@@ -201,6 +203,6 @@ class IggyClient(AllFamilies):
         self.close()
 
     def __repr__(self) -> str:
-        state = "open" if self._bridge.is_open else "closed"
+        state = "open" if self._loop_thread.is_open else "closed"
         ends = ", ".join(str(endpoint) for endpoint in self.options.endpoints)
         return f"<blocking IggyClient to {ends}, {state}>"

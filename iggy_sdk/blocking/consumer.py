@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 import anyio
 import anyio.to_thread
 
-from iggy_sdk.blocking.calls import Calls, T
-from iggy_sdk.blocking.consumer_verbs import ConsumerVerbs
-from iggy_sdk.blocking.iterators import BatchIterator, MessageIterator
-from iggy_sdk.blocking.messages import ReceivedMessage
-from iggy_sdk.blocking.reading import Reading
+from iggy_sdk.blocking.consumer_operations import ConsumerOperations
+from iggy_sdk.blocking.reader import BatchIterator, BlockingReader, MessageIterator, ReceivedMessage
+from iggy_sdk.blocking.wrapper import BlockingBase, T
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,20 +23,20 @@ if TYPE_CHECKING:
 
     from iggy_protocol import PollingStrategy
     from iggy_sdk import consumer
-    from iggy_sdk.blocking.bridge import Bridge
-    from iggy_sdk.blocking.producer import Producer, ProducerOpening
+    from iggy_sdk.blocking.loop_thread import EventLoopThread
+    from iggy_sdk.blocking.producer import Producer, ProducerBuilderBase
     from iggy_sdk.consumer.runner import OrderBy
     from iggy_sdk.durations import Seconds
     from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
     from iggy_sdk.options import Retry
 
-__all__ = ["ConsumerOpening", "Handler", "IggyConsumer", "T"]
+__all__ = ["ConsumerBuilderBase", "Handler", "IggyConsumer", "T"]
 
 Handler: TypeAlias = "Callable[[ReceivedMessage[T]], object]"
 """Called with each message, on a worker thread; what it returns is not looked at."""
 
 
-class IggyConsumer(ConsumerVerbs[T]):
+class IggyConsumer(ConsumerOperations[T]):
     """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``.
 
     Asking for the next message acknowledges the one before, and what is acknowledged is stored:
@@ -46,11 +44,11 @@ class IggyConsumer(ConsumerVerbs[T]):
     were delivered within the last moment (0.2 s by default).
     """
 
-    def __init__(self, bridge: Bridge, builder: consumer.ConsumerBuilder[T]) -> None:
+    def __init__(self, loop_thread: EventLoopThread, builder: consumer.ConsumerBuilder[T]) -> None:
         """Enter an async consumer in the loop."""
-        self._bridge = bridge
-        self._hosted, self._inner = bridge.host(builder)
-        self._reading = Reading(bridge, self._inner, builder.options.commit)
+        self._loop_thread = loop_thread
+        self._hosted, self._inner = loop_thread.host(builder)
+        self._reader = BlockingReader(loop_thread, self._inner, builder.options.commit)
         self._is_until_end = builder.options.until_end
 
     # Reading
@@ -64,14 +62,14 @@ class IggyConsumer(ConsumerVerbs[T]):
         Raises:
             IggyError: polling or storing failed for good; one may go on asking.
         """
-        message = self._reading.next(until_end=self._is_until_end)
+        message = self._reader.next(until_end=self._is_until_end)
         if message is None:
             raise StopIteration
         return message
 
     def iter_messages(self, *, until_end: bool = False) -> MessageIterator[T]:
         """Iterate over messages, to the end of the data if so wished."""
-        return MessageIterator(self._reading, until_end=until_end or self._is_until_end)
+        return MessageIterator(self._reader, until_end=until_end or self._is_until_end)
 
     def batches(
         self, max_messages: int | None = None, max_wait: Seconds = 0.0, *, until_end: bool = False
@@ -87,9 +85,9 @@ class IggyConsumer(ConsumerVerbs[T]):
         Raises:
             ConfigurationError: ``max_messages`` is below 1.
         """
-        self._reading.give_back()
+        self._reader.rewind_buffer()
         inner = self._inner.batches(max_messages, max_wait, until_end=until_end)
-        return BatchIterator(self._bridge, inner)
+        return BatchIterator(self._loop_thread, inner)
 
     def run(
         self,
@@ -98,7 +96,7 @@ class IggyConsumer(ConsumerVerbs[T]):
         concurrency: int = 1,
         order_by: OrderBy | None = None,
         retry: Retry | None = None,
-        dead_letter: Producer[Any] | ProducerOpening[Any] | None = None,
+        dead_letter: Producer[Any] | ProducerBuilderBase[Any] | None = None,
         until_end: bool = False,
     ) -> None:
         """Give every message to a handler on a worker thread, until ``stop()`` or an interrupt.
@@ -116,7 +114,7 @@ class IggyConsumer(ConsumerVerbs[T]):
             Exception: what the handler raised for a message, without a ``dead_letter``.
             IggyError: polling, storing or sending failed for good.
         """
-        self._reading.give_back()
+        self._reader.rewind_buffer()
         self._run(
             self._inner.run(
                 self._threaded(handler, concurrency),
@@ -130,17 +128,17 @@ class IggyConsumer(ConsumerVerbs[T]):
 
     def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
         """Handle messages one by one until an event is set; the official name of ``run``."""
-        self._reading.give_back()
+        self._reader.rewind_buffer()
         self._run(self._inner.consume_messages(self._threaded(callback, 1), shutdown_event))
 
     def _threaded(self, handler: Handler[T], concurrency: int) -> Callable[..., Any]:
-        hands: list[anyio.CapacityLimiter] = []
+        limiters: list[anyio.CapacityLimiter] = []
 
         async def handle(message: AsyncReceivedMessage[T]) -> None:
-            if not hands:
-                hands.append(anyio.CapacityLimiter(concurrency))
-            blocking = ReceivedMessage(message, self._bridge)
-            await anyio.to_thread.run_sync(handler, blocking, limiter=hands[0])
+            if not limiters:
+                limiters.append(anyio.CapacityLimiter(concurrency))
+            blocking = ReceivedMessage(message, self._loop_thread)
+            await anyio.to_thread.run_sync(handler, blocking, limiter=limiters[0])
 
         return handle
 
@@ -148,12 +146,12 @@ class IggyConsumer(ConsumerVerbs[T]):
 
     def partition_id(self) -> int | None:
         """Tell the partition of the message that was delivered last."""
-        last = next(reversed(self._reading.handed_out), None)
+        last = next(reversed(self._reader.delivered), None)
         return self._inner.partition_id() if last is None else last
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
-        found = self._reading.handed_out.get(partition_id)
+        found = self._reader.delivered.get(partition_id)
         return self._inner.get_last_consumed_offset(partition_id) if found is None else found
 
     def store_offset(self, offset: int, partition_id: int | None = None) -> None:
@@ -171,7 +169,7 @@ class IggyConsumer(ConsumerVerbs[T]):
 
         What is acknowledged is stored first. What is stored changes only with the next commit.
         """
-        self._reading.leave_place()
+        self._reader.reset_position()
         self._run(self._inner.seek(strategy, partition_id))
 
     def position(self, partition_id: int) -> int | None:
@@ -180,7 +178,7 @@ class IggyConsumer(ConsumerVerbs[T]):
 
     def positions(self) -> dict[int, int]:
         """Tell the offset that is delivered next, for all partitions where it is known."""
-        return {**self._inner.positions(), **self._reading.firsts()}
+        return {**self._inner.positions(), **self._reader.firsts()}
 
     def lag(self) -> dict[int, int]:
         """Ask how many messages each partition is behind; for a group, all of the topic's.
@@ -189,7 +187,7 @@ class IggyConsumer(ConsumerVerbs[T]):
             IggyError: the server refuses.
         """
         lag = self._run(self._inner.lag())
-        for partition_id, count in self._reading.counts().items():
+        for partition_id, count in self._reader.counts().items():
             lag[partition_id] = lag.get(partition_id, 0) + count
         return lag
 
@@ -212,10 +210,10 @@ class IggyConsumer(ConsumerVerbs[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bridge.release(self._hosted)
+        self._loop_thread.release(self._hosted)
         try:
             if not self.is_closed:
-                self._reading.settle()
+                self._reader.commit_acknowledged()
         finally:
             self._hosted.leave(kind, error, trace)
 
@@ -223,12 +221,12 @@ class IggyConsumer(ConsumerVerbs[T]):
         return f"<blocking {self._inner!r}>"
 
 
-class ConsumerOpening(Calls, Generic[T]):
+class ConsumerBuilderBase(BlockingBase, Generic[T]):
     """Enters a consumer with collected options."""
 
-    def __init__(self, bridge: Bridge, inner: consumer.ConsumerBuilder[T]) -> None:
+    def __init__(self, loop_thread: EventLoopThread, inner: consumer.ConsumerBuilder[T]) -> None:
         """Take the options as the async client collected them."""
-        self._bridge = bridge
+        self._loop_thread = loop_thread
         self._inner = inner
         # A builder may be entered several times, by several threads; each leaves its own consumer.
         self._entered: defaultdict[int, list[IggyConsumer[T]]] = defaultdict(list)
@@ -240,7 +238,7 @@ class ConsumerOpening(Calls, Generic[T]):
             StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
             IggyError: the server refuses, or cannot be reached.
         """
-        return IggyConsumer(self._bridge, self._inner)
+        return IggyConsumer(self._loop_thread, self._inner)
 
     def __enter__(self) -> IggyConsumer[T]:
         consumer = self.open()
@@ -260,7 +258,7 @@ class ConsumerOpening(Calls, Generic[T]):
         consumer.__exit__(kind, error, trace)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConsumerOpening) and self._inner == other._inner
+        return isinstance(other, ConsumerBuilderBase) and self._inner == other._inner
 
     def __hash__(self) -> int:
         return hash(self._inner)

@@ -1,13 +1,13 @@
 """The options of a blocking consumer.
 
-Made from iggy_sdk.consumer.builder by ``python -m tests.sdk.blocking.facade``.
+Made from iggy_sdk.consumer.builder by ``python -m tools.blocking_facade``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from iggy_sdk.blocking.consumer import ConsumerOpening, T
+from iggy_sdk.blocking.consumer import ConsumerBuilderBase, T
 
 if TYPE_CHECKING:
     from iggy_protocol import PollingStrategy
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["ConsumerBuilder"]
 
 
-class ConsumerBuilder(ConsumerOpening[T]):
+class ConsumerBuilder(ConsumerBuilderBase[T]):
     """Options of a consumer; enter it with ``async with``."""
 
     @property
@@ -31,36 +31,36 @@ class ConsumerBuilder(ConsumerOpening[T]):
 
     def partition_id(self, partition_id: Partitions) -> ConsumerBuilder[T]:
         """Read one partition, several, or ``"all"``."""
-        return ConsumerBuilder(self._bridge, self._inner.partition_id(partition_id))
+        return ConsumerBuilder(self._loop_thread, self._inner.partition_id(partition_id))
 
     def start(self, start: PollingStrategy) -> ConsumerBuilder[T]:
         """Start the first poll of each partition here."""
-        return ConsumerBuilder(self._bridge, self._inner.start(start))
+        return ConsumerBuilder(self._loop_thread, self._inner.start(start))
 
     def polling_strategy(self, polling_strategy: PollingStrategy | None) -> ConsumerBuilder[T]:
         """Start the first poll of each partition here; the official name."""
-        return ConsumerBuilder(self._bridge, self._inner.polling_strategy(polling_strategy))
+        return ConsumerBuilder(self._loop_thread, self._inner.polling_strategy(polling_strategy))
 
     def commit(self, commit: AutoCommit) -> ConsumerBuilder[T]:
         """Store offsets in this way."""
-        return ConsumerBuilder(self._bridge, self._inner.commit(commit))
+        return ConsumerBuilder(self._loop_thread, self._inner.commit(commit))
 
     def auto_commit(self, auto_commit: AutoCommit | None) -> ConsumerBuilder[T]:
         """Store offsets in this way; the official name."""
-        return ConsumerBuilder(self._bridge, self._inner.auto_commit(auto_commit))
+        return ConsumerBuilder(self._loop_thread, self._inner.auto_commit(auto_commit))
 
     def batch_length(self, batch_length: int) -> ConsumerBuilder[T]:
         """Ask for so many messages with one poll."""
-        return ConsumerBuilder(self._bridge, self._inner.batch_length(batch_length))
+        return ConsumerBuilder(self._loop_thread, self._inner.batch_length(batch_length))
 
     def poll_interval(self, poll_interval: Seconds | None) -> ConsumerBuilder[T]:
         """Leave at least this time between two polls."""
-        return ConsumerBuilder(self._bridge, self._inner.poll_interval(poll_interval))
+        return ConsumerBuilder(self._loop_thread, self._inner.poll_interval(poll_interval))
 
     def polling_retry_interval(self, polling_retry_interval: Seconds) -> ConsumerBuilder[T]:
         """Wait no longer than this before a failed poll is made again."""
         return ConsumerBuilder(
-            self._bridge, self._inner.polling_retry_interval(polling_retry_interval)
+            self._loop_thread, self._inner.polling_retry_interval(polling_retry_interval)
         )
 
     def init_retries(
@@ -68,43 +68,45 @@ class ConsumerBuilder(ConsumerOpening[T]):
     ) -> ConsumerBuilder[T]:
         """Look so often again for a stream or topic that is not there yet."""
         return ConsumerBuilder(
-            self._bridge, self._inner.init_retries(init_retries, init_retry_interval)
+            self._loop_thread, self._inner.init_retries(init_retries, init_retry_interval)
         )
 
     def init_retry_interval(self, init_retry_interval: Seconds) -> ConsumerBuilder[T]:
         """Wait this long between two looks."""
-        return ConsumerBuilder(self._bridge, self._inner.init_retry_interval(init_retry_interval))
+        return ConsumerBuilder(
+            self._loop_thread, self._inner.init_retry_interval(init_retry_interval)
+        )
 
     def allow_replay(self, allow_replay: bool = True) -> ConsumerBuilder[T]:
         """Deliver again what the server sends again."""
-        return ConsumerBuilder(self._bridge, self._inner.allow_replay(allow_replay))
+        return ConsumerBuilder(self._loop_thread, self._inner.allow_replay(allow_replay))
 
     def until_end(self, until_end: bool = True) -> ConsumerBuilder[T]:
         """End once every partition was read to its end."""
-        return ConsumerBuilder(self._bridge, self._inner.until_end(until_end))
+        return ConsumerBuilder(self._loop_thread, self._inner.until_end(until_end))
 
     def create_consumer_group_if_not_exists(self, create: bool = True) -> ConsumerBuilder[T]:
         """Make the group if it is missing."""
         return ConsumerBuilder(
-            self._bridge, self._inner.create_consumer_group_if_not_exists(create)
+            self._loop_thread, self._inner.create_consumer_group_if_not_exists(create)
         )
 
     def auto_join_consumer_group(self, join: bool = True) -> ConsumerBuilder[T]:
         """Join the group, and join it again when that is needed."""
-        return ConsumerBuilder(self._bridge, self._inner.auto_join_consumer_group(join))
+        return ConsumerBuilder(self._loop_thread, self._inner.auto_join_consumer_group(join))
 
     def connection(self, connection: Literal["own", "shared"]) -> ConsumerBuilder[T]:
         """Use a connection of its own, or that of the client."""
-        return ConsumerBuilder(self._bridge, self._inner.connection(connection))
+        return ConsumerBuilder(self._loop_thread, self._inner.connection(connection))
 
     def close_timeout(self, close_timeout: Seconds | None) -> ConsumerBuilder[T]:
         """Take no longer than this to close."""
-        return ConsumerBuilder(self._bridge, self._inner.close_timeout(close_timeout))
+        return ConsumerBuilder(self._loop_thread, self._inner.close_timeout(close_timeout))
 
     def serde(self, serde: Serde[V] | None) -> ConsumerBuilder[V]:
         """Read values in this way; None takes bytes as they are."""
-        return ConsumerBuilder(self._bridge, self._inner.serde(serde))
+        return ConsumerBuilder(self._loop_thread, self._inner.serde(serde))
 
     def encryptor(self, encryptor: Encryptor | None) -> ConsumerBuilder[T]:
         """Open sealed messages; None opens nothing, whatever the client does."""
-        return ConsumerBuilder(self._bridge, self._inner.encryptor(encryptor))
+        return ConsumerBuilder(self._loop_thread, self._inner.encryptor(encryptor))

@@ -9,25 +9,25 @@ import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING, Generic
 
-from iggy_sdk.blocking.calls import Calls, T, in_loop
-from iggy_sdk.blocking.producer_verbs import ProducerVerbs
+from iggy_sdk.blocking.producer_operations import ProducerOperations
+from iggy_sdk.blocking.wrapper import BlockingBase, T, in_loop
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from iggy_sdk import producer
-    from iggy_sdk.blocking.bridge import Bridge
+    from iggy_sdk.blocking.loop_thread import EventLoopThread
 
-__all__ = ["Producer", "ProducerOpening", "T"]
+__all__ = ["Producer", "ProducerBuilderBase", "T"]
 
 
-class Producer(ProducerVerbs[T]):
+class Producer(ProducerOperations[T]):
     """Sends messages to a topic; made by ``client.producer()`` and entered with ``with``."""
 
-    def __init__(self, bridge: Bridge, inner: producer.Producer[T]) -> None:
+    def __init__(self, loop_thread: EventLoopThread, inner: producer.Producer[T]) -> None:
         """Enter an async producer in the loop."""
-        self._bridge = bridge
-        self._hosted, self._inner = bridge.host(inner)
+        self._loop_thread = loop_thread
+        self._hosted, self._inner = loop_thread.host(inner)
 
     def close(self) -> None:
         """Deliver what is in the buffer, and accept no further messages. May be called again.
@@ -50,19 +50,19 @@ class Producer(ProducerVerbs[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bridge.release(self._hosted)
+        self._loop_thread.release(self._hosted)
         self._hosted.leave(kind, error, trace)
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
 
 
-class ProducerOpening(Calls, Generic[T]):
+class ProducerBuilderBase(BlockingBase, Generic[T]):
     """Enters a producer with collected options."""
 
-    def __init__(self, bridge: Bridge, inner: producer.ProducerBuilder[T]) -> None:
+    def __init__(self, loop_thread: EventLoopThread, inner: producer.ProducerBuilder[T]) -> None:
         """Take the options as the async client collected them."""
-        self._bridge = bridge
+        self._loop_thread = loop_thread
         self._inner = inner
         # A builder may be entered several times, by several threads; each leaves its own producer.
         self._entered: defaultdict[int, list[Producer[T]]] = defaultdict(list)
@@ -73,7 +73,7 @@ class ProducerOpening(Calls, Generic[T]):
         Raises:
             StreamNotFound, TopicNotFound: there is none, and none was to be created.
         """
-        return Producer(self._bridge, self._run(in_loop(self._inner.make)))
+        return Producer(self._loop_thread, self._run(in_loop(self._inner.make)))
 
     def __enter__(self) -> Producer[T]:
         producer = self.open()
@@ -93,7 +93,7 @@ class ProducerOpening(Calls, Generic[T]):
         producer.__exit__(kind, error, trace)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ProducerOpening) and self._inner == other._inner
+        return isinstance(other, ProducerBuilderBase) and self._inner == other._inner
 
     def __hash__(self) -> int:
         return hash(self._inner)

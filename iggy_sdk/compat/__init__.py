@@ -11,42 +11,44 @@ committed, errors are typed, and nothing waits for ever.
 
 from __future__ import annotations
 
-from iggy_sdk.compat.choices import (
+from iggy_sdk.compat.client import IggyClient
+from iggy_sdk.compat.messaging import (
+    IggyConsumer,
+    IggyProducer,
+    ProducerSendError,
+    ReceiveMessage,
+    SendMessage,
+    UserHeaders,
+)
+from iggy_sdk.compat.models import (
     AutoCommit,
     AutoCommitAfter,
     AutoCommitWhen,
-    BackpressureMode,
-    Consumer,
-    IggyExpiry,
-    MaxTopicSize,
-    Partitioning,
-    PollingStrategy,
-    ProducerSharding,
-)
-from iggy_sdk.compat.client import IggyClient
-from iggy_sdk.compat.configs import (
     AutoLogin,
     BackgroundProducerConfig,
-    DirectProducerConfig,
-    TcpConfig,
-    TcpReconnectionConfig,
-)
-from iggy_sdk.compat.consumer import IggyConsumer
-from iggy_sdk.compat.messages import ReceiveMessage, SendMessage, UserHeaders
-from iggy_sdk.compat.models import (
+    BackpressureMode,
     CacheMetrics,
+    Consumer,
     ConsumerGroup,
     ConsumerGroupDetails,
     ConsumerGroupMember,
+    DirectProducerConfig,
     GlobalPermissions,
     HeaderKey,
     HeaderValue,
+    IggyExpiry,
+    MaxTopicSize,
     Partition,
+    Partitioning,
     Permissions,
+    PollingStrategy,
+    ProducerSharding,
     Stats,
     Stream,
     StreamDetails,
     StreamPermissions,
+    TcpConfig,
+    TcpReconnectionConfig,
     Topic,
     TopicDetails,
     TopicPermissions,
@@ -54,7 +56,6 @@ from iggy_sdk.compat.models import (
     UserInfoDetails,
     UserStatus,
 )
-from iggy_sdk.compat.producer import IggyProducer, ProducerSendError
 from iggy_sdk.errors import IggyError
 
 __all__ = [

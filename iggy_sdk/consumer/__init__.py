@@ -14,11 +14,11 @@ consumer, builder        the public classes
 from __future__ import annotations
 
 from iggy_sdk.consumer.auto_commit import AutoCommit
-from iggy_sdk.consumer.batches import BatchIterator, MessageList
 from iggy_sdk.consumer.builder import ConsumerBuilder
 from iggy_sdk.consumer.consumer import IggyConsumer
+from iggy_sdk.consumer.delivery import BatchIterator, MessageList
 from iggy_sdk.consumer.options import ConsumerOptions, ConsumerSettings
-from iggy_sdk.consumer.statistics import ConsumerStatistics
+from iggy_sdk.statistics import ConsumerStatistics
 
 __all__ = [
     "AutoCommit",

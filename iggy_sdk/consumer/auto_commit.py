@@ -44,7 +44,7 @@ class Trigger(Enum):
 class Basis(Enum):
     """What makes a message count as done."""
 
-    HANDED_OUT = "when"
+    DELIVERED = "when"
     ACKNOWLEDGED = "after"
 
 
@@ -101,22 +101,22 @@ class AutoCommit:
     @classmethod
     def when_polling(cls) -> AutoCommit:
         """Let the server store the end of each polled batch at once: at most once."""
-        return cls(Trigger.POLLING, Basis.HANDED_OUT)
+        return cls(Trigger.POLLING, Basis.DELIVERED)
 
     @classmethod
     def when_each(cls) -> AutoCommit:
         """Store each message before it is delivered: at most once, one request each."""
-        return cls(Trigger.EACH, Basis.HANDED_OUT, coalesce=0.0, coalesce_messages=1)
+        return cls(Trigger.EACH, Basis.DELIVERED, coalesce=0.0, coalesce_messages=1)
 
     @classmethod
     def when_all(cls) -> AutoCommit:
         """Store the end of a polled batch before its last message is delivered."""
-        return cls(Trigger.ALL, Basis.HANDED_OUT)
+        return cls(Trigger.ALL, Basis.DELIVERED)
 
     @classmethod
     def when_every_nth(cls, n: int) -> AutoCommit:
         """Store before each nth message of a partition is delivered."""
-        return cls(Trigger.NTH, Basis.HANDED_OUT, nth=_positive(n))
+        return cls(Trigger.NTH, Basis.DELIVERED, nth=_positive(n))
 
     @classmethod
     def after_each(
@@ -154,7 +154,7 @@ class AutoCommit:
     @property
     def counts_handed_out(self) -> bool:
         """Whether handing a message out is what makes it done."""
-        return self.basis is Basis.HANDED_OUT
+        return self.basis is Basis.DELIVERED
 
     @property
     def by_server(self) -> bool:

@@ -19,18 +19,18 @@ import anyio
 
 from iggy_protocol import Consumer
 from iggy_sdk.consumer.consumer import IggyConsumer
+from iggy_sdk.consumer.core import check_transport, open_consumer_core
 from iggy_sdk.consumer.options import ConsumerOptions, apply_options
-from iggy_sdk.consumer.place import Place
-from iggy_sdk.consumer.setup import check_transport, make_works
+from iggy_sdk.consumer.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
     from iggy_protocol import Identifier, PollingStrategy
+    from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.consumer.auto_commit import AutoCommit
     from iggy_sdk.consumer.options import Partitions
-    from iggy_sdk.door import ClientDoor
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
@@ -47,9 +47,11 @@ _GROUP = ConsumerOptions(connection="own")
 class ConsumerBuilder(Generic[T]):
     """Options of a consumer; enter it with ``async with``."""
 
-    __slots__ = ("_client", "_entered", "_options", "_place")
+    __slots__ = ("_client", "_entered", "_options", "_subscription")
 
-    def __init__(self, client: ClientDoor, place: Place, options: ConsumerOptions) -> None:
+    def __init__(
+        self, client: ClientInterface, subscription: Subscription, options: ConsumerOptions
+    ) -> None:
         """Take what was collected; ``standalone`` and ``group`` are the ways to begin.
 
         Raises:
@@ -57,7 +59,7 @@ class ConsumerBuilder(Generic[T]):
         """
         options.check_against(client.options.encryptor)
         self._client = client
-        self._place = place
+        self._subscription = subscription
         self._options = options
         # The consumers of this builder that are entered, by task: each task leaves its own.
         self._entered: dict[int, list[AsyncExitStack]] = {}
@@ -65,7 +67,7 @@ class ConsumerBuilder(Generic[T]):
     @classmethod
     def standalone(
         cls,
-        client: ClientDoor,
+        client: ClientInterface,
         name: Identifier,
         stream: Identifier,
         topic: Identifier,
@@ -77,13 +79,13 @@ class ConsumerBuilder(Generic[T]):
         Raises:
             ConfigurationError: there is no such option, or its value cannot be used.
         """
-        place = Place(Consumer.single(name), stream, topic)
-        return ConsumerBuilder(client, place, apply_options(_STANDALONE, options))
+        subscription = Subscription(Consumer.single(name), stream, topic)
+        return ConsumerBuilder(client, subscription, apply_options(_STANDALONE, options))
 
     @classmethod
     def group(
         cls,
-        client: ClientDoor,
+        client: ClientInterface,
         name: Identifier,
         stream: Identifier,
         topic: Identifier,
@@ -95,8 +97,8 @@ class ConsumerBuilder(Generic[T]):
         Raises:
             ConfigurationError: there is no such option, or its value cannot be used.
         """
-        place = Place(Consumer.group(name), stream, topic)
-        return ConsumerBuilder(client, place, apply_options(_GROUP, options))
+        subscription = Subscription(Consumer.group(name), stream, topic)
+        return ConsumerBuilder(client, subscription, apply_options(_GROUP, options))
 
     @property
     def options(self) -> ConsumerOptions:
@@ -185,7 +187,7 @@ class ConsumerBuilder(Generic[T]):
 
     def _with(self, name: str, value: Any) -> ConsumerBuilder[Any]:
         options = apply_options(self._options, {name: value})
-        return ConsumerBuilder(self._client, self._place, options)
+        return ConsumerBuilder(self._client, self._subscription, options)
 
     # Entering
 
@@ -196,17 +198,19 @@ class ConsumerBuilder(Generic[T]):
             StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
             IggyError: the server refuses, or cannot be reached.
         """
-        check_transport(self._client, self._place)
+        check_transport(self._client, self._subscription)
         async with AsyncExitStack() as stack:
             client = self._client
             if self._options.connection == "own":
                 client = await stack.enter_async_context(client.sibling())
-            works = await make_works(client, self._place, self._options, owns_client=False)
-            consumer: IggyConsumer[T] = IggyConsumer(works)
+            core = await open_consumer_core(
+                client, self._subscription, self._options, owns_client=False
+            )
+            consumer: IggyConsumer[T] = IggyConsumer(core)
             tasks = await stack.enter_async_context(anyio.create_task_group())
-            tasks.start_soon(works.run_commit_timer)
+            tasks.start_soon(core.run_commit_timer)
             stack.callback(tasks.cancel_scope.cancel)
-            stack.push_async_callback(works.aclose)
+            stack.push_async_callback(core.aclose)
             self._entered.setdefault(_task_id(), []).append(stack.pop_all())
         return consumer
 
@@ -229,34 +233,38 @@ class ConsumerBuilder(Generic[T]):
         return self._open().__await__()
 
     async def _open(self) -> IggyConsumer[T]:
-        check_transport(self._client, self._place)
+        check_transport(self._client, self._subscription)
         if self._options.connection == "shared":
-            works = await make_works(self._client, self._place, self._options, owns_client=False)
-            return IggyConsumer(works)
+            core = await open_consumer_core(
+                self._client, self._subscription, self._options, owns_client=False
+            )
+            return IggyConsumer(core)
         client = self._client.sibling()
         try:
             await client.connect()
-            works = await make_works(client, self._place, self._options, owns_client=True)
+            core = await open_consumer_core(
+                client, self._subscription, self._options, owns_client=True
+            )
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
             raise
-        return IggyConsumer(works)
+        return IggyConsumer(core)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ConsumerBuilder):
             return NotImplemented
-        return (self._client, self._place, self._options) == (
+        return (self._client, self._subscription, self._options) == (
             other._client,
-            other._place,
+            other._subscription,
             other._options,
         )
 
     def __hash__(self) -> int:
-        return hash((id(self._client), self._place))
+        return hash((id(self._client), self._subscription))
 
     def __repr__(self) -> str:
-        return f"<ConsumerBuilder of {self._place}: {self._options}>"
+        return f"<ConsumerBuilder of {self._subscription}: {self._options}>"
 
 
 def _task_id() -> int:

@@ -13,26 +13,23 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import anyio
 import anyio.to_thread
 
-from iggy_sdk.consumer.batches import BatchIterator
-from iggy_sdk.consumer.dead_letters import DeadLetters
-from iggy_sdk.consumer.handling import Handling
-from iggy_sdk.consumer.idle import EndWatch
-from iggy_sdk.consumer.lag import measure_lag
-from iggy_sdk.consumer.messages import MessageIterator
-from iggy_sdk.consumer.runner import Runner, lane_chooser
-from iggy_sdk.consumer.statistics import ConsumerStatistics
+from iggy_sdk.consumer.delivery import BatchIterator, MessageIterator
+from iggy_sdk.consumer.end_detection import EndDetector
+from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerRetry
+from iggy_sdk.consumer.runner import Runner, order_key_function
+from iggy_sdk.consumer.subscription import measure_lag
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, InvalidRequestError
+from iggy_sdk.statistics import ConsumerStatistics
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
     from iggy_protocol import Identifier, PollingStrategy
-    from iggy_sdk.consumer.dead_letters import DeadLetterProducer
-    from iggy_sdk.consumer.handling import Handler
+    from iggy_sdk.consumer.core import ConsumerCore
+    from iggy_sdk.consumer.handler_retry import DeadLetterProducer, Handler
     from iggy_sdk.consumer.runner import OrderBy
-    from iggy_sdk.consumer.works import Works
     from iggy_sdk.durations import Seconds
     from iggy_sdk.message import ReceivedMessage
     from iggy_sdk.options import Retry
@@ -59,54 +56,54 @@ class IggyConsumer(Generic[T]):
     again, they do so in their order from the first that is not committed.
     """
 
-    def __init__(self, works: Works[T]) -> None:
+    def __init__(self, core: ConsumerCore[T]) -> None:
         """Take the parts that the builder has assembled."""
-        works.committer = self
-        self._works = works
-        self._handout = works.handout
-        self._buffer = works.intake.buffer
+        core.committer = self
+        self._core = core
+        self._delivery = core.delivery
+        self._buffer = core.fetch_buffer.buffer
         self._guard = anyio.ResourceGuard("reading from")
-        self._end = EndWatch() if works.options.until_end else None
+        self._end = EndDetector() if core.options.until_end else None
         self._runner: Runner | None = None
-        self._handlings: list[Handling] = []
+        self._handler_runs: list[HandlerRetry] = []
 
     def __repr__(self) -> str:
-        return f"<IggyConsumer {self._works.place}>"
+        return f"<IggyConsumer {self._core.subscription}>"
 
     # Identity
 
     def name(self) -> Identifier:
         """Tell the name of the consumer or of its group."""
-        return self._works.place.consumer.id
+        return self._core.subscription.consumer.id
 
     def stream(self) -> Identifier:
         """Tell the stream that is read."""
-        return self._works.place.stream
+        return self._core.subscription.stream
 
     def topic(self) -> Identifier:
         """Tell the topic that is read."""
-        return self._works.place.topic
+        return self._core.subscription.topic
 
     def partition_id(self) -> int | None:
         """Tell the partition of the message that was delivered last."""
-        return self._works.last_partition()
+        return self._core.last_partition()
 
     def statistics(self) -> ConsumerStatistics:
         """Return what the consumer has done so far."""
-        works, handlings = self._works, self._handlings
+        core, retries = self._core, self._handler_runs
         return ConsumerStatistics(
-            messages=works.intake.messages_count,
-            polls=works.poller.polls_count,
-            empty_polls=works.intake.empty_polls_count,
+            messages=core.fetch_buffer.messages_count,
+            polls=core.poller.polls_count,
+            empty_polls=core.fetch_buffer.empty_polls_count,
             buffered=len(self._buffer),
             in_progress=self._runner.in_progress if self._runner else 0,
-            commits=works.commits.stores_count,
-            commits_dropped=works.commits.dropped_count,
-            commit_failures=works.commits.failures_count,
-            joins=works.seat.joins_count,
-            handler_failures=sum(handling.failures_count for handling in handlings),
-            handler_retries=sum(handling.retries_count for handling in handlings),
-            dead_letters=sum(handling.dead_letters_count for handling in handlings),
+            commits=core.commits.stores_count,
+            commits_dropped=core.commits.dropped_count,
+            commit_failures=core.commits.failures_count,
+            joins=core.membership.joins_count,
+            handler_failures=sum(handler_retry.failures_count for handler_retry in retries),
+            handler_retries=sum(handler_retry.retries_count for handler_retry in retries),
+            dead_letters=sum(handler_retry.dead_letters_count for handler_retry in retries),
         )
 
     # Reading
@@ -121,16 +118,16 @@ class IggyConsumer(Generic[T]):
         Raises:
             IggyError: polling or storing failed for good; one may go on asking.
         """
-        handout = self._handout
-        if handout.credit > 0:
-            handout.credit -= 1
-            message = handout.current = self._buffer.popleft()
+        delivery = self._delivery
+        if delivery.credit > 0:
+            delivery.credit -= 1
+            message = delivery.current = self._buffer.popleft()
             return message
         return await self._next(self._end)
 
     def iter_messages(self, *, until_end: bool = False) -> MessageIterator[T]:
         """Iterate over messages, to the end of the data if so wished."""
-        return MessageIterator(self._next, EndWatch() if until_end else self._end)
+        return MessageIterator(self._next, EndDetector() if until_end else self._end)
 
     def batches(
         self,
@@ -150,21 +147,21 @@ class IggyConsumer(Generic[T]):
         Raises:
             ConfigurationError: ``max_messages`` is below 1.
         """
-        options = self._works.options
+        options = self._core.options
         count = options.batch_length if max_messages is None else max_messages
         if count < 1:
             raise ConfigurationError(f"max_messages is {count}", advice="Use 1 or more.")
         return BatchIterator(
-            intake=self._works.intake,
-            handout=self._handout,
-            commits=self._works.commits,
+            fetch_buffer=self._core.fetch_buffer,
+            delivery=self._delivery,
+            commits=self._core.commits,
             guard=self._guard,
             check=self._check,
-            hooks=self._works.hooks,
+            hooks=self._core.hooks,
             counts_handed_out=options.commit.counts_handed_out,
             max_messages=count,
             max_wait=to_seconds(max_wait, name="max_wait"),
-            end=EndWatch() if until_end else self._end,
+            end=EndDetector() if until_end else self._end,
         )
 
     async def run(
@@ -203,14 +200,16 @@ class IggyConsumer(Generic[T]):
             raise ConfigurationError(f"concurrency is {concurrency}", advice="Use 1 or more.")
         self._check()
         with self._guard:
-            self._handout.settle()
-            self._handout.take_back_credit()
+            self._delivery.acknowledge_delivered()
+            self._delivery.revoke_credit()
             if dead_letter is None:
-                await self._run(Handling(handler, retry=retry), concurrency, order_by, until_end)
+                await self._run(
+                    HandlerRetry(handler, retry=retry), concurrency, order_by, until_end
+                )
                 return
-            async with DeadLetters(dead_letter) as letters:
-                handling = Handling(handler, retry=retry, dead_letters=letters)
-                await self._run(handling, concurrency, order_by, until_end)
+            async with DeadLetterSink(dead_letter) as sink:
+                handler_retry = HandlerRetry(handler, retry=retry, dead_letters=sink)
+                await self._run(handler_retry, concurrency, order_by, until_end)
 
     async def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
         """Handle messages one after the other until an event is set; the official name of ``run``.
@@ -232,7 +231,7 @@ class IggyConsumer(Generic[T]):
 
     def stop(self) -> None:
         """Stop: ``run`` returns when its handlers have, iteration ends."""
-        self._works.stop()
+        self._core.stop()
 
     # Offsets
 
@@ -244,7 +243,7 @@ class IggyConsumer(Generic[T]):
             IggyError: the server refuses.
         """
         self._check()
-        await self._works.commits.store(partition_id, offset)
+        await self._core.commits.store(partition_id, offset)
 
     async def store_offset(self, offset: int, partition_id: int | None = None) -> None:
         """Store an offset; without a partition, for that of the last message.
@@ -263,16 +262,16 @@ class IggyConsumer(Generic[T]):
             IggyError: the server refuses, or there is none.
         """
         self._check()
-        await self._works.delete_offset(self._named_or_last(partition_id))
+        await self._core.delete_offset(self._named_or_last(partition_id))
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
-        return self._works.last_handed_out(partition_id)
+        return self._core.last_delivered(partition_id)
 
     def get_last_stored_offset(self, partition_id: int) -> int | None:
         """Tell the offset of a partition that this consumer stored last."""
-        ledger = self._works.book.find(partition_id)
-        return None if ledger is None else ledger.stored
+        tracker = self._core.trackers.find(partition_id)
+        return None if tracker is None else tracker.stored
 
     # Position
 
@@ -282,7 +281,7 @@ class IggyConsumer(Generic[T]):
         What is acknowledged is stored first. What is stored changes only with the next commit.
         """
         self._check()
-        await self._works.seek(strategy, partition_id)
+        await self._core.seek(strategy, partition_id)
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -290,15 +289,15 @@ class IggyConsumer(Generic[T]):
 
     def positions(self) -> dict[int, int]:
         """Tell the offset that is delivered next, for all partitions where it is known."""
-        return self._works.positions()
+        return self._core.positions()
 
     def pause(self, *partition_ids: int) -> None:
         """Poll some partitions no more; without any, none at all. Membership is kept."""
-        self._works.pause(partition_ids)
+        self._core.pause(partition_ids)
 
     def resume(self, *partition_ids: int) -> None:
         """Poll partitions again; without any, all of them."""
-        self._works.resume(partition_ids)
+        self._core.resume(partition_ids)
 
     async def lag(self) -> dict[int, int]:
         """Ask how many messages each partition is behind; for a group, all of the topic's.
@@ -308,7 +307,10 @@ class IggyConsumer(Generic[T]):
         """
         self._check()
         return await measure_lag(
-            self._works.seat, self._works.place, self.positions(), self._works.options.partitions
+            self._core.membership,
+            self._core.subscription,
+            self.positions(),
+            self._core.options.partitions,
         )
 
     # Closing
@@ -318,26 +320,26 @@ class IggyConsumer(Generic[T]):
 
         Shielded from cancellation, but bounded by ``close_timeout``; a second call does nothing.
         """
-        await self._works.aclose()
+        await self._core.aclose()
 
     async def shutdown(self) -> None:
         """Close; the official name of ``aclose``."""
-        await self._works.aclose()
+        await self._core.aclose()
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed."""
-        return self._works.is_closed
+        return self._core.is_closed
 
     # Private
 
-    async def _next(self, end: EndWatch | None) -> ReceivedMessage[T]:
+    async def _next(self, end: EndDetector | None) -> ReceivedMessage[T]:
         self._check()
         with self._guard:
             try:
-                message = await self._handout.next(end)
+                message = await self._delivery.next(end)
             except IggyError:
-                if not self._works.is_closed:
+                if not self._core.is_closed:
                     raise
                 message = None
         if message is None:
@@ -345,22 +347,26 @@ class IggyConsumer(Generic[T]):
         return message
 
     async def _run(
-        self, handling: Handling, concurrency: int, order_by: OrderBy | None, until_end: bool
+        self,
+        handler_retry: HandlerRetry,
+        concurrency: int,
+        order_by: OrderBy | None,
+        until_end: bool,
     ) -> None:
-        works = self._works
-        self._handlings.append(handling)
+        core = self._core
+        self._handler_runs.append(handler_retry)
         runner = self._runner = Runner(
-            intake=works.intake,
-            poller=works.poller,
-            commits=works.commits,
-            handling=handling,
-            hooks=works.hooks,
-            counts_handed_out=works.options.commit.counts_handed_out,
+            fetch_buffer=core.fetch_buffer,
+            poller=core.poller,
+            commits=core.commits,
+            handler_retry=handler_retry,
+            hooks=core.hooks,
+            counts_handed_out=core.options.commit.counts_handed_out,
             concurrency=concurrency,
-            lane_of=lane_chooser(order_by),
-            batch_length=works.options.batch_length,
-            close_timeout=works.close_timeout,
-            end=EndWatch() if until_end else self._end,
+            order_key_of=order_key_function(order_by),
+            batch_length=core.options.batch_length,
+            close_timeout=core.close_timeout,
+            end=EndDetector() if until_end else self._end,
         )
         try:
             await runner.run()
@@ -378,7 +384,7 @@ class IggyConsumer(Generic[T]):
             self._runner.stop()
 
     def _named_or_last(self, partition_id: int | None) -> int:
-        found = self._works.last_partition() if partition_id is None else partition_id
+        found = self._core.last_partition() if partition_id is None else partition_id
         if found is None:
             raise InvalidRequestError(
                 "no partition was named, and no message was read", advice="Name the partition."
@@ -387,8 +393,8 @@ class IggyConsumer(Generic[T]):
 
     def _check(self) -> None:
         """Raise a failure of the timer task, or that the consumer is closed."""
-        if self._works.is_closed:
+        if self._core.is_closed:
             raise ClientClosedError(
                 "the consumer was closed", advice="Make another one with client.consumer_group()."
             )
-        self._works.raise_failure()
+        self._core.raise_failure()

@@ -11,10 +11,10 @@ from enum import Enum
 
 from iggy_protocol import PollingKind, PollingStrategy, record
 
-__all__ = ["NOTHING", "Cursors", "Seen", "Verdict"]
+__all__ = ["EMPTY_REPLY", "PartitionCursors", "PollDecision", "ReplyOffsets"]
 
 
-class Verdict(Enum):
+class PollDecision(Enum):
     """What to do with a reply."""
 
     TAKE = "deliver its messages, without those before the cursor"
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 
 @record
-class Seen:
+class ReplyOffsets:
     """The numbers of a reply.
 
     Attributes:
@@ -38,25 +38,25 @@ class Seen:
     last: int | None = None
 
 
-NOTHING = Seen(0)
+EMPTY_REPLY = ReplyOffsets(0)
 """The reply of an empty partition, and of a partition that the member does not own."""
 
 
-class Cursor:
+class PartitionCursor:
     """One partition."""
 
-    __slots__ = ("begun", "position", "wanted")
+    __slots__ = ("has_started", "position", "seek_target")
 
     def __init__(self) -> None:
         self.position: int | None = None
         """The offset that is polled next, once it is known."""
-        self.begun = False
+        self.has_started = False
         """Whether the start strategy was used."""
-        self.wanted: PollingStrategy | None = None
+        self.seek_target: PollingStrategy | None = None
         """The target of a seek; the next poll starts there."""
 
 
-class Cursors:
+class PartitionCursors:
     """The cursors of a consumer.
 
     Args:
@@ -67,7 +67,7 @@ class Cursors:
     def __init__(self, start: PollingStrategy, *, allow_replay: bool = False) -> None:
         self.start = start
         self._allow_replay = allow_replay
-        self._cursors: dict[int, Cursor] = {}
+        self._cursors: dict[int, PartitionCursor] = {}
 
     @property
     def starts_at_stored(self) -> bool:
@@ -75,9 +75,9 @@ class Cursors:
         return self.start.kind is PollingKind.NEXT
 
     @property
-    def has_wanted(self) -> bool:
+    def has_pending_seek(self) -> bool:
         """Whether a seek is pending."""
-        return any(cursor.wanted is not None for cursor in self._cursors.values())
+        return any(cursor.seek_target is not None for cursor in self._cursors.values())
 
     def positions(self) -> dict[int, int]:
         """Tell the offset that is polled next, for each partition where it is known."""
@@ -94,28 +94,30 @@ class Cursors:
         cursor = self._cursors.get(partition_id)
         if cursor is None:
             return self.start
-        if cursor.wanted is not None:
-            return cursor.wanted
+        if cursor.seek_target is not None:
+            return cursor.seek_target
         if cursor.position is not None:
             return PollingStrategy.offset(cursor.position)
-        return PollingStrategy.next() if cursor.begun else self.start
+        return PollingStrategy.next() if cursor.has_started else self.start
 
-    def judge_next(self, partition_id: int, seen: Seen) -> Verdict:
+    def decide_next(self, partition_id: int, seen: ReplyOffsets) -> PollDecision:
         """Decide on a reply that started at the stored offset, in the partition that was next."""
         cursor = self._cursors.get(partition_id)
-        fresh = cursor is None or not cursor.begun
-        if (fresh and not self.starts_at_stored) or (cursor is not None and cursor.wanted):
+        fresh = cursor is None or not cursor.has_started
+        if (fresh and not self.starts_at_stored) or (cursor is not None and cursor.seek_target):
             # Even an empty reply says nothing: the start may be before the stored offset.
-            return Verdict.ASK
+            return PollDecision.ASK
         if seen.last is None:
-            return Verdict.EMPTY
+            return PollDecision.EMPTY
         if cursor is None or cursor.position is None or self._allow_replay:
-            return Verdict.TAKE
+            return PollDecision.TAKE
         if seen.current_offset + 1 < cursor.position:
-            return Verdict.LOST
-        return Verdict.TAKE if seen.last >= cursor.position else Verdict.ASK
+            return PollDecision.LOST
+        return PollDecision.TAKE if seen.last >= cursor.position else PollDecision.ASK
 
-    def judge(self, partition_id: int, seen: Seen, *, certain: bool = True) -> Verdict:
+    def decide(
+        self, partition_id: int, seen: ReplyOffsets, *, certain: bool = True
+    ) -> PollDecision:
         """Decide on a reply to ``strategy``.
 
         Args:
@@ -125,42 +127,42 @@ class Cursors:
                 replies zeros to a member that does not own the partition.
         """
         cursor = self._cursors.get(partition_id)
-        position = None if cursor is None or cursor.wanted else cursor.position
-        speaks = certain or seen != NOTHING
+        position = None if cursor is None or cursor.seek_target else cursor.position
+        speaks = certain or seen != EMPTY_REPLY
         if position is not None and speaks and seen.current_offset + 1 < position:
-            return Verdict.LOST
+            return PollDecision.LOST
         if seen.last is None or (position is not None and seen.last < position):
-            return Verdict.EMPTY
-        return Verdict.TAKE
+            return PollDecision.EMPTY
+        return PollDecision.TAKE
 
     def skip_before(self, partition_id: int) -> int:
         """Return the first new offset of a reply."""
         cursor = self._cursors.get(partition_id)
-        if cursor is None or cursor.position is None or cursor.wanted or self._allow_replay:
+        if cursor is None or cursor.position is None or cursor.seek_target or self._allow_replay:
             return 0
         return cursor.position
 
     def take(self, partition_id: int, last_offset: int) -> None:
         """Continue after the last message of a reply."""
         cursor = self._get(partition_id)
-        cursor.position, cursor.begun, cursor.wanted = last_offset + 1, True, None
+        cursor.position, cursor.has_started, cursor.seek_target = last_offset + 1, True, None
 
     def rewind(self, partition_id: int, offset: int) -> None:
         """Go back to a message that was polled and not delivered."""
         self._get(partition_id).position = offset
 
-    def lose(self, partition_id: int) -> None:
+    def reset_to_stored(self, partition_id: int) -> None:
         """Continue this partition at the stored offset."""
         cursor = self._get(partition_id)
-        cursor.position, cursor.begun = None, True
+        cursor.position, cursor.has_started = None, True
 
     def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
         """Start the next poll elsewhere; without a partition, in all of them."""
         if partition_id is not None:
-            self._get(partition_id).wanted = strategy
+            self._get(partition_id).seek_target = strategy
             return
         self.start = strategy
         self._cursors.clear()
 
-    def _get(self, partition_id: int) -> Cursor:
-        return self._cursors.setdefault(partition_id, Cursor())
+    def _get(self, partition_id: int) -> PartitionCursor:
+        return self._cursors.setdefault(partition_id, PartitionCursor())

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from iggy_protocol import CreateConsumerGroup, JoinConsumerGroup, LeaveConsumerGroup
-from iggy_sdk.consumer.patience import Patience
+from iggy_sdk.consumer.retry_policy import RetryPolicy
 from iggy_sdk.errors import (
     ConfigurationError,
     ConsumerGroupExists,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from iggy_protocol import Command, Identifier
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
 
-__all__ = ["Independence", "Membership", "Seat", "Withdrawn"]
+__all__ = ["ConsumerMembership", "GroupMembership", "NoMembership", "RequestWithdrawn"]
 
 R = TypeVar("R")
 
@@ -41,11 +41,13 @@ REJOINS_MAX: Final = 5
 RETRY_SECONDS_MAX: Final = 5.0
 """The longest wait between two attempts to join."""
 
-_seats: WeakKeyDictionary[ClientDoor, set[tuple[Identifier, ...]]] = WeakKeyDictionary()
+_joined_groups: WeakKeyDictionary[ClientInterface, set[tuple[Identifier, ...]]] = (
+    WeakKeyDictionary()
+)
 """The groups that each client has joined, so that none is joined twice."""
 
 
-class Withdrawn(Exception):
+class RequestWithdrawn(Exception):
     """A request became obsolete, because the group was joined again."""
 
 
@@ -53,19 +55,19 @@ def _always() -> bool:
     return True
 
 
-class Seat(Protocol):
+class ConsumerMembership(Protocol):
     """How a consumer sends requests, as a member of a group or not."""
 
-    async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
+    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
         """Send a command, unless it became obsolete before it could be sent."""
 
-    async def take(self) -> None:
+    async def join(self) -> None:
         """Join the group, if there is one."""
 
     async def leave(self) -> None:
         """Leave the group, if the connection still exists."""
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Drop the local record of the membership."""
 
     @property
@@ -73,35 +75,35 @@ class Seat(Protocol):
         """How often a group was joined."""
 
 
-class Independence:
+class NoMembership:
     """A standalone consumer, or one whose user joins and leaves the group."""
 
     joins_count = 0
 
-    def __init__(self, client: ClientDoor) -> None:
+    def __init__(self, client: ClientInterface) -> None:
         self._client = client
 
-    async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
+    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
         """Send a command, unless it became obsolete."""
-        if not wanted():
-            raise Withdrawn
+        if not still_wanted():
+            raise RequestWithdrawn
         return await self._client.request(command)
 
-    async def take(self) -> None:
+    async def join(self) -> None:
         """Do nothing: there is nothing to join."""
 
     async def leave(self) -> None:
         """Do nothing: there is nothing to leave."""
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Do nothing: there is no record."""
 
 
-async def _nothing() -> None:
+async def _do_nothing() -> None:
     """Do nothing after the group was joined again."""
 
 
-class Membership:
+class GroupMembership:
     """Membership in a group.
 
     Args:
@@ -114,14 +116,14 @@ class Membership:
 
     def __init__(
         self,
-        client: ClientDoor,
+        client: ClientInterface,
         *,
         stream: Identifier,
         topic: Identifier,
         group: Identifier,
         create: bool,
     ) -> None:
-        self.on_rejoin: Callable[[], Awaitable[None]] = _nothing
+        self.on_rejoin: Callable[[], Awaitable[None]] = _do_nothing
         self.joins_count = 0
         self._client = client
         self._stream, self._topic, self._group = stream, topic, group
@@ -131,7 +133,7 @@ class Membership:
         self._epoch: int | None = None
         self._joining = anyio.Lock()
 
-    async def take(self) -> None:
+    async def join(self) -> None:
         """Join the group; create it if it is missing and that is allowed.
 
         Raises:
@@ -139,34 +141,34 @@ class Membership:
             ConsumerGroupNotFound: there is no such group and none may be created.
             IggyError: the server refuses.
         """
-        seats = _seats.setdefault(self._client, set())
-        if self._key in seats:
+        joined = _joined_groups.setdefault(self._client, set())
+        if self._key in joined:
             raise ConfigurationError(
                 f"this connection is a member of group {self._group!r} already",
                 advice="Leave out connection='shared', so that each has an own connection.",
             )
-        seats.add(self._key)
+        joined.add(self._key)
         try:
             await self._join()
         except BaseException:
-            self.give_up()
+            self.forget()
             raise
 
-    async def request(self, command: Command[R], wanted: Callable[[], bool] = _always) -> R:
+    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
         """Send a command as a member; join again when the server lists no such member.
 
         Args:
             command: any command.
-            wanted: called before each attempt; a new membership may make the command obsolete.
+            still_wanted: called before each attempt; joining again may make the command obsolete.
 
         Raises:
             Withdrawn: the command became obsolete.
             IggyError: the error of the server.
         """
         for attempt in itertools.count():
-            await self._ensure()
-            if not wanted():
-                raise Withdrawn
+            await self._ensure_joined()
+            if not still_wanted():
+                raise RequestWithdrawn
             joins = self.joins_count
             try:
                 return await self._client.request(command)
@@ -197,13 +199,13 @@ class Membership:
                 error,
             )
         finally:
-            self.give_up()
+            self.forget()
 
-    def give_up(self) -> None:
+    def forget(self) -> None:
         """Let another consumer of this client join the group."""
-        _seats.get(self._client, set()).discard(self._key)
+        _joined_groups.get(self._client, set()).discard(self._key)
 
-    async def _ensure(self) -> None:
+    async def _ensure_joined(self) -> None:
         if self._epoch == self._client.epoch:
             return
         async with self._joining:
@@ -217,7 +219,7 @@ class Membership:
 
     async def _join(self) -> None:
         """Join, with retries; the epoch is read after the reply, when it is that of the member."""
-        patience = Patience(
+        retry_policy = RetryPolicy(
             self._client.options,
             longest=RETRY_SECONDS_MAX,
             what=f"joining group {self._group!r}",
@@ -226,15 +228,15 @@ class Membership:
             try:
                 await self._join_once()
             except IggyError as error:
-                await self._bear(patience, error)
+                await self._retry_or_raise_final(retry_policy, error)
             else:
                 self._epoch = self._client.epoch
                 self.joins_count += 1
                 return
 
-    async def _bear(self, patience: Patience, error: IggyError) -> None:
+    async def _retry_or_raise_final(self, retry_policy: RetryPolicy, error: IggyError) -> None:
         try:
-            await patience.bear(error)
+            await retry_policy.retry_or_raise(error)
         except IggyError:
             # The poll above must not start its own retries for this error.
             error.retriable = False
@@ -247,10 +249,10 @@ class Membership:
         except ConsumerGroupNotFound:
             if not self._create or not isinstance(self._group, str):
                 raise
-            await self._make_group(self._group)
+            await self._create_group(self._group)
             await self._client.request(join)
 
-    async def _make_group(self, name: str) -> None:
+    async def _create_group(self, name: str) -> None:
         try:
             await self._client.request(CreateConsumerGroup(self._stream, self._topic, name))
         except ConsumerGroupExists:

@@ -161,14 +161,14 @@ def apply_options(options: ConsumerOptions, changes: Mapping[str, Any]) -> Consu
     Raises:
         ConfigurationError: a name or a value is not valid.
     """
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for name, value in changes.items():
         own = _OFFICIAL.get(name, name)
         if own not in _NAMES:
             raise _unknown(name)
         if value is not None or own in _NONE_COUNTS:
-            told[own] = value
-    return replace(options, **told)
+            given[own] = value
+    return replace(options, **given)
 
 
 def _read_partitions(value: Partitions) -> int | tuple[int, ...] | Literal["all"] | None:

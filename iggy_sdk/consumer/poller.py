@@ -15,27 +15,27 @@ import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from iggy_protocol import GetTopic, PollingStrategy
-from iggy_sdk.consumer.cursor import Seen, Verdict
+from iggy_sdk.consumer.cursor import PollDecision, ReplyOffsets
 from iggy_sdk.message import ReceivedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import PolledMessages
-    from iggy_sdk.consumer.cursor import Cursors
-    from iggy_sdk.consumer.ledger import LedgerBook
-    from iggy_sdk.consumer.membership import Seat
+    from iggy_sdk.consumer.cursor import PartitionCursors
+    from iggy_sdk.consumer.membership import ConsumerMembership
     from iggy_sdk.consumer.options import ConsumerOptions
-    from iggy_sdk.consumer.place import Place
+    from iggy_sdk.consumer.subscription import Subscription
+    from iggy_sdk.consumer.tracker import OffsetTrackers
 
-__all__ = ["Fetched", "Poller", "Rotation"]
+__all__ = ["FetchedMessages", "PartitionRotation", "Poller"]
 
 logger = logging.getLogger("iggy_sdk.consumer")
 
 NEXT = PollingStrategy.next()
 
 
-class Fetched(NamedTuple):
+class FetchedMessages(NamedTuple):
     """The result of one poll.
 
     Attributes:
@@ -51,7 +51,7 @@ class Fetched(NamedTuple):
     at_end: bool = True
 
 
-class Rotation:
+class PartitionRotation:
     """Partitions that are polled in turn."""
 
     def __init__(self, partitions: Sequence[int]) -> None:
@@ -82,12 +82,12 @@ class Poller:
     def __init__(
         self,
         *,
-        seat: Seat,
-        place: Place,
+        membership: ConsumerMembership,
+        subscription: Subscription,
         options: ConsumerOptions,
-        cursors: Cursors,
-        book: LedgerBook,
-        rotation: Rotation | None,
+        cursors: PartitionCursors,
+        trackers: OffsetTrackers,
+        rotation: PartitionRotation | None,
         make_batch: Callable[[PolledMessages], ReceivedBatch[Any]],
     ) -> None:
         self.polls_count = 0
@@ -95,11 +95,11 @@ class Poller:
         """Partitions that the user has paused."""
         self.held: frozenset[int] = frozenset()
         """Partitions with enough messages waiting for handlers; their end is not reached."""
-        self._seat = seat
-        self._place = place
+        self._membership = membership
+        self._subscription = subscription
         self._options = options
         self._cursors = cursors
-        self._book = book
+        self._trackers = trackers
         self._rotation = rotation
         self._make_batch = make_batch
         self._by_server = options.commit.by_server
@@ -116,7 +116,7 @@ class Poller:
             return None
         return max(1, self._rotation.count_without(self.paused | self.held))
 
-    async def poll(self) -> Fetched | None:
+    async def poll(self) -> FetchedMessages | None:
         """Poll once; None when all partitions are paused or held.
 
         Raises:
@@ -130,91 +130,99 @@ class Poller:
     async def refresh_partitions(self) -> None:
         """Request the partitions of the topic, to read new ones as well."""
         assert self._rotation is not None
-        topic = await self._seat.request(GetTopic(self._place.stream, self._place.topic))
+        topic = await self._membership.request(
+            GetTopic(self._subscription.stream, self._subscription.topic)
+        )
         if topic is not None:
             self._rotation.replace(range(topic.partitions_count))
 
-    async def _poll_in_turn(self) -> Fetched:
-        if self._may_trust_server():
+    async def _poll_in_turn(self) -> FetchedMessages:
+        if self._can_poll_stored_offset():
             batch = await self._request(None, NEXT, self._options.batch_length)
-            seen, partition_id = _look(batch), batch.partition_id
-            verdict = self._cursors.judge_next(partition_id, seen)
-            if verdict is Verdict.TAKE:
+            seen, partition_id = _reply_offsets(batch), batch.partition_id
+            decision = self._cursors.decide_next(partition_id, seen)
+            if decision is PollDecision.TAKE:
                 return self._take(partition_id, batch, seen)
-            if verdict is Verdict.EMPTY:
-                return Fetched(partition_id)
-            if verdict is Verdict.LOST:
-                self._lose(partition_id, seen)
+            if decision is PollDecision.EMPTY:
+                return FetchedMessages(partition_id)
+            if decision is PollDecision.LOST:
+                self._reset_partition(partition_id, seen)
         else:
             probe = await self._request(None, NEXT, 0)
             partition_id = probe.partition_id
         if partition_id in self.paused or partition_id in self.held:
-            return Fetched(partition_id, at_end=partition_id not in self.held)
+            return FetchedMessages(partition_id, at_end=partition_id not in self.held)
         return await self._poll_partition(partition_id)
 
-    def _may_trust_server(self) -> bool:
+    def _can_poll_stored_offset(self) -> bool:
         """Tell whether this consumer continues exactly at the stored offsets."""
-        if self.paused or self.held or self._cursors.has_wanted:
+        if self.paused or self.held or self._cursors.has_pending_seek:
             return False
         if self._by_server:
             # The server commits a reply even if it is not used.
             return self._cursors.starts_at_stored
-        return self._book.is_settled
+        return self._trackers.is_fully_stored
 
-    async def _poll_partition(self, partition_id: int) -> Fetched:
+    async def _poll_partition(self, partition_id: int) -> FetchedMessages:
         strategy = self._cursors.strategy(partition_id)
         batch = await self._request(partition_id, strategy, self._options.batch_length)
         if batch.partition_id != partition_id:
             # The server replies for another partition if the member does not own this one.
-            return Fetched(partition_id)
-        seen = _look(batch)
-        certain = not self._place.is_group or partition_id != 0
-        verdict = self._cursors.judge(partition_id, seen, certain=certain)
-        if verdict is Verdict.TAKE:
+            return FetchedMessages(partition_id)
+        seen = _reply_offsets(batch)
+        certain = not self._subscription.is_group or partition_id != 0
+        decision = self._cursors.decide(partition_id, seen, certain=certain)
+        if decision is PollDecision.TAKE:
             return self._take(partition_id, batch, seen)
-        if verdict is Verdict.LOST:
-            self._lose(partition_id, seen)
-            return Fetched(partition_id, at_end=False)
-        return Fetched(partition_id)
+        if decision is PollDecision.LOST:
+            self._reset_partition(partition_id, seen)
+            return FetchedMessages(partition_id, at_end=False)
+        return FetchedMessages(partition_id)
 
-    def _take(self, partition_id: int, batch: ReceivedBatch[Any], seen: Seen) -> Fetched:
+    def _take(
+        self, partition_id: int, batch: ReceivedBatch[Any], seen: ReplyOffsets
+    ) -> FetchedMessages:
         assert seen.first is not None
         assert seen.last is not None
         skip_before = self._cursors.skip_before(partition_id)
         position = self._cursors.position(partition_id)
         if position is not None and skip_before == 0 and seen.first < position:
             # Going back: offsets of the later position must not be stored any more.
-            self._book.forget(partition_id)
+            self._trackers.forget(partition_id)
         if position is not None and skip_before > 0 and seen.first > position:
             logger.info(
                 "%s: partition %d continues at offset %d instead of %d",
-                *(self._place, partition_id, seen.first, position),
+                *(self._subscription, partition_id, seen.first, position),
             )
         self._cursors.take(partition_id, seen.last)
         if not self._by_server:
-            self._book.get(partition_id).poll(seen.last)
-        return Fetched(partition_id, batch, skip_before, at_end=seen.last >= seen.current_offset)
+            self._trackers.get(partition_id).poll(seen.last)
+        return FetchedMessages(
+            partition_id, batch, skip_before, at_end=seen.last >= seen.current_offset
+        )
 
-    def _lose(self, partition_id: int, seen: Seen) -> None:
+    def _reset_partition(self, partition_id: int, seen: ReplyOffsets) -> None:
         logger.warning(
             "%s: partition %d ends at offset %d, before the position of this consumer; "
             "continuing from the stored offset",
-            *(self._place, partition_id, seen.current_offset),
+            *(self._subscription, partition_id, seen.current_offset),
         )
-        self._cursors.lose(partition_id)
-        self._book.forget(partition_id)
+        self._cursors.reset_to_stored(partition_id)
+        self._trackers.forget(partition_id)
 
     async def _request(
         self, partition_id: int | None, strategy: PollingStrategy, count: int
     ) -> ReceivedBatch[Any]:
         commits = self._by_server and count > 0
         self.polls_count += 1
-        command = self._place.poll_command(partition_id, strategy, count, auto_commit=commits)
-        return self._make_batch(await self._seat.request(command))
+        command = self._subscription.poll_command(
+            partition_id, strategy, count, auto_commit=commits
+        )
+        return self._make_batch(await self._membership.request(command))
 
 
-def _look(batch: ReceivedBatch[Any]) -> Seen:
+def _reply_offsets(batch: ReceivedBatch[Any]) -> ReplyOffsets:
     """Return the offsets of a reply."""
     if not len(batch):
-        return Seen(batch.current_offset)
-    return Seen(batch.current_offset, batch[0].offset, batch[-1].offset)
+        return ReplyOffsets(batch.current_offset)
+    return ReplyOffsets(batch.current_offset, batch[0].offset, batch[-1].offset)

@@ -8,15 +8,9 @@ or their id. ``create_*`` return what they made, and with ``exist_ok=True`` what
 
 from __future__ import annotations
 
-from iggy_sdk.families.groups import ConsumerGroupsFamily
-from iggy_sdk.families.messages import MessagesFamily
-from iggy_sdk.families.offsets import OffsetsFamily
-from iggy_sdk.families.partitions import PartitionsFamily
-from iggy_sdk.families.streams import StreamsFamily
-from iggy_sdk.families.system import SystemFamily
-from iggy_sdk.families.tokens import TokensFamily
-from iggy_sdk.families.topics import TopicsFamily
-from iggy_sdk.families.users import UsersFamily
+from iggy_sdk.families.messages import ConsumerGroupsFamily, MessagesFamily, OffsetsFamily
+from iggy_sdk.families.streams import PartitionsFamily, StreamsFamily, TopicsFamily
+from iggy_sdk.families.system import SystemFamily, TokensFamily, UsersFamily
 
 __all__ = [
     "AllFamilies",

@@ -1,4 +1,4 @@
-"""Commands for messages: sending a batch, polling, flushing.
+"""Commands for messages, stored offsets and consumer groups.
 
 Each method is one request. Producers and consumers do more.
 """
@@ -8,13 +8,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from iggy_protocol import (
     Buffer,
     Consumer,
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerOffset,
+    CreateConsumerGroup,
+    DeleteConsumerGroup,
+    DeleteConsumerOffset,
     FlushUnsavedBuffer,
+    GetConsumerGroup,
+    GetConsumerGroups,
+    GetConsumerOffset,
+    GetStream,
+    GetTopic,
     Identifier,
+    JoinConsumerGroup,
+    LeaveConsumerGroup,
     LocalProtocolError,
     NewMessage,
     Partitioning,
@@ -22,9 +35,18 @@ from iggy_protocol import (
     PollMessages,
     SendMessages,
     StatusCode,
+    StoreConsumerOffset,
 )
-from iggy_sdk.errors import InvalidRequestError, error_from_protocol
-from iggy_sdk.families.asking import Asking
+from iggy_sdk.client_interface import RequestSender
+from iggy_sdk.errors import (
+    ConsumerGroupExists,
+    ConsumerGroupNotFound,
+    InvalidRequestError,
+    NotFoundError,
+    StreamNotFound,
+    TopicNotFound,
+    error_from_protocol,
+)
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import Message, ReceivedBatch
 from iggy_sdk.pipeline import Pipeline
@@ -32,7 +54,8 @@ from iggy_sdk.pipeline import Pipeline
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
 
-__all__ = ["MessagesFamily", "Outgoing"]
+__all__ = ["ConsumerGroupsFamily", "MessagesFamily", "OffsetsFamily", "Outgoing"]
+
 
 Outgoing: TypeAlias = Buffer | str | Message[Any] | NewMessage
 """What can be sent: bytes, text (as UTF-8), or messages with headers, ids or keys."""
@@ -44,7 +67,7 @@ KEY_BYTES: Final = range(1, 256)
 _NEXT: Final = PollingStrategy.next()
 
 
-class MessagesFamily(Asking):
+class MessagesFamily(RequestSender):
     """Commands for messages."""
 
     async def send_messages(
@@ -79,7 +102,7 @@ class MessagesFamily(Asking):
         where = self._partitioning(
             stream, topic, batch, partition_id=partition_id, key=key, partitioning=partitioning
         )
-        outgoing = self._messages_pipeline.outgoing_all(batch, stream=stream, topic=topic)
+        outgoing = self._messages_pipeline.encode_batch(batch, stream=stream, topic=topic)
         command = SendMessages(stream, topic, where, outgoing, time.time_ns() // 1000)
         await self.request(command, timeout=timeout)
 
@@ -189,3 +212,252 @@ def _partitioning_of(partition_id: int | None, key: str | bytes | None) -> Parti
             f"a key has {len(partitioning.value)} bytes", code=StatusCode.INVALID_KEY_VALUE_LENGTH
         )
     return partitioning
+
+
+# Commands for stored offsets: how far a consumer or a group has come.
+#
+# A stored offset is that of the last message that was processed, not of the next one.
+
+
+class OffsetsFamily(RequestSender):
+    """Commands for stored offsets."""
+
+    async def store_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        offset: int,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Store the last offset that was processed; the next poll goes on behind it.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            offset: the offset of a message that exists.
+            consumer: a single consumer, or a group that this connection has joined.
+            partition_id: None means 0, or the partition that the group's member polled last.
+            timeout: how long it may take.
+
+        Raises:
+            InvalidOffset: the partition has no such offset.
+            PartitionNotOwned: the group gave the partition to another member.
+        """
+        command = StoreConsumerOffset(consumer, stream, topic, offset, partition_id)
+        await self.request(command, timeout=timeout)
+
+    @overload
+    async def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset: ...
+    @overload
+    async def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset | None: ...
+    async def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset | None:
+        """Ask for a stored offset.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            consumer: a single consumer or a group; membership is not needed.
+            partition_id: None means 0.
+            required: raise ``NotFoundError`` rather than return None.
+            timeout: how long it may take.
+        """
+        command = GetConsumerOffset(consumer, stream, topic, partition_id)
+        found = await self.request(command, timeout=timeout)
+        if found is None and required:
+            raise NotFoundError(
+                f"no offset is stored for {consumer.kind.name.lower()} {consumer.id!r} in "
+                f"partition {partition_id or 0} of {stream!r}/{topic!r}",
+                code=StatusCode.CONSUMER_OFFSET_NOT_FOUND,
+            )
+        return found
+
+    async def delete_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Forget a stored offset.
+
+        Raises:
+            NotFoundError: none is stored.
+        """
+        command = DeleteConsumerOffset(consumer, stream, topic, partition_id)
+        await self.request(command, timeout=timeout)
+
+
+# Commands for consumer groups: sharing the partitions of a topic.
+#
+# A member is a connection, so joining and leaving act on the connection of this client.
+
+
+class ConsumerGroupsFamily(RequestSender):
+    """Commands for consumer groups."""
+
+    async def create_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails:
+        """Create a group; ``join_consumer_group`` joins it.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            name: 1 to 255 bytes.
+            exist_ok: return the group as it is when the name is taken.
+            timeout: how long it may take.
+
+        Raises:
+            ConsumerGroupExists: the name is taken.
+            StreamNotFound: there is no such stream.
+            TopicNotFound: there is no such topic.
+        """
+        try:
+            new = await self.request(CreateConsumerGroup(stream, topic, name), timeout=timeout)
+        except ConsumerGroupExists:
+            found = None
+            if exist_ok:
+                found = await self.get_consumer_group(stream, topic, name, timeout=timeout)
+            if found is None:
+                raise
+            return found
+        return ConsumerGroupDetails(new.id, new.partitions_count, new.members_count, new.name)
+
+    @overload
+    async def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails: ...
+    @overload
+    async def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails | None: ...
+    async def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails | None:
+        """Ask for one group and its members.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            group: name or id.
+            required: raise ``StreamNotFound``, ``TopicNotFound`` or ``ConsumerGroupNotFound``
+                rather than return None.
+            timeout: how long it may take.
+        """
+        details = await self.request(GetConsumerGroup(stream, topic, group), timeout=timeout)
+        if details is None and required:
+            raise await self._missing(stream, topic, group, timeout)
+        return details
+
+    async def get_consumer_groups(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> list[ConsumerGroup]:
+        """Ask for all groups of a topic."""
+        return list(await self.request(GetConsumerGroups(stream, topic), timeout=timeout))
+
+    async def delete_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete a group with its stored offsets."""
+        await self.request(DeleteConsumerGroup(stream, topic, group), timeout=timeout)
+
+    async def join_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Make this connection a member; joining twice changes nothing."""
+        await self.request(JoinConsumerGroup(stream, topic, group), timeout=timeout)
+
+    async def leave_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Leave the group with this connection.
+
+        Raises:
+            NotAMember: this connection has not joined the group.
+        """
+        await self.request(LeaveConsumerGroup(stream, topic, group), timeout=timeout)
+
+    async def _missing(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        timeout: Seconds | None,
+    ) -> NotFoundError:
+        """Find out what is missing, which the server does not tell."""
+        if await self.request(GetStream(stream), timeout=timeout) is None:
+            return StreamNotFound(f"there is no stream {stream!r}")
+        if await self.request(GetTopic(stream, topic), timeout=timeout) is None:
+            return TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
+        return ConsumerGroupNotFound(f"topic {topic!r} has no consumer group {group!r}")

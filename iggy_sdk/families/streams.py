@@ -1,4 +1,4 @@
-"""Commands for streams, the outermost containers."""
+"""Commands for streams, the outermost containers, with their topics and partitions."""
 
 from __future__ import annotations
 
@@ -6,26 +6,46 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, overload
 
 from iggy_protocol import (
+    SERVER_DEFAULT,
+    CreatePartitions,
     CreateStream,
+    CreateTopic,
+    DeletePartitions,
+    DeleteSegments,
     DeleteStream,
+    DeleteTopic,
     GetStream,
     GetStreams,
+    GetTopic,
+    GetTopics,
     Identifier,
     PurgeStream,
+    PurgeTopic,
     Stream,
     StreamDetails,
+    Topic,
+    TopicDetails,
     UpdateStream,
+    UpdateTopic,
 )
-from iggy_sdk.errors import StreamExists, StreamNotFound
-from iggy_sdk.families.asking import Asking
+from iggy_sdk.client_interface import RequestSender
+from iggy_sdk.errors import StreamExists, StreamNotFound, TopicExists, TopicNotFound
+from iggy_sdk.families.topic_settings import (
+    CompressionLabel,
+    Expiry,
+    TopicSize,
+    compression_of,
+    expiry_us,
+    size_bytes,
+)
 
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
 
-__all__ = ["StreamsFamily"]
+__all__ = ["PartitionsFamily", "StreamsFamily", "TopicsFamily"]
 
 
-class StreamsFamily(Asking):
+class StreamsFamily(RequestSender):
     """Commands for streams."""
 
     async def create_stream(
@@ -90,3 +110,199 @@ class StreamsFamily(Asking):
     async def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
         """Delete all messages and stored offsets of a stream."""
         await self.request(PurgeStream(stream), timeout=timeout)
+
+
+# Commands for topics.
+
+
+class TopicsFamily(RequestSender):
+    """Commands for topics."""
+
+    async def create_topic(
+        self,
+        stream: Identifier,
+        name: str,
+        partitions_count: int = 1,
+        *,
+        compression_algorithm: CompressionLabel = None,
+        message_expiry: Expiry = None,
+        max_topic_size: TopicSize = None,
+        replication_factor: int | None = None,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails:
+        """Create a topic.
+
+        Args:
+            stream: name or id.
+            name: 1 to 255 bytes.
+            partitions_count: up to 1000; ``create_partitions`` adds more.
+            compression_algorithm: a label for clients; the server does not compress.
+            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
+            replication_factor: a label as well, in this version.
+            exist_ok: return the topic as it is when the name is taken; nothing of it changes.
+            timeout: how long it may take.
+
+        Returns:
+            The topic, with the settings that the server chose.
+
+        Raises:
+            TopicExists: the name is taken.
+            StreamNotFound: there is no such stream.
+        """
+        command = CreateTopic(
+            stream,
+            name,
+            partitions_count,
+            compression_of(compression_algorithm),
+            expiry_us(message_expiry),
+            size_bytes(max_topic_size),
+            SERVER_DEFAULT if replication_factor is None else replication_factor,
+        )
+        try:
+            return await self.request(command, timeout=timeout)
+        except TopicExists:
+            found = await self.get_topic(stream, name, timeout=timeout) if exist_ok else None
+            if found is None:
+                raise
+            return found
+
+    @overload
+    async def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> TopicDetails: ...
+    @overload
+    async def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails | None: ...
+    async def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails | None:
+        """Ask for one topic and its partitions.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            required: raise ``StreamNotFound`` or ``TopicNotFound`` rather than return None.
+            timeout: how long it may take.
+        """
+        details = await self.request(GetTopic(stream, topic), timeout=timeout)
+        if details is None and required:
+            # The server tells no difference between a missing topic and a missing stream.
+            if await self.request(GetStream(stream), timeout=timeout) is None:
+                raise StreamNotFound(f"there is no stream {stream!r}")
+            raise TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
+        return details
+
+    async def get_topics(
+        self, stream: Identifier, *, timeout: Seconds | None = None
+    ) -> list[Topic]:
+        """Ask for all topics of a stream, by ascending id."""
+        return list(await self.request(GetTopics(stream), timeout=timeout))
+
+    async def update_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        name: str,
+        *,
+        compression_algorithm: CompressionLabel = None,
+        message_expiry: Expiry = None,
+        max_topic_size: TopicSize = None,
+        replication_factor: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Overwrite the name and every setting of a topic.
+
+        A setting that is left out becomes the server's default; it does not stay as it is.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            name: the new name, or the old one.
+            compression_algorithm: a label for clients; the server does not compress.
+            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
+            replication_factor: a label as well, in this version.
+            timeout: how long it may take.
+        """
+        command = UpdateTopic(
+            stream,
+            topic,
+            name,
+            compression_of(compression_algorithm),
+            expiry_us(message_expiry),
+            size_bytes(max_topic_size),
+            SERVER_DEFAULT if replication_factor is None else replication_factor,
+        )
+        await self.request(command, timeout=timeout)
+
+    async def delete_topic(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> None:
+        """Delete a topic with everything in it."""
+        await self.request(DeleteTopic(stream, topic), timeout=timeout)
+
+    async def purge_topic(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> None:
+        """Delete all messages and stored offsets of a topic."""
+        await self.request(PurgeTopic(stream, topic), timeout=timeout)
+
+
+# Commands for partitions and their segments.
+
+
+class PartitionsFamily(RequestSender):
+    """Commands for partitions and their segments."""
+
+    async def create_partitions(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitions_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Add partitions behind the last one."""
+        await self.request(CreatePartitions(stream, topic, partitions_count), timeout=timeout)
+
+    async def delete_partitions(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitions_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete the last partitions with everything in them."""
+        await self.request(DeletePartitions(stream, topic, partitions_count), timeout=timeout)
+
+    async def delete_segments(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partition_id: int,
+        segments_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete up to so many of the oldest sealed segments that no consumer needs any more."""
+        command = DeleteSegments(stream, topic, partition_id, segments_count)
+        await self.request(command, timeout=timeout)

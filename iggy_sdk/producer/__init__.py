@@ -16,7 +16,7 @@ from iggy_sdk.producer.options import (
 )
 from iggy_sdk.producer.producer import Producer
 from iggy_sdk.producer.receipts import Receipt
-from iggy_sdk.producer.statistics import ProducerStatistics
+from iggy_sdk.statistics import ProducerStatistics
 
 __all__ = [
     "BackgroundMode",

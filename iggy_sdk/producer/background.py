@@ -17,9 +17,9 @@ import anyio.lowlevel
 
 from iggy_protocol import PAYLOAD_BYTES_MAX
 from iggy_sdk.errors import BufferFullError, SendFailedError
-from iggy_sdk.producer.budget import ByteBudget
+from iggy_sdk.producer.byte_budget import ByteBudget
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES, split_batches, with_overrides
 from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES, cut, with_overrides
 from iggy_sdk.producer.producer import (
     Producer,
     explicit_partitioning,
@@ -27,10 +27,9 @@ from iggy_sdk.producer.producer import (
     overridden,
 )
 from iggy_sdk.producer.receipts import DELIVERED
-from iggy_sdk.producer.reports import Reports
 from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
-from iggy_sdk.producer.sender import Sender
-from iggy_sdk.producer.statistics import ProducerStatistics
+from iggy_sdk.producer.sender import BackgroundSender, ErrorReporter
+from iggy_sdk.statistics import ProducerStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from iggy_protocol import Identifier, Partitioning
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
     from iggy_sdk.producer.options import ProducerOptions
-    from iggy_sdk.producer.receipts import Outcome, Receipt
-    from iggy_sdk.producer.routing import Destination, Route
+    from iggy_sdk.producer.receipts import BatchOutcome, Receipt
+    from iggy_sdk.producer.routing import Destination, TopicRoute
 
 __all__ = ["BackgroundProducer"]
 
@@ -52,7 +51,7 @@ T = TypeVar("T")
 
 _LOGGER: Final = logging.getLogger("iggy_sdk.producer")
 
-TURN_LENGTH: Final = 64
+MESSAGES_PER_YIELD: Final = 64
 """Messages that are accepted before other tasks run. A checkpoint costs as much as accepting a few
 messages, and the tasks that deliver must not wait long."""
 
@@ -61,7 +60,11 @@ class BackgroundProducer(Producer[T]):
     """Collects and delivers."""
 
     def __init__(
-        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+        self,
+        client: ClientInterface,
+        stream: Identifier,
+        topic: Identifier,
+        options: ProducerOptions,
     ) -> None:
         """Take what the builder collected; nothing runs yet."""
         super().__init__(client, stream, topic, options)
@@ -70,27 +73,27 @@ class BackgroundProducer(Producer[T]):
         self._mode = mode
         self._budget = ByteBudget(mode.max_buffer_size, mode.backpressure)
         self._error_reporter = (
-            None if mode.on_error is None else Reports(mode.on_error, self._budget)
+            None if mode.on_error is None else ErrorReporter(mode.on_error, self._budget)
         )
-        self._sender = Sender(
+        self._sender = BackgroundSender(
             mode,
             transmit=self._transmit,
-            unsent=self._outbound.unsent,
+            unsent=self._encoder.unsent,
             budget=self._budget,
             error_reporter=self._error_reporter,
         )
         self._tasks: TaskGroup | None = None
-        self._turn_count = 0
+        self._since_yield_count = 0
         self._refreshes = False
 
     def statistics(self) -> ProducerStatistics:
         """Return the counters of the producer."""
         return ProducerStatistics(
             accepted_count=self._sender.accepted_count,
-            delivered_count=self._delivery.messages_count,
+            delivered_count=self._retrying_sender.messages_count,
             failed_count=self._sender.failed_count,
-            batches_count=self._delivery.batches_count,
-            retries_count=self._delivery.retries_count,
+            batches_count=self._retrying_sender.batches_count,
+            retries_count=self._retrying_sender.retries_count,
             buffered_bytes=self._budget.taken_bytes,
             in_flight_count=self._sender.in_flight_count,
             blocked_count=self._budget.waiters_count,
@@ -132,11 +135,11 @@ class BackgroundProducer(Producer[T]):
                 return await self._send_all(self._route, list(messages), key, explicit, headers)
             original = with_overrides(value, key=key, headers=headers)
             wire, size_bytes, destination = await self._prepared(original, explicit)
-        self._turn_count += 1
-        if self._turn_count >= TURN_LENGTH:
-            await self._give_way()
-        if not self._budget.take_now(size_bytes):
-            await self._take(size_bytes)
+        self._since_yield_count += 1
+        if self._since_yield_count >= MESSAGES_PER_YIELD:
+            await self._yield_to_tasks()
+        if not self._budget.try_acquire(size_bytes):
+            await self._reserve_bytes(size_bytes)
         assert destination is not None
         return self._sender.accept(destination, wire, original=original, size_bytes=size_bytes)
 
@@ -145,7 +148,7 @@ class BackgroundProducer(Producer[T]):
     ) -> tuple[Any, int, Destination]:
         """Encode one message, and choose its destination."""
         route = self._route
-        wire, size_bytes = self._outbound.encode_one(
+        wire, size_bytes = self._encoder.encode_one(
             original, stream=route.stream, topic=route.topic
         )
         destination = self._common_destination(route, (original,), explicit)
@@ -156,7 +159,7 @@ class BackgroundProducer(Producer[T]):
 
     async def _send_all(
         self,
-        route: Route,
+        route: TopicRoute,
         values: list[Any],
         key: str | bytes | None,
         explicit: Partitioning | None,
@@ -166,17 +169,17 @@ class BackgroundProducer(Producer[T]):
         if not values:
             return DELIVERED
         originals = overridden(values, key, headers)
-        wires, sizes = self._outbound.encode_many(originals, stream=route.stream, topic=route.topic)
+        wires, sizes = self._encoder.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         if destination is None:
             await self._learn_partitions(route)
-        self._turn_count += len(originals)
-        if self._turn_count >= TURN_LENGTH:
-            await self._give_way()
-        parts: list[tuple[Outcome, int, int]] = []
+        self._since_yield_count += len(originals)
+        if self._since_yield_count >= MESSAGES_PER_YIELD:
+            await self._yield_to_tasks()
+        parts: list[tuple[BatchOutcome, int, int]] = []
         for start, stop in self._pieces(sizes):
             try:
-                await self._take(sum(sizes[start:stop]))
+                await self._reserve_bytes(sum(sizes[start:stop]))
             except BufferFullError as error:
                 if not start:
                     raise
@@ -202,7 +205,7 @@ class BackgroundProducer(Producer[T]):
             return [(0, len(sizes))]
         size_bytes = self._mode.batch_size
         return list(
-            cut(
+            split_batches(
                 sizes,
                 length=self._mode.batch_length,
                 size_bytes=size_bytes if size_bytes is None else min(size_bytes, limit),
@@ -212,16 +215,16 @@ class BackgroundProducer(Producer[T]):
 
     def _accept_by_key(
         self,
-        route: Route,
+        route: TopicRoute,
         wires: Sequence[Any],
         originals: Sequence[Any],
         sizes: Sequence[int],
-    ) -> list[tuple[Outcome, int, int]]:
+    ) -> list[tuple[BatchOutcome, int, int]]:
         """Accept messages that go by their own keys, in the order of the list."""
         groups: dict[Destination, list[int]] = {}
         for at, original in enumerate(originals):
             groups.setdefault(self._keyed_destination(route, original), []).append(at)
-        parts: list[tuple[Outcome, int, int]] = []
+        parts: list[tuple[BatchOutcome, int, int]] = []
         for destination, places in groups.items():
             parts += self._sender.accept_many(
                 destination,
@@ -231,18 +234,18 @@ class BackgroundProducer(Producer[T]):
             )
         return parts
 
-    async def _take(self, size_bytes: int) -> None:
+    async def _reserve_bytes(self, size_bytes: int) -> None:
         """Reserve bytes of the buffer, then check for failures that occurred meanwhile."""
         await self._budget.take(size_bytes)
         try:
             self._check()
         except BaseException:
-            self._budget.give_back(size_bytes)
+            self._budget.release(size_bytes)
             raise
 
-    async def _give_way(self) -> None:
+    async def _yield_to_tasks(self) -> None:
         """Let other tasks run, before anything of this call is accepted."""
-        self._turn_count = 0
+        self._since_yield_count = 0
         await anyio.lowlevel.checkpoint()
         self._check()
 
@@ -250,24 +253,24 @@ class BackgroundProducer(Producer[T]):
         """Raise if the producer is closed or has an unreported failure."""
         if self._is_closed or not self._sender.is_started:
             raise self._closed_error()
-        if self._sender.has_trouble:
-            self._raise_trouble()
+        if self._sender.has_unreported:
+            self._raise_unreported()
 
-    def _raise_trouble(self) -> None:
-        untold = self._sender.take_untold()
-        if untold is not None:
-            raise untold
+    def _raise_unreported(self) -> None:
+        unreported = self._sender.take_unreported()
+        if unreported is not None:
+            raise unreported
         if self._sender.fatal is not None:
             raise self._sender.fatal
 
     # Keys
 
-    async def _learn_partitions(self, route: Route) -> None:
+    async def _learn_partitions(self, route: TopicRoute) -> None:
         """Request the number of partitions before the first key, then at an interval."""
         if route.partitions_count is None:
             now = anyio.current_time()
             if route.is_stale(now):
-                await route.look(now=now)
+                await route.refresh_partitions(now=now)
                 self._check()
         if not self._refreshes:
             self._refreshes = True
@@ -278,7 +281,7 @@ class BackgroundProducer(Producer[T]):
             await anyio.sleep(PARTITIONS_MAX_AGE_S)
             for route in [self._route, *self._routes.values()]:
                 if route.has_keys and route.is_stale(anyio.current_time()):
-                    await route.look(now=anyio.current_time())
+                    await route.refresh_partitions(now=anyio.current_time())
 
     # Lifetime
 
@@ -286,7 +289,7 @@ class BackgroundProducer(Producer[T]):
         """Wait until all messages accepted so far were delivered or have failed."""
         if self._sender.is_started:
             await self._sender.flush()
-        self._raise_trouble()
+        self._raise_unreported()
 
     async def __aenter__(self) -> Self:
         """Find or create the topic, and start the tasks."""
@@ -315,17 +318,17 @@ class BackgroundProducer(Producer[T]):
                 # The error of the block is not passed on: the task group would wrap it in a group.
                 await tasks.__aexit__(None, None, None)
         except BaseException:
-            self._log_trouble()
+            self._log_unreported()
             raise
         if kind is None:
-            self._raise_trouble()
+            self._raise_unreported()
         else:
-            self._log_trouble()
+            self._log_unreported()
 
     async def aclose(self) -> None:
         """Deliver what is in the buffer, and accept no further messages."""
         await self._close()
-        self._raise_trouble()
+        self._raise_unreported()
 
     async def _close(self) -> None:
         """Deliver, report, stop; if cancelled, deliver within ``close_timeout`` first."""
@@ -345,8 +348,10 @@ class BackgroundProducer(Producer[T]):
             with anyio.CancelScope(shield=True):
                 await self._sender.abandon(closed, seconds_max=seconds_max)
 
-    def _log_trouble(self) -> None:
+    def _log_unreported(self) -> None:
         """Log failures that cannot be raised, because another error is."""
-        untold = self._sender.take_untold()
-        if untold is not None:
-            _LOGGER.error("messages were not sent, and another error ended the block: %s", untold)
+        unreported = self._sender.take_unreported()
+        if unreported is not None:
+            _LOGGER.error(
+                "messages were not sent, and another error ended the block: %s", unreported
+            )

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from iggy_protocol import Identifier, Partitioning
+    from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.compression import Compression, CompressionName
-    from iggy_sdk.door import ClientDoor
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.options import Partitioner, Retry
@@ -51,7 +51,7 @@ class ProducerBuilder(Generic[T]):
     __slots__ = ("_client", "_entered", "_options", "_stream", "_topic")
 
     def __init__(
-        self, client: ClientDoor, stream: Identifier, topic: Identifier, /, **options: Any
+        self, client: ClientInterface, stream: Identifier, topic: Identifier, /, **options: Any
     ) -> None:
         """Take a client, a topic, and options as keywords.
 

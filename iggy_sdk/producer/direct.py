@@ -13,8 +13,8 @@ import anyio
 from iggy_protocol import PAYLOAD_BYTES_MAX, Partitioning
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, SendFailedError
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES, key_of, split_batches, with_overrides
 from iggy_sdk.producer.options import REQUEST_BYTES_MAX, DirectMode
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES, cut, key_of, with_overrides
 from iggy_sdk.producer.producer import (
     Producer,
     explicit_partitioning,
@@ -23,30 +23,34 @@ from iggy_sdk.producer.producer import (
 )
 from iggy_sdk.producer.receipts import DELIVERED
 from iggy_sdk.producer.routing import key_bytes
-from iggy_sdk.producer.statistics import ProducerStatistics
+from iggy_sdk.statistics import ProducerStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iggy_protocol import Identifier
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
     from iggy_sdk.producer.options import ProducerOptions
     from iggy_sdk.producer.receipts import Receipt
-    from iggy_sdk.producer.routing import Destination, Route
+    from iggy_sdk.producer.routing import Destination, TopicRoute
 
 __all__ = ["DirectProducer"]
 
 T = TypeVar("T")
 
-PLAIN: Final = frozenset({bytes})
+PLAIN_TYPES: Final = frozenset({bytes})
 
 
 class DirectProducer(Producer[T]):
     """Sends and waits."""
 
     def __init__(
-        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+        self,
+        client: ClientInterface,
+        stream: Identifier,
+        topic: Identifier,
+        options: ProducerOptions,
     ) -> None:
         """Take what the builder collected; nothing is sent yet."""
         super().__init__(client, stream, topic, options)
@@ -63,10 +67,10 @@ class DirectProducer(Producer[T]):
         """Return the counters of the producer."""
         return ProducerStatistics(
             accepted_count=self._accepted_count,
-            delivered_count=self._delivery.messages_count,
+            delivered_count=self._retrying_sender.messages_count,
             failed_count=self._failed_count,
-            batches_count=self._delivery.batches_count,
-            retries_count=self._delivery.retries_count,
+            batches_count=self._retrying_sender.batches_count,
+            retries_count=self._retrying_sender.retries_count,
         )
 
     async def send(
@@ -93,7 +97,7 @@ class DirectProducer(Producer[T]):
             wire, destination = self._prepared(original, explicit)
         assert destination is not None
         if self._pace:
-            await self._keep_pace()
+            await self._wait_for_pace()
         self._accepted_count += 1
         await self._send_piece(destination, [wire], [original], [original], [wire])
         return DELIVERED
@@ -101,7 +105,7 @@ class DirectProducer(Producer[T]):
     def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
         """Encode one message, and choose its destination."""
         route = self._route
-        wire, _ = self._outbound.encode_one(original, stream=route.stream, topic=route.topic)
+        wire, _ = self._encoder.encode_one(original, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, (original,), explicit)
         if destination is None:
             # The server hashes a single key, as it always knows the number of partitions.
@@ -112,7 +116,7 @@ class DirectProducer(Producer[T]):
 
     async def _send_all(
         self,
-        route: Route,
+        route: TopicRoute,
         values: list[Any],
         key: str | bytes | None,
         explicit: Partitioning | None,
@@ -122,7 +126,7 @@ class DirectProducer(Producer[T]):
         if not values:
             return DELIVERED
         if self._pace:
-            await self._keep_pace()
+            await self._wait_for_pace()
         if key is None and not headers and self._fits_as_it_is(values):
             self._accepted_count += len(values)
             destination = self._common_destination(route, values[:1], explicit)
@@ -130,7 +134,7 @@ class DirectProducer(Producer[T]):
             await self._send_piece(destination, values, values, values, values)
             return DELIVERED
         originals = overridden(values, key, headers)
-        wires, sizes = self._outbound.encode_many(originals, stream=route.stream, topic=route.topic)
+        wires, sizes = self._encoder.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         self._accepted_count += len(originals)
         if destination is not None:
@@ -145,7 +149,7 @@ class DirectProducer(Producer[T]):
         return (
             self._passes_bytes
             and (length is None or len(values) <= length)
-            and PLAIN.issuperset(map(type, values))
+            and PLAIN_TYPES.issuperset(map(type, values))
             and sum(map(len, values)) + OVERHEAD_BYTES * len(values) <= self._plain_bytes_max
         )
 
@@ -170,12 +174,12 @@ class DirectProducer(Producer[T]):
                 )
 
     async def _send_by_key(
-        self, route: Route, originals: list[Any], wires: Sequence[Any], sizes: Sequence[int]
+        self, route: TopicRoute, originals: list[Any], wires: Sequence[Any], sizes: Sequence[int]
     ) -> None:
         """Send messages of several destinations, each in the order of the list."""
         now = anyio.current_time()
         if route.is_stale(now):
-            await route.look(now=now)
+            await route.refresh_partitions(now=now)
         groups: dict[Destination, list[int]] = {}
         for at, original in enumerate(originals):
             groups.setdefault(self._keyed_destination(route, original), []).append(at)
@@ -199,7 +203,9 @@ class DirectProducer(Producer[T]):
         limit = REQUEST_BYTES_MAX if size_bytes is None else size_bytes
         if (length is None or len(sizes) <= length) and sum(sizes) <= limit:
             return iter(((0, len(sizes)),))
-        return cut(sizes, length=length, size_bytes=size_bytes, bytes_max=REQUEST_BYTES_MAX)
+        return split_batches(
+            sizes, length=length, size_bytes=size_bytes, bytes_max=REQUEST_BYTES_MAX
+        )
 
     async def _send_piece(
         self,
@@ -213,11 +219,11 @@ class DirectProducer(Producer[T]):
         try:
             await self._transmit(destination, wires, originals)
         except IggyError as error:
-            unsent = self._outbound.unsent(unsent_originals, unsent_wires)
+            unsent = self._encoder.unsent(unsent_originals, unsent_wires)
             self._failed_count += len(unsent)
             raise SendFailedError(error, unsent) from error
 
-    async def _keep_pace(self) -> None:
+    async def _wait_for_pace(self) -> None:
         """Wait until ``linger_time`` has passed since the previous call."""
         now = anyio.current_time()
         turn = max(now, self._next_at)

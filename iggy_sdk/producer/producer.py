@@ -9,21 +9,21 @@ The subclasses in ``direct`` and ``background`` do the sending.
 
 from __future__ import annotations
 
+import random
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
-from iggy_protocol import Partitioning
-from iggy_sdk.errors import InvalidRequestError, PartitionNotFound, ProducerClosedError
+from iggy_protocol import Partitioning, SendMessages
+from iggy_sdk.errors import IggyError, InvalidRequestError, PartitionNotFound, ProducerClosedError
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import Message
 from iggy_sdk.pipeline import Pipeline
-from iggy_sdk.producer.delivery import Delivery
+from iggy_sdk.producer.encoder import MessageEncoder, as_list, has_keys, key_of, with_overrides
 from iggy_sdk.producer.options import BackgroundMode, Inherited, as_partitioning
-from iggy_sdk.producer.outbound import Outbound, as_list, has_keys, key_of, with_overrides
-from iggy_sdk.producer.routing import Destination, Route, key_bytes
-from iggy_sdk.producer.topic_setup import prepare_topic
+from iggy_sdk.producer.routing import Destination, TopicRoute, ensure_topic, key_bytes
 from iggy_sdk.serde import RawSerde
 
 if TYPE_CHECKING:
@@ -32,13 +32,65 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_protocol import Identifier
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers
+    from iggy_sdk.options import Retry
     from iggy_sdk.producer.options import ProducerOptions
     from iggy_sdk.producer.receipts import Receipt
-    from iggy_sdk.producer.statistics import ProducerStatistics
+    from iggy_sdk.statistics import ProducerStatistics
 
-__all__ = ["Producer"]
+__all__ = ["Producer", "RetryingSender"]
+
+
+# Sending one batch, with retries.
+#
+# Only retriable errors lead to another attempt. An attempt whose reply was lost may have succeeded,
+# so a repeated batch can be stored twice, unless its messages have ids and the server deduplicates.
+
+
+class RetryingSender:
+    """Sends batches and repeats failed requests.
+
+    Args:
+        client: sends the requests.
+        retry: how often a request is repeated.
+        timeout: how long one attempt may take, in seconds; None takes what the client says.
+    """
+
+    def __init__(self, client: ClientInterface, *, retry: Retry, timeout: float | None) -> None:
+        self._client = client
+        self._attempts = retry.attempts
+        self._backoff = retry.schedule
+        self._timeout = timeout
+        self.batches_count = 0
+        self.messages_count = 0
+        self.retries_count = 0
+
+    async def send(self, destination: Destination, messages: Sequence[Any]) -> None:
+        """Send a batch and return when the server has acknowledged it.
+
+        Raises:
+            IggyError: the last attempt failed, or one failed with an error that is not retriable.
+        """
+        command = SendMessages(
+            destination.stream,
+            destination.topic,
+            destination.partitioning,
+            messages,
+            origin_timestamp_us=time.time_ns() // 1_000,
+        )
+        for attempt in range(self._attempts + 1):
+            try:
+                await self._client.request(command, timeout=self._timeout)
+                break
+            except IggyError as error:
+                if attempt == self._attempts or not error.retriable:
+                    raise
+            self.retries_count += 1
+            await anyio.sleep(self._backoff.delay(attempt, random.random))
+        self.batches_count += 1
+        self.messages_count += len(messages)
+
 
 T = TypeVar("T")
 
@@ -50,23 +102,29 @@ class Producer(ABC, Generic[T]):
     """Sends messages to a topic; made by ``client.producer()`` and entered with ``async with``."""
 
     def __init__(
-        self, client: ClientDoor, stream: Identifier, topic: Identifier, options: ProducerOptions
+        self,
+        client: ClientInterface,
+        stream: Identifier,
+        topic: Identifier,
+        options: ProducerOptions,
     ) -> None:
         """Take what the builder collected; nothing is sent yet."""
         inherited = client.options
         encryptor, partitioner = options.encryptor, options.partitioner
         self._client = client
         self._options = options
-        self._route = Route(client, stream, topic)
-        self._routes: dict[tuple[Identifier, Identifier], Route] = {}
-        self._delivery = Delivery(client, retry=options.retry, timeout=options.request_timeout)
+        self._route = TopicRoute(client, stream, topic)
+        self._routes: dict[tuple[Identifier, Identifier], TopicRoute] = {}
+        self._retrying_sender = RetryingSender(
+            client, retry=options.retry, timeout=options.request_timeout
+        )
         self._own_partitioner = None if isinstance(partitioner, Inherited) else partitioner
         self._last_partitioner = (
             inherited.partitioner if isinstance(partitioner, Inherited) else None
         )
         hooks = Hooks(inherited.hooks)
         encryptor = inherited.encryptor if isinstance(encryptor, Inherited) else encryptor
-        self._outbound = Outbound(
+        self._encoder = MessageEncoder(
             Pipeline(
                 options.serde,
                 compression=options.compression,
@@ -75,7 +133,7 @@ class Producer(ABC, Generic[T]):
                 hooks=hooks,
             ),
             has_ids=options.idempotent_ids,
-            keeps=isinstance(options.mode, BackgroundMode),
+            copies_buffers=isinstance(options.mode, BackgroundMode),
         )
         # Where messages without a key go, if that is always the same.
         self._usual_destination: Destination | None = None
@@ -209,7 +267,7 @@ class Producer(ABC, Generic[T]):
     @abstractmethod
     async def _send_all(
         self,
-        route: Route,
+        route: TopicRoute,
         values: list[Any],
         key: str | bytes | None,
         explicit: Partitioning | None,
@@ -227,18 +285,18 @@ class Producer(ABC, Generic[T]):
 
     # Choosing a destination
 
-    def _route_to(self, stream: Identifier, topic: Identifier) -> Route:
+    def _route_to(self, stream: Identifier, topic: Identifier) -> TopicRoute:
         if stream == self._route.stream and topic == self._route.topic:
             return self._route
         route = self._routes.get((stream, topic))
         if route is None:
             if len(self._routes) >= ROUTES_MAX:
                 del self._routes[next(iter(self._routes))]
-            route = self._routes[stream, topic] = Route(self._client, stream, topic)
+            route = self._routes[stream, topic] = TopicRoute(self._client, stream, topic)
         return route
 
     def _common_destination(
-        self, route: Route, originals: Sequence[Any], explicit: Partitioning | None
+        self, route: TopicRoute, originals: Sequence[Any], explicit: Partitioning | None
     ) -> Destination | None:
         """Choose where all messages of a call go; None if each goes by its own key.
 
@@ -254,7 +312,7 @@ class Producer(ABC, Generic[T]):
             return None
         return self._unkeyed_destination(route, originals)
 
-    def _unkeyed_destination(self, route: Route, originals: Sequence[Any]) -> Destination:
+    def _unkeyed_destination(self, route: TopicRoute, originals: Sequence[Any]) -> Destination:
         if self._usual_destination is not None and route is self._route:
             return self._usual_destination
         if self._options.partitioning is not None:
@@ -264,7 +322,7 @@ class Producer(ABC, Generic[T]):
             return route.to(Partitioning.partition(number))
         return route.balanced
 
-    def _keyed_destination(self, route: Route, original: Any) -> Destination:
+    def _keyed_destination(self, route: TopicRoute, original: Any) -> Destination:
         """Choose where a message goes in a call in which some have keys."""
         key = key_of(original)
         if key is None:
@@ -280,17 +338,17 @@ class Producer(ABC, Generic[T]):
         as failed.
         """
         try:
-            await self._delivery.send(destination, wires)
+            await self._retrying_sender.send(destination, wires)
         except PartitionNotFound:
             if not destination.is_keyed or any(key_of(original) is None for original in originals):
                 raise
             route = self._route_to(destination.stream, destination.topic)
-            await route.look(now=anyio.current_time())
+            await route.refresh_partitions(now=anyio.current_time())
             groups: dict[bytes, list[Any]] = {}
             for original, wire in zip(originals, wires, strict=True):
                 groups.setdefault(key_bytes(original.key), []).append(wire)
             for key, group in groups.items():
-                await self._delivery.send(route.to(Partitioning.key(key)), group)
+                await self._retrying_sender.send(route.to(Partitioning.key(key)), group)
 
     # Lifetime
 
@@ -301,9 +359,9 @@ class Producer(ABC, Generic[T]):
             StreamNotFound, TopicNotFound: there is none, and none was to be created.
         """
         route = self._route
-        count = await prepare_topic(self._client, route.stream, route.topic, self._options)
+        count = await ensure_topic(self._client, route.stream, route.topic, self._options)
         if count is not None:
-            route.learn(count, now=anyio.current_time())
+            route.set_partitions_count(count, now=anyio.current_time())
         return self
 
     async def __aexit__(

@@ -15,10 +15,10 @@ from iggy_sdk.errors import SendFailedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DELIVERED", "Outcome", "Receipt"]
+__all__ = ["DELIVERED", "BatchOutcome", "Receipt"]
 
 
-class Outcome:
+class BatchOutcome:
     """The outcome of a batch, and which of its messages are awaited by receipts."""
 
     __slots__ = ("_claimed", "_event", "cause", "is_done", "messages")
@@ -82,7 +82,7 @@ class Receipt:
 
     __slots__ = ("_outcome", "_start", "_stop")
 
-    def __init__(self, outcome: Outcome, start: int, stop: int) -> None:
+    def __init__(self, outcome: BatchOutcome, start: int, stop: int) -> None:
         self._outcome = outcome
         self._start = start
         self._stop = stop
@@ -117,7 +117,7 @@ class JoinedReceipt(Receipt):
 
     __slots__ = ("_parts",)
 
-    def __init__(self, parts: Sequence[tuple[Outcome, int, int]]) -> None:
+    def __init__(self, parts: Sequence[tuple[BatchOutcome, int, int]]) -> None:
         outcome, start, stop = parts[0]
         super().__init__(outcome, start, stop)
         self._parts = parts
@@ -156,7 +156,7 @@ def _joined(errors: Sequence[SendFailedError | None]) -> SendFailedError | None:
 
 
 def _delivered() -> Receipt:
-    outcome = Outcome()
+    outcome = BatchOutcome()
     outcome.deliver()
     return Receipt(outcome, 0, 0)
 

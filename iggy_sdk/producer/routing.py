@@ -15,13 +15,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import GetTopic, Identifier, Partitioning, partition_for_key
-from iggy_sdk.errors import IggyError, InvalidRequestError, PermissionDeniedError
+from iggy_protocol import (
+    SERVER_DEFAULT,
+    CreateStream,
+    CreateTopic,
+    GetStream,
+    GetTopic,
+    Identifier,
+    Partitioning,
+    TopicDetails,
+    partition_for_key,
+)
+from iggy_sdk.durations import to_microseconds
+from iggy_sdk.errors import (
+    IggyError,
+    InvalidRequestError,
+    PermissionDeniedError,
+    StreamExists,
+    StreamNotFound,
+    TopicExists,
+    TopicNotFound,
+)
 
 if TYPE_CHECKING:
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
+    from iggy_sdk.producer.options import NewTopic, ProducerOptions
 
-__all__ = ["PARTITIONS_MAX_AGE_S", "Destination", "Route", "key_bytes"]
+__all__ = ["PARTITIONS_MAX_AGE_S", "Destination", "TopicRoute", "ensure_topic", "key_bytes"]
+
 
 PARTITIONS_MAX_AGE_S: Final = 10.0
 """How long the number of partitions is cached. Partitions are added by people, not by programs."""
@@ -85,7 +106,7 @@ class Destination:
         return f"Destination({self.stream!r}, {self.topic!r}, {self.partitioning!r})"
 
 
-class Route:
+class TopicRoute:
     """One topic as a producer sees it.
 
     Args:
@@ -94,7 +115,7 @@ class Route:
         topic: id or name of the topic.
     """
 
-    def __init__(self, client: ClientDoor, stream: Identifier, topic: Identifier) -> None:
+    def __init__(self, client: ClientInterface, stream: Identifier, topic: Identifier) -> None:
         self._client = client
         self.stream = stream
         self.topic = topic
@@ -102,7 +123,7 @@ class Route:
         self.partitions_count: int | None = None
         self.has_keys = False
         self._counted_at: float | None = None
-        self._may_look = True
+        self._may_read_topic = True
         self._keyed: list[Destination] = []
 
     def to(self, partitioning: Partitioning) -> Destination:
@@ -116,7 +137,7 @@ class Route:
             return Destination(self.stream, self.topic, Partitioning.key(key), is_keyed=True)
         return self._keyed[partition_for_key(key, self.partitions_count)]
 
-    def learn(self, partitions_count: int | None, *, now: float) -> None:
+    def set_partitions_count(self, partitions_count: int | None, *, now: float) -> None:
         """Record how many partitions the topic has."""
         self._counted_at = now
         if partitions_count == self.partitions_count:
@@ -129,18 +150,100 @@ class Route:
 
     def is_stale(self, now: float) -> bool:
         """Tell whether the number of partitions should be requested."""
-        if not self._may_look:
+        if not self._may_read_topic:
             return False
         return self._counted_at is None or now - self._counted_at >= PARTITIONS_MAX_AGE_S
 
-    async def look(self, *, now: float) -> None:
+    async def refresh_partitions(self, *, now: float) -> None:
         """Request how many partitions the topic has; keep the old number after an error."""
         try:
             topic = await self._client.request(GetTopic(self.stream, self.topic))
         except PermissionDeniedError:
-            self._may_look = False
-            self.learn(None, now=now)
+            self._may_read_topic = False
+            self.set_partitions_count(None, now=now)
         except IggyError:
             self._counted_at = now
         else:
-            self.learn(None if topic is None else topic.partitions_count, now=now)
+            self.set_partitions_count(None if topic is None else topic.partitions_count, now=now)
+
+
+# Checking before the first message that stream and topic exist, or creating them.
+#
+# Another client may create them at the same time; then those are used. Nothing is created unless
+# the options say so, because a typing error would otherwise become a topic.
+
+
+async def ensure_topic(
+    client: ClientInterface, stream: Identifier, topic: Identifier, options: ProducerOptions
+) -> int | None:
+    """Make sure that the topic exists.
+
+    Returns:
+        How many partitions it has, or None without the permission to read it.
+
+    Raises:
+        StreamNotFound, TopicNotFound: it does not, and was not to be created.
+    """
+    try:
+        details = await _find_topic(client, stream, topic)
+    except PermissionDeniedError:
+        return None
+    if details is None:
+        await _ensure_stream(client, stream, options)
+        details = await _create_topic(client, stream, topic, options.create_topic_if_not_exists)
+    return details.partitions_count
+
+
+async def _find_topic(
+    client: ClientInterface, stream: Identifier, topic: Identifier
+) -> TopicDetails | None:
+    try:
+        return await client.request(GetTopic(stream, topic))
+    except (StreamNotFound, TopicNotFound):
+        return None
+
+
+async def _ensure_stream(
+    client: ClientInterface, stream: Identifier, options: ProducerOptions
+) -> None:
+    if await client.request(GetStream(stream)) is not None:
+        return
+    if not options.create_stream_if_not_exists or isinstance(stream, int):
+        raise StreamNotFound(
+            f"there is no stream {stream!r}",
+            advice="Check its name, or set create_stream_if_not_exists.",
+        )
+    try:
+        await client.request(CreateStream(stream))
+    except StreamExists:
+        return
+
+
+async def _create_topic(
+    client: ClientInterface, stream: Identifier, topic: Identifier, new: NewTopic | None
+) -> TopicDetails:
+    absent = TopicNotFound(
+        f"stream {stream!r} has no topic {topic!r}",
+        advice="Check its name, or set create_topic_if_not_exists.",
+    )
+    if new is None or isinstance(topic, int):
+        raise absent
+    try:
+        return await client.request(_create_topic_command(stream, topic, new))
+    except TopicExists:
+        details = await client.request(GetTopic(stream, topic))
+    if details is None:
+        raise absent
+    return details
+
+
+def _create_topic_command(stream: Identifier, name: str, new: NewTopic) -> CreateTopic:
+    expiry = new.message_expiry
+    return CreateTopic(
+        stream,
+        name,
+        new.partitions_count,
+        message_expiry_us=SERVER_DEFAULT if expiry is None else to_microseconds(expiry),
+        max_topic_size_bytes=SERVER_DEFAULT if new.max_topic_size is None else new.max_topic_size,
+        replication_factor=new.replication_factor or 0,
+    )

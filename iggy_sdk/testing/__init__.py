@@ -15,12 +15,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from iggy_sdk.testing.cleaning import CleaningFailedError
-    from iggy_sdk.testing.faults import Faults
-    from iggy_sdk.testing.finding import ServerNotFoundError
-    from iggy_sdk.testing.process import ServerFailedError
-    from iggy_sdk.testing.rules import Fault
-    from iggy_sdk.testing.server import NotOursError, RunningServer
+    from iggy_sdk.testing.faults import Fault, Faults
+    from iggy_sdk.testing.process import ServerFailedError, ServerNotFoundError
+    from iggy_sdk.testing.server import CleaningFailedError, NotOursError, RunningServer
 
 __all__ = [
     "CleaningFailedError",
@@ -33,13 +30,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CleaningFailedError": "iggy_sdk.testing.cleaning",
-    "Fault": "iggy_sdk.testing.rules",
+    "CleaningFailedError": "iggy_sdk.testing.server",
+    "Fault": "iggy_sdk.testing.faults",
     "Faults": "iggy_sdk.testing.faults",
     "NotOursError": "iggy_sdk.testing.server",
     "RunningServer": "iggy_sdk.testing.server",
     "ServerFailedError": "iggy_sdk.testing.process",
-    "ServerNotFoundError": "iggy_sdk.testing.finding",
+    "ServerNotFoundError": "iggy_sdk.testing.process",
 }
 
 

@@ -23,8 +23,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from iggy_sdk.testing.server import RunningServer
-    from iggy_sdk.testing.shared import SharedServer
+    from iggy_sdk.testing.server import RunningServer, SharedServer
 
 __all__ = ["iggy_server", "iggy_server_factory", "iggy_server_settings", "iggy_shared_server"]
 
@@ -38,7 +37,7 @@ def iggy_server_settings() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def iggy_shared_server(iggy_server_settings: dict[str, str]) -> Iterator[SharedServer]:
     """Keep the server of the session; tests ask for ``iggy_server``."""
-    from iggy_sdk.testing.shared import SharedServer
+    from iggy_sdk.testing.server import SharedServer
 
     with SharedServer(settings=iggy_server_settings) as shared:
         yield shared

@@ -5,30 +5,67 @@ Its output is part of the error when it does not start or stop.
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from iggy_sdk.testing.finding import ServerNotFoundError
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["ServerFailedError", "ServerProcess"]
+__all__ = ["ServerFailedError", "ServerNotFoundError", "ServerProcess", "server_command"]
+
+
+# Finding a server to start: a command of this machine, never an import.
+#
+# Any executable named ``iggy-server`` will do, that of Apache Iggy as well.
+
+
+EXECUTABLE = "iggy-server"
+MODULE = "iggy_ref_server"
+
+ADVICE = (
+    "Install the reference server with: pip install 'iggy-python[server]'; or put an iggy-server "
+    "executable on the PATH; or pass command= to RunningServer."
+)
+
+
+class ServerNotFoundError(RuntimeError):
+    """There is no server to start; the message says what to install."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} {ADVICE}")
+
+
+def server_command() -> tuple[str, ...]:
+    """Return the command line that starts a server.
+
+    Raises:
+        ServerNotFoundError: there is none.
+    """
+    executable = shutil.which(EXECUTABLE)
+    if executable is not None:
+        return (executable,)
+    if importlib.util.find_spec(MODULE) is not None:
+        return (sys.executable, "-m", MODULE)
+    raise ServerNotFoundError("There is no Iggy server on this machine.")
+
 
 READY_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 """Loaded CI machines are slow; a server alone needs less than one second."""
 
-LOOK_SECONDS = 0.01
+POLL_SECONDS = 0.01
 OUTPUT_CHARACTERS_SHOWN = 6_000
 
-QUIET = {
+DEFAULT_SETTINGS = {
     "IGGY_TCP_ADDRESS": "127.0.0.1:0",
     "IGGY_HTTP_ENABLED": "false",
     "IGGY_QUIC_ENABLED": "false",
@@ -75,7 +112,7 @@ class ServerProcess:
         self._launch()
         deadline = time.monotonic() + READY_SECONDS_MAX
         while (address := self._bound_address()) is None:
-            if self._is_gone_within(LOOK_SECONDS):
+            if self._is_gone_within(POLL_SECONDS):
                 raise self._start_failure()
             if time.monotonic() > deadline:
                 self.kill()
@@ -137,8 +174,8 @@ class ServerProcess:
 
     def _environment(self) -> dict[str, str]:
         inherited = {name: text for name, text in os.environ.items() if name[:5] != "IGGY_"}
-        told = {**QUIET, "IGGY_SYSTEM_PATH": str(self._data), **self._settings}
-        return {**inherited, **{name: text for name, text in told.items() if text}}
+        environment = {**DEFAULT_SETTINGS, "IGGY_SYSTEM_PATH": str(self._data), **self._settings}
+        return {**inherited, **{name: text for name, text in environment.items() if text}}
 
     def _bound_address(self) -> tuple[str, int] | None:
         """Read where the server listens, or None while it has not said so."""

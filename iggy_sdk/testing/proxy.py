@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from iggy_sdk.testing.link import Link
-from iggy_sdk.testing.rules import RuleBook
+from iggy_sdk.testing.faults import FaultRules
+from iggy_sdk.testing.proxy_connection import ProxyConnection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,8 +52,8 @@ class Proxy:
         self._holder: socket.socket | None = None
         self._upstream: tuple[str, int] | None = None
         self._is_refusing = False
-        self._rules = RuleBook()
-        self._links: set[Link] = set()
+        self._rules = FaultRules()
+        self._connections: set[ProxyConnection] = set()
         self._listener: Listener[SocketStream] | None = None
         self._healed: anyio.Event
 
@@ -82,16 +82,16 @@ class Proxy:
     def attach(self, upstream: tuple[str, int]) -> None:
         """Accept connections and forward them to this address."""
         self._upstream = upstream
-        self._let_in()
+        self._start_accepting()
 
     def detach(self) -> None:
         """Stop accepting, because the server stops; open connections end with the server."""
         self._upstream = None
-        self._call(self._close_door)
+        self._call(self._close_listener)
 
     # Faults
 
-    def rule(self, change: Callable[[RuleBook], R]) -> R:
+    def rule(self, change: Callable[[FaultRules], R]) -> R:
         """Read or change the rules between two commands."""
 
         async def apply() -> R:
@@ -102,32 +102,32 @@ class Proxy:
     def refuse(self) -> None:
         """Refuse new connections until ``heal``."""
         self._is_refusing = True
-        self._call(self._close_door)
+        self._call(self._close_listener)
 
     def admit(self) -> None:
         """Accept connections again; other faults stay."""
         self._is_refusing = False
-        self._let_in()
+        self._start_accepting()
 
     def cut(self) -> int:
         """End all connections and return how many there were."""
-        return self._call(self._cut_links, self._links)
+        return self._call(self._cut_connections, self._connections)
 
     def heal(self) -> None:
         """Remove every fault; connections with a swallowed reply cannot continue and are cut."""
         self._is_refusing = False
         self._call(self._heal)
-        self._let_in()
+        self._start_accepting()
 
     def connections(self) -> int:
         """Return how many clients are connected."""
-        return len(self._links)
+        return len(self._connections)
 
-    def _let_in(self) -> None:
+    def _start_accepting(self) -> None:
         if self._listener is not None or self._is_refusing or self._upstream is None:
             return
         assert self._portal is not None, "the proxy is not open"
-        self._portal.start_task_soon(self._serve, self._call(self._open_door))
+        self._portal.start_task_soon(self._serve, self._call(self._open_listener))
 
     def _call(self, function: Callable[..., Awaitable[R]], *arguments: object) -> R:
         assert self._portal is not None, "the proxy is not open"
@@ -142,35 +142,41 @@ class Proxy:
         self._rules.clear()
         self._healed.set()
         self._healed = anyio.Event()
-        await self._cut_links({link for link in self._links if link.is_mute})
+        await self._cut_connections(
+            {
+                proxy_connection
+                for proxy_connection in self._connections
+                if proxy_connection.is_silenced
+            }
+        )
 
-    async def _cut_links(self, links: set[Link]) -> int:
-        doomed = list(links)
-        for link in doomed:
-            link.cut()
-        for link in doomed:
-            await link.gone.wait()
-        return len(doomed)
+    async def _cut_connections(self, connections: set[ProxyConnection]) -> int:
+        to_cut = list(connections)
+        for proxy_connection in to_cut:
+            proxy_connection.cut()
+        for proxy_connection in to_cut:
+            await proxy_connection.gone.wait()
+        return len(to_cut)
 
-    async def _open_door(self) -> Listener[SocketStream]:
-        doors = await anyio.create_tcp_listener(
+    async def _open_listener(self) -> Listener[SocketStream]:
+        bound = await anyio.create_tcp_listener(
             local_host=HOST, local_port=self.port, reuse_port=True
         )
-        [self._listener] = doors.listeners
+        [self._listener] = bound.listeners
         return self._listener
 
-    async def _close_door(self) -> None:
+    async def _close_listener(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.aclose()
 
     async def _serve(self, listener: Listener[SocketStream]) -> None:
         # Open connections outlive the listener: the task group waits for them.
-        async with anyio.create_task_group() as links:
+        async with anyio.create_task_group() as connections:
             with suppress(anyio.ClosedResourceError):
-                await listener.serve(self._welcome, links)
+                await listener.serve(self._accept, connections)
 
-    async def _welcome(self, client: SocketStream) -> None:
+    async def _accept(self, client: SocketStream) -> None:
         upstream = self._upstream
         try:
             if upstream is None:
@@ -180,12 +186,14 @@ class Proxy:
         except OSError:
             await anyio.aclose_forcefully(client)
             return
-        link = Link(client, server, judge=self._rules.judge, hold=self._hold)
-        self._links.add(link)
+        proxy_connection = ProxyConnection(
+            client, server, decide=self._rules.decide, hold=self._hold
+        )
+        self._connections.add(proxy_connection)
         try:
-            await link.run()
+            await proxy_connection.run()
         finally:
-            self._links.discard(link)
+            self._connections.discard(proxy_connection)
 
     async def _hold(self, seconds: float) -> None:
         with anyio.move_on_after(seconds):

@@ -9,23 +9,108 @@ All its methods block; inside an async test call the slow ones
 
 from __future__ import annotations
 
+import os
+import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
-from iggy_sdk.testing.cleaning import empty_server
+from iggy_protocol import (
+    NEED_DATA,
+    ClientConnection,
+    Command,
+    DeletePersonalAccessToken,
+    DeleteStream,
+    DeleteUser,
+    GetPersonalAccessTokens,
+    GetStreams,
+    GetUsers,
+    LoginUser,
+    ResponseReceived,
+)
 from iggy_sdk.testing.faults import Faults
-from iggy_sdk.testing.finding import server_command
-from iggy_sdk.testing.process import ServerProcess
+from iggy_sdk.testing.process import ServerFailedError, ServerProcess, server_command
 from iggy_sdk.testing.proxy import HOST, Proxy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-__all__ = ["NotOursError", "RunningServer"]
+__all__ = [
+    "CleaningFailedError",
+    "NotOursError",
+    "RunningServer",
+    "SharedServer",
+    "empty_server",
+    "external_server_address",
+]
+
+
+# Emptying a server between two tests over a blocking socket, in milliseconds, without a restart.
+#
+# Streams go with their topics, messages, groups and offsets; then every user but the first, and the
+# tokens of the first. The settings of the server stay.
+
+
+R = TypeVar("R")
+
+ANSWER_SECONDS_MAX = 10.0
+CLEANING_READ_BYTES = 65_536
+ROOT_USER_ID = 0
+
+
+class CleaningFailedError(RuntimeError):
+    """The server could not be emptied, so it has to be replaced."""
+
+
+class BlockingConnection:
+    """A connection with one request at a time."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._socket = socket.create_connection(address, timeout=ANSWER_SECONDS_MAX)
+        self._connection = ClientConnection()
+
+    def __enter__(self) -> BlockingConnection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def request(self, command: Command[R]) -> R:
+        """Send a command and return its reply."""
+        for buffer in self._connection.send(command):
+            self._socket.sendall(buffer)
+        while (event := self._connection.next_event()) is NEED_DATA:
+            self._connection.receive_data(self._socket.recv(CLEANING_READ_BYTES))
+        if not isinstance(event, ResponseReceived):
+            raise CleaningFailedError(f"{type(command).__name__} was answered with {event}")
+        reply: R = event.decode()
+        return reply
+
+
+def empty_server(address: tuple[str, int], *, username: str, password: str) -> None:
+    """Delete what tests have left on a server.
+
+    Raises:
+        CleaningFailedError: the server refused something, or the password was changed.
+        OSError: the server cannot be reached.
+    """
+    with BlockingConnection(address) as connection:
+        connection.request(LoginUser(username, password))
+        for stream in connection.request(GetStreams()):
+            connection.request(DeleteStream(stream.id))
+        for user in connection.request(GetUsers()):
+            if user.id != ROOT_USER_ID:
+                connection.request(DeleteUser(user.id))
+        for token in connection.request(GetPersonalAccessTokens()):
+            connection.request(DeletePersonalAccessToken(token.name))
 
 
 class NotOursError(RuntimeError):
@@ -73,7 +158,7 @@ class RunningServer:
             **(settings or {}),
         }
         self._directory = directory
-        self._foreign_address = address
+        self._external_address = address
         self._command: tuple[str, ...] = ()
         if address is None:
             self._command = tuple(command) if command is not None else server_command()
@@ -133,7 +218,7 @@ class RunningServer:
     @property
     def is_running(self) -> bool:
         """Whether the process runs, or the external server is in use."""
-        if self._foreign_address is not None:
+        if self._external_address is not None:
             return self._address is not None
         return self._process is not None and self._process.is_running
 
@@ -147,9 +232,9 @@ class RunningServer:
         """
         if self.is_running:
             return
-        if self._foreign_address is not None:
+        if self._external_address is not None:
             self._proxy.open()
-            self._address = self._foreign_address
+            self._address = self._external_address
         else:
             self._address = self._prepare().start()
         self._proxy.attach(self._address)
@@ -161,8 +246,8 @@ class RunningServer:
             ServerFailedError: it took too long or its exit status is not 0.
             NotOursError: the server is external.
         """
-        self._check_ours("stopped")
-        self._leave()
+        self._check_owned("stopped")
+        self._stop_accepting()
         if self._process is not None:
             self._process.stop()
 
@@ -172,8 +257,8 @@ class RunningServer:
         Raises:
             NotOursError: the server is external.
         """
-        self._check_ours("killed")
-        self._leave()
+        self._check_owned("killed")
+        self._stop_accepting()
         if self._process is not None:
             self._process.kill()
 
@@ -222,11 +307,11 @@ class RunningServer:
         self._process.kill()
         return self._process
 
-    def _check_ours(self, done: str) -> None:
-        if self._foreign_address is not None:
+    def _check_owned(self, done: str) -> None:
+        if self._external_address is not None:
             raise NotOursError(f"an external server cannot be {done} by a test")
 
-    def _leave(self) -> None:
+    def _stop_accepting(self) -> None:
         """Stop accepting; open connections see the server end as they would without the proxy."""
         self._address = None
         if self._process is not None:
@@ -235,3 +320,58 @@ class RunningServer:
     def _url(self, host: str, port: int) -> str:
         login = f"{quote(self.username, safe='')}:{quote(self.password, safe='')}"
         return f"iggy://{login}@{host}:{port}"
+
+
+# One server for many tests: emptied between them, and replaced when that fails.
+
+
+def external_server_address() -> tuple[str, int] | None:
+    """Return the address of the external server in ``IGGY_TEST_SERVER``, if it is set."""
+    text = os.environ.get("IGGY_TEST_SERVER", "")
+    host, _, port = text.rpartition(":")
+    if not text:
+        return None
+    if not host or not port.isdigit():
+        raise ValueError(f"IGGY_TEST_SERVER is host:port of a server, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+class SharedServer:
+    """Provides the same server to one test after another.
+
+    Args:
+        settings: of the server, ``IGGY_*`` names.
+    """
+
+    def __init__(self, *, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._server: RunningServer | None = None
+
+    def __enter__(self) -> SharedServer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._discard()
+
+    def fresh(self) -> RunningServer:
+        """Return a running, empty server without faults or connections."""
+        if self._server is not None:
+            try:
+                self._server.reset()
+            except (CleaningFailedError, ServerFailedError, OSError):
+                # A test may leave a server with another password, or one that does not start.
+                self._discard()
+        if self._server is None:
+            server = RunningServer(settings=self._settings, address=external_server_address())
+            self._server = server.__enter__()
+        return self._server
+
+    def _discard(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_sdk.options import ClientOptions, Endpoint
 
-__all__ = ["Dial", "Transport", "open_transport"]
+__all__ = ["Dial", "StreamTransport", "open_transport"]
 
 
-class Transport(Protocol):
+class StreamTransport(Protocol):
     """A byte stream; one task may read while another one writes."""
 
     @property
@@ -58,7 +58,7 @@ class Transport(Protocol):
             OSError: the connection broke.
         """
 
-    def watch(self, on_bytes: Callable[[], None]) -> bool:
+    def add_reader(self, on_bytes: Callable[[], None]) -> bool:
         """Have the event loop call a function whenever ``receive_nowait`` has a result.
 
         It is called outside of any task. ``receive_into`` must not be used from here on.
@@ -67,7 +67,7 @@ class Transport(Protocol):
             Whether the event loop can do that; if not, a task has to wait for bytes.
         """
 
-    def unwatch(self) -> None:
+    def remove_reader(self) -> None:
         """Remove the callback; may be called twice, and outside of any task."""
 
     def interrupt(self) -> None:
@@ -80,11 +80,11 @@ class Transport(Protocol):
         """Send the closing message if it can be written at once, and close; may be called twice."""
 
 
-Dial: TypeAlias = "Callable[[Endpoint, ClientOptions], Awaitable[Transport]]"
+Dial: TypeAlias = "Callable[[Endpoint, ClientOptions], Awaitable[StreamTransport]]"
 """Opens a byte stream to a server: ``open_transport``, or a custom transport."""
 
 
-async def open_transport(endpoint: Endpoint, options: ClientOptions) -> Transport:
+async def open_transport(endpoint: Endpoint, options: ClientOptions) -> StreamTransport:
     """Connect to a server; the caller limits the time.
 
     Raises:

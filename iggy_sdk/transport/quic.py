@@ -1,9 +1,9 @@
 """A QUIC connection over UDP, with verified certificates unless the options say otherwise.
 
-- ``step`` reads datagrams, serves timers and sends what is queued.
-- ``hear`` does the same without timers, which the caller serves at ``due_at``.
+- ``process`` reads datagrams, serves timers and sends what is queued.
+- ``receive`` does the same without timers, which the caller serves at ``due_at``.
 - ``wait`` waits for datagrams or the next timer.
-- ``watch`` has the event loop call a function for datagrams, where it can.
+- ``add_reader`` has the event loop call a function for datagrams, where it can.
 
 None of them is bound to a task. After a write to a stream the caller calls ``flush``. One task may
 wait at a time, and no other task processes datagrams meanwhile.
@@ -11,36 +11,204 @@ wait at a time, and no other task processes datagrams meanwhile.
 
 from __future__ import annotations
 
+import errno
 import math
 import socket
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 from aioquic.quic.events import HandshakeCompleted
+from aioquic.quic.packet import QuicErrorCode
+from aioquic.tls import AlertDescription
 
-from iggy_sdk.engine import clock_of_engine
 from iggy_sdk.errors import ConnectionFailedError
+from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.options import TlsOptions
-from iggy_sdk.transport.quic_core import ClientCore, configure
-from iggy_sdk.transport.quic_datagrams import DatagramSender
-from iggy_sdk.transport.quic_failures import SILENCE_ADVICE, handshake_failure
-from iggy_sdk.transport.tcp import ADDRESS_SECONDS_MAX, call_when_readable, describe, woken
+from iggy_sdk.transport.quic_core import QuicClientConnection, make_quic_configuration
+from iggy_sdk.transport.tcp import (
+    ADDRESS_SECONDS_MAX,
+    add_reader_callback,
+    format_endpoint,
+    wait_interrupted_error,
+)
+from iggy_sdk.transport.tls import (
+    CERTIFICATE_ADVICE,
+    EXPIRED,
+    NAME_MISMATCH,
+    NOT_YET_VALID,
+    UNTRUSTED_ADVICE,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioquic.quic.configuration import QuicConfiguration
-    from aioquic.quic.events import QuicEvent
+    from aioquic.quic.events import ConnectionTerminated, QuicEvent
 
     from iggy_sdk.options import ClientOptions, Endpoint
     from iggy_sdk.transport.quic_settings import QuicSettings
 
-__all__ = ["TICK_SECONDS", "QuicTransport", "open_quic"]
+__all__ = [
+    "SILENCE_ADVICE",
+    "TICK_SECONDS",
+    "DatagramSender",
+    "QuicTransport",
+    "open_quic",
+    "quic_handshake_error",
+    "split_into_runs",
+]
+
+
+# Sending datagrams with few system calls.
+#
+# Datagrams of one size go to the kernel in one call, which segments them (``UDP_SEGMENT``) in a
+# tenth of the time; where that is not supported, each is sent by itself.
+
+
+# Of the Linux kernel: the socket option, and the limits of one call (UDP_MAX_SEGMENTS, 64 KiB).
+SOL_UDP: Final = 17
+UDP_SEGMENT: Final = 103
+SEGMENTS_MAX: Final = 64
+RUN_BYTES_MAX: Final = 65_000
+SEGMENT_SIZE: Final = struct.Struct("=H")
+
+# A full queue or a route that may come back: treated as a lost datagram, which QUIC resends.
+TRANSIENT_ERRNOS: Final = frozenset(
+    {errno.ENOBUFS, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM, errno.EMSGSIZE}
+)
+# Errors of a kernel or device without UDP segmentation.
+UNSUPPORTED_ERRNOS: Final = frozenset(
+    {errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
+)
+
+
+class DatagramSender:
+    """Sends through a connected UDP socket, and never waits."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Take the socket, which the caller closes."""
+        self._socket = sock
+        self._can_segment = True
+
+    def send(self, datagrams: Sequence[bytes]) -> None:
+        """Send what can be sent; QUIC repeats the rest.
+
+        Raises:
+            OSError: the server is out of reach.
+        """
+        for run in split_into_runs(datagrams):
+            if len(run) == 1 or not self._can_segment or not self._send_run(run):
+                for data in run:
+                    self._send_one(data)
+
+    def _send_run(self, run: list[bytes]) -> bool:
+        """Send datagrams of one size in one call; False where the kernel does not support that."""
+        try:
+            self._socket.sendmsg(run, [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))])
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno in UNSUPPORTED_ERRNOS:
+                self._can_segment = False
+                return False
+            if error.errno not in TRANSIENT_ERRNOS:
+                raise
+        return True
+
+    def _send_one(self, data: bytes) -> None:
+        try:
+            self._socket.send(data)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno not in TRANSIENT_ERRNOS:
+                raise
+
+
+def split_into_runs(datagrams: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Cut a list into runs that one call can send: of one size, but for a shorter last one."""
+    run: list[bytes] = []
+    for data in datagrams:
+        is_full = bool(run) and len(run) >= min(SEGMENTS_MAX, RUN_BYTES_MAX // len(run[0]))
+        if run and (is_full or len(run[-1]) < len(run[0]) or len(data) > len(run[0])):
+            yield run
+            run = []
+        run.append(data)
+    if run:
+        yield run
+
+
+# Errors of a failed QUIC handshake.
+
+
+SILENCE_ADVICE: Final = (
+    "Check host and port, that the server serves QUIC, and that nothing on the way blocks UDP."
+)
+REFUSED_ADVICE: Final = "Try again later, or raise limits.quic on the server."
+OTHER_ADVICE: Final = "Check that an Iggy server of version 0.8 serves QUIC on this port."
+CLIENT_CERTIFICATE_ADVICE: Final = "Set tls_client_cert and tls_client_key: the server asks for it."
+
+# aioquic raises one of these alerts when it rejects the certificate of the server.
+CERTIFICATE_ALERTS: Final = frozenset(
+    {
+        AlertDescription.bad_certificate,
+        AlertDescription.certificate_expired,
+        AlertDescription.unsupported_certificate,
+    }
+)
+
+
+def quic_handshake_error(
+    endpoint: Endpoint, termination: ConnectionTerminated, *, by_peer: bool
+) -> ConnectionFailedError:
+    """Make the error of a failed handshake, with advice."""
+    where, reason = format_endpoint(endpoint), termination.reason_phrase
+    alert = termination.error_code - QuicErrorCode.CRYPTO_ERROR
+    if not by_peer and alert in CERTIFICATE_ALERTS:
+        return ConnectionFailedError(
+            f"the certificate of {where} is not accepted: {reason}",
+            advice=_certificate_advice(alert, reason),
+            retriable=False,
+        )
+    if termination.error_code == QuicErrorCode.CONNECTION_REFUSED:
+        return ConnectionFailedError(
+            f"{where} refuses the connection: {reason or 'its connection limit is reached'}",
+            advice=REFUSED_ADVICE,
+        )
+    if reason == "Idle timeout":
+        return ConnectionFailedError(f"{where} did not answer", advice=SILENCE_ADVICE)
+    if by_peer and alert == AlertDescription.certificate_required:
+        return ConnectionFailedError(
+            f"{where} refuses the QUIC handshake: it wants a client certificate",
+            advice=CLIENT_CERTIFICATE_ADVICE,
+            retriable=False,
+        )
+    reason = reason or _error_code_name(termination.error_code)
+    return ConnectionFailedError(
+        f"the QUIC handshake with {where} failed: {reason}",
+        advice=OTHER_ADVICE,
+        retriable=False,
+    )
+
+
+def _certificate_advice(alert: int, reason: str) -> str:
+    if alert == AlertDescription.certificate_expired:
+        return CERTIFICATE_ADVICE[NOT_YET_VALID if "not valid yet" in reason else EXPIRED]
+    return CERTIFICATE_ADVICE[NAME_MISMATCH] if "hostname" in reason else UNTRUSTED_ADVICE
+
+
+def _error_code_name(code: int) -> str:
+    alert = code - QuicErrorCode.CRYPTO_ERROR
+    if alert in AlertDescription._value2member_map_:
+        return AlertDescription(alert).name.replace("_", " ")
+    return f"error {code:#x}"
+
 
 # Datagrams of one call, before other tasks run.
 DATAGRAMS_PER_STEP: Final = 64
-DATAGRAM_BYTES_MAX: Final = 65_536
+RECEIVE_BYTES_MAX: Final = 65_536
 # More than a receive window; the kernel caps it at net.core.rmem_max.
 RECEIVE_BUFFER_BYTES: Final = 2 << 20
 NO_ERROR: Final = 0
@@ -52,19 +220,19 @@ class QuicTransport:
     """A connection and its connected UDP socket."""
 
     def __init__(
-        self, dialled: socket.socket, core: ClientCore, settings: QuicSettings, *, peer: str
+        self, sock: socket.socket, core: QuicClientConnection, settings: QuicSettings, *, peer: str
     ) -> None:
-        self._socket = dialled
-        self._address = dialled.getpeername()
+        self._socket = sock
+        self._address = sock.getpeername()
         self._keep_alive_seconds = settings.keep_alive_seconds or math.inf
-        self._space = bytearray(DATAGRAM_BYTES_MAX)
+        self._read_buffer = bytearray(RECEIVE_BYTES_MAX)
         self._peer = peer
         self._active_at = -math.inf
         self._pings_count = 0
-        self._nap: anyio.CancelScope | None = None
-        self._sender = DatagramSender(dialled)
-        self._clock = clock_of_engine()
-        self._stop_watching: Callable[[], object] | None = None
+        self._wait_scope: anyio.CancelScope | None = None
+        self._sender = DatagramSender(sock)
+        self._clock = event_loop_clock()
+        self._remove_reader: Callable[[], object] | None = None
         self.core = core
 
     @property
@@ -77,13 +245,13 @@ class QuicTransport:
         """Whether the socket is closed."""
         return self._socket.fileno() < 0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Send the first datagram."""
         now = self._clock()
         self.core.connect(self._address, now)
         self.flush(now)
 
-    def step(self) -> list[QuicEvent]:
+    def process(self) -> list[QuicEvent]:
         """Read datagrams, serve timers, send what is queued; return the QUIC events.
 
         Raises:
@@ -91,19 +259,19 @@ class QuicTransport:
         """
         now = self._clock()
         count = self._receive(now)
-        is_due = self._do_what_is_due(now)
-        return self._tell(now, count, is_due=is_due)
+        is_due = self._run_due_timers(now)
+        return self._collect_events(now, count, is_due=is_due)
 
-    def hear(self) -> list[QuicEvent]:
+    def receive(self) -> list[QuicEvent]:
         """Read datagrams and send what is queued; return the QUIC events.
 
         Raises:
             OSError: the server is out of reach.
         """
         now = self._clock()
-        return self._tell(now, self._receive(now), is_due=False)
+        return self._collect_events(now, self._receive(now), is_due=False)
 
-    def _do_what_is_due(self, now: float) -> bool:
+    def _run_due_timers(self, now: float) -> bool:
         core = self.core
         is_due = (due_at := core.get_timer()) is not None and due_at <= now
         if is_due:
@@ -115,22 +283,22 @@ class QuicTransport:
             core.send_ping(self._pings_count)
         return is_due
 
-    def _tell(self, now: float, count: int, *, is_due: bool) -> list[QuicEvent]:
-        core, happened = self.core, []
+    def _collect_events(self, now: float, count: int, *, is_due: bool) -> list[QuicEvent]:
+        core, events = self.core, []
         while (event := core.next_event()) is not None:
-            happened.append(event)
+            events.append(event)
         if count:
-            core.note_heard(count, now)
+            core.note_received(count, now)
         # Building packets is the largest cost here, and writers flush by themselves.
         if is_due or (count and not core.may_wait_to_send(now)):
             self.flush(now)
-        return happened
+        return events
 
     def _receive(self, now: float) -> int:
-        view = memoryview(self._space)
+        view = memoryview(self._read_buffer)
         for count in range(DATAGRAMS_PER_STEP):
             try:
-                size = self._socket.recv_into(self._space)
+                size = self._socket.recv_into(self._read_buffer)
             except BlockingIOError:
                 return count
             self.core.receive_datagram(bytes(view[:size]), self._address, now)
@@ -147,8 +315,8 @@ class QuicTransport:
         if datagrams:
             self._active_at = now
             self._sender.send(datagrams)
-        if self._nap is not None:
-            self._nap.deadline = self.due_at()
+        if self._wait_scope is not None:
+            self._wait_scope.deadline = self.due_at()
 
     def due_at(self) -> float:
         """Return when the next timer is due."""
@@ -164,27 +332,27 @@ class QuicTransport:
             OSError: the connection was closed on this side.
         """
         soon = self._clock() + TICK_SECONDS
-        with anyio.CancelScope(deadline=max(self.due_at(), soon)) as self._nap:
+        with anyio.CancelScope(deadline=max(self.due_at(), soon)) as self._wait_scope:
             try:
                 await anyio.wait_readable(self._socket)
             except (anyio.ClosedResourceError, ValueError) as error:
-                raise woken(self._socket) from error
+                raise wait_interrupted_error(self._socket) from error
             finally:
-                self._nap = None
+                self._wait_scope = None
 
-    def watch(self, on_datagrams: Callable[[], None]) -> bool:
+    def add_reader(self, on_datagrams: Callable[[], None]) -> bool:
         """Have the event loop call a function for datagrams; False where it cannot.
 
         It is called outside of any task. ``wait`` must not be used meanwhile.
         """
-        self._stop_watching = call_when_readable(self._socket, on_datagrams)
-        return self._stop_watching is not None
+        self._remove_reader = add_reader_callback(self._socket, on_datagrams)
+        return self._remove_reader is not None
 
-    def unwatch(self) -> None:
+    def remove_reader(self) -> None:
         """Remove the callback."""
-        if self._stop_watching is not None:
-            self._stop_watching()
-            self._stop_watching = None
+        if self._remove_reader is not None:
+            self._remove_reader()
+            self._remove_reader = None
 
     def interrupt(self) -> None:
         """Wake the task that waits."""
@@ -195,7 +363,7 @@ class QuicTransport:
         """Send CONNECTION_CLOSE and close at once; may be called twice."""
         if self.is_closed:
             return
-        self.unwatch()
+        self.remove_reader()
         self.core.close(NO_ERROR)
         with suppress(OSError):
             self.flush(self._clock())
@@ -214,57 +382,59 @@ async def open_quic(
     """
     tls = options.tls or TlsOptions()
     configuration = await anyio.to_thread.run_sync(
-        lambda: configure(tls, settings, host=endpoint.host)
+        lambda: make_quic_configuration(tls, settings, host=endpoint.host)
     )
     try:
         found = await anyio.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_DGRAM)
     except (OSError, UnicodeError) as error:
-        raise ConnectionFailedError(f"{describe(endpoint)} has no address: {error}") from error
+        raise ConnectionFailedError(
+            f"{format_endpoint(endpoint)} has no address: {error}"
+        ) from error
     failures: list[str] = []
     for index, (family, _, _, _, address) in enumerate(found):
         is_last = index == len(found) - 1
         with anyio.move_on_after(None if is_last else ADDRESS_SECONDS_MAX):
             try:
-                return await _dial(family, address, endpoint, configuration, settings)
+                return await _connect_address(family, address, endpoint, configuration, settings)
             except OSError as error:
                 if isinstance(error, ConnectionFailedError):
                     raise
                 failures.append(error.strerror or str(error))
     reasons = ", ".join(dict.fromkeys(failures)) or "no address answered in time"
     raise ConnectionFailedError(
-        f"cannot connect to {describe(endpoint)}: {reasons}", advice=SILENCE_ADVICE
+        f"cannot connect to {format_endpoint(endpoint)}: {reasons}", advice=SILENCE_ADVICE
     )
 
 
-async def _dial(
+async def _connect_address(
     family: int,
     address: Any,
     endpoint: Endpoint,
     configuration: QuicConfiguration,
     settings: QuicSettings,
 ) -> QuicTransport:
-    dialled = socket.socket(family, socket.SOCK_DGRAM)
+    sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
-        dialled.setblocking(False)
-        dialled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        dialled.connect(address)
-        core = ClientCore(configuration)
-        transport = QuicTransport(dialled, core, settings, peer=describe(endpoint))
-        transport.begin()
-        await _shake_hands(transport, endpoint)
-        core.fit(settings.datagram_bytes_to(address[0]))
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        sock.connect(address)
+        core = QuicClientConnection(configuration)
+        transport = QuicTransport(sock, core, settings, peer=format_endpoint(endpoint))
+        transport.start()
+        await _run_handshake(transport, endpoint)
+        core.set_datagram_size(settings.datagram_bytes_to(address[0]))
     except BaseException:
-        dialled.close()
+        sock.close()
         raise
     return transport
 
 
-async def _shake_hands(transport: QuicTransport, endpoint: Endpoint) -> None:
+async def _run_handshake(transport: QuicTransport, endpoint: Endpoint) -> None:
     core = transport.core
     while True:
-        for event in transport.step():
+        for event in transport.process():
             if isinstance(event, HandshakeCompleted):
                 return
-        if core.verdict is not None:
-            raise handshake_failure(endpoint, core.verdict, by_peer=core.is_ended_by_peer)
+        if core.termination is not None:
+            raise quic_handshake_error(endpoint, core.termination, by_peer=core.is_ended_by_peer)
         await transport.wait()

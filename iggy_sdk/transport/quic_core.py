@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from iggy_sdk.options import TlsOptions
     from iggy_sdk.transport.quic_settings import QuicSettings
 
-__all__ = ["ClientCore", "configure"]
+__all__ = ["QuicClientConnection", "make_quic_configuration"]
 
 # The default of max_udp_payload_size (RFC 9000, section 18.2).
 DATAGRAM_BYTES_MAX: Final = 65_527
@@ -42,20 +42,20 @@ ACKNOWLEDGE_AFTER_SECONDS: Final = 0.01
 UNACKNOWLEDGED_MAX: Final = 2
 # The initial RTT estimate; the first retransmission follows after twice that.
 ROUND_TRIP_SECONDS: Final = 0.1
-GIVEN_UP: Final = 0
+STREAM_CANCELLED: Final = 0
 LONG_HEADER: Final = 0x80
 # A stateless reset looks like a short packet and ends with a token (RFC 9000, section 10.3).
 RESET_BYTES_MIN: Final = 21
 RESET_TOKEN_BYTES: Final = 16
 
 
-class _Pacer(QuicPacketPacer):
+class _ClientPacer(QuicPacketPacer):
     """Stops the library when nothing is left to send.
 
     It would build an empty packet to find that out, a quarter of the cost of a small datagram.
     """
 
-    def __init__(self, core: ClientCore, datagram_bytes: int) -> None:
+    def __init__(self, core: QuicClientConnection, datagram_bytes: int) -> None:
         super().__init__(max_datagram_size=datagram_bytes)
         self._core = core
         self.has_sent = self.has_stopped = False
@@ -74,7 +74,7 @@ class _Pacer(QuicPacketPacer):
         self.has_sent = True
 
 
-class ClientCore(QuicConnection):
+class QuicClientConnection(QuicConnection):
     """One connection, handshake included."""
 
     def __init__(self, configuration: QuicConfiguration) -> None:
@@ -82,13 +82,13 @@ class ClientCore(QuicConnection):
         super().__init__(configuration=configuration)
         self._peer_datagram_bytes_max = DATAGRAM_BYTES_MAX
         self._unacknowledged_count = 0
-        self._pacer = self._loss._pacer = _Pacer(self, self._max_datagram_size)
+        self._pacer = self._loss._pacer = _ClientPacer(self, self._max_datagram_size)
         # The server opens no streams of its own.
         for limit in (self._local_max_streams_bidi, self._local_max_streams_uni):
             limit.value = limit.sent = 0
 
     @property
-    def verdict(self) -> ConnectionTerminated | None:
+    def termination(self) -> ConnectionTerminated | None:
         """Why the connection ends, as soon as either end has closed it."""
         return self._close_event
 
@@ -115,7 +115,7 @@ class ClientCore(QuicConnection):
             )
             self._close_begin(is_initiator=False, now=now)
 
-    def fit(self, datagram_bytes: int) -> None:
+    def set_datagram_size(self, datagram_bytes: int) -> None:
         """Set the datagram size after the handshake, capped by the server's limit."""
         # During the handshake everything is acknowledged at once.
         self._ack_delay = ACKNOWLEDGE_AFTER_SECONDS
@@ -155,7 +155,7 @@ class ClientCore(QuicConnection):
         if space is not None and space.ack_at is not None and space.ack_at > now:
             space.ack_at = now
 
-    def note_heard(self, count: int, now: float) -> None:
+    def note_received(self, count: int, now: float) -> None:
         """Acknowledge several datagrams at once; a single one may wait for the next request."""
         self._unacknowledged_count += count
         if self._unacknowledged_count >= UNACKNOWLEDGED_MAX:
@@ -168,16 +168,16 @@ class ClientCore(QuicConnection):
         credit are pending then, and neither is urgent.
         """
         space = self._spaces.get(Epoch.ONE_RTT)
-        if space is None or space.ack_at is None or space.ack_at <= now or not self._is_settled:
+        if space is None or space.ack_at is None or space.ack_at <= now or not self._is_established:
             return False
         return all(stream.sender.buffer_is_empty for stream in self._streams_queue)
 
     @property
-    def _is_settled(self) -> bool:
+    def _is_established(self) -> bool:
         """Whether the handshake is confirmed and the connection is open."""
         return self._handshake_confirmed and self._state is QuicConnectionState.CONNECTED
 
-    def has_left(self, stream_id: int) -> bool:
+    def is_flushed(self, stream_id: int) -> bool:
         """Tell whether all data of a stream was sent once."""
         stream = self._streams.get(stream_id)
         return stream is None or bool(stream.sender.buffer_is_empty)
@@ -187,23 +187,25 @@ class ClientCore(QuicConnection):
         """Whether the stream limit of the server allows another stream."""
         return self._local_next_stream_id_bidi // 4 < self._remote_max_streams_bidi
 
-    def give_up(self, stream_id: int) -> None:
+    def cancel_stream(self, stream_id: int) -> None:
         """Reset a stream in both directions."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return
-        self.reset_stream(stream_id, GIVEN_UP)
+        self.reset_stream(stream_id, STREAM_CANCELLED)
         if not stream.receiver.is_finished:
-            self.stop_stream(stream_id, GIVEN_UP)
+            self.stop_stream(stream_id, STREAM_CANCELLED)
 
     def _parse_transport_parameters(self, data: bytes, from_session_ticket: bool = False) -> None:
         super()._parse_transport_parameters(data, from_session_ticket)
-        told = pull_quic_transport_parameters(Buffer(data=data)).max_udp_payload_size
-        if told is not None:
-            self._peer_datagram_bytes_max = told
+        announced = pull_quic_transport_parameters(Buffer(data=data)).max_udp_payload_size
+        if announced is not None:
+            self._peer_datagram_bytes_max = announced
 
 
-def configure(tls: TlsOptions, settings: QuicSettings, *, host: str) -> QuicConfiguration:
+def make_quic_configuration(
+    tls: TlsOptions, settings: QuicSettings, *, host: str
+) -> QuicConfiguration:
     """Make the configuration of ``aioquic``; this reads files.
 
     Raises:
@@ -223,20 +225,22 @@ def configure(tls: TlsOptions, settings: QuicSettings, *, host: str) -> QuicConf
     if tls.ca_file is not None:
         configuration.load_verify_locations(cafile=tls.ca_file)
     else:
-        _trust_what_the_system_trusts(configuration)
+        _load_system_authorities(configuration)
     if tls.client_cert is not None:
-        _show(configuration, tls.client_cert, tls.client_key)
+        _load_client_certificate(configuration, tls.client_cert, tls.client_key)
     return configuration
 
 
-def _trust_what_the_system_trusts(configuration: QuicConfiguration) -> None:
+def _load_system_authorities(configuration: QuicConfiguration) -> None:
     """Use the authorities of the system, as TLS over TCP does, instead of the library's list."""
     paths = ssl.get_default_verify_paths()
     if paths.cafile or paths.capath:
         configuration.load_verify_locations(cafile=paths.cafile, capath=paths.capath)
 
 
-def _show(configuration: QuicConfiguration, certificate: str, key: str | None) -> None:
+def _load_client_certificate(
+    configuration: QuicConfiguration, certificate: str, key: str | None
+) -> None:
     try:
         configuration.load_cert_chain(Path(certificate), None if key is None else Path(key))
     except (OSError, ValueError, TypeError) as error:

@@ -17,7 +17,7 @@ from iggy_sdk.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["QuicSettings", "quic_settings"]
+__all__ = ["QuicSettings", "parse_quic_settings"]
 
 DATAGRAM_BYTES_MIN: Final = 1200
 DATAGRAM_BYTES_MAX: Final = 65_527
@@ -60,7 +60,7 @@ class QuicSettings:
         return DATAGRAM_BYTES_MIN
 
 
-def quic_settings(given: Mapping[str, int | bool]) -> QuicSettings:
+def parse_quic_settings(given: Mapping[str, int | bool]) -> QuicSettings:
     """Read the settings of a connection string; those of other transports are ignored.
 
     Raises:

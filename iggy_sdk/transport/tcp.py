@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TcpTransport",
-    "call_when_readable",
+    "add_reader_callback",
     "connect_socket",
-    "describe",
+    "format_endpoint",
     "open_tcp",
-    "skip_written",
+    "unwritten_buffers",
+    "wait_interrupted_error",
     "wait_until_writable",
-    "woken",
 ]
 
 ADDRESS_SECONDS_MAX = 2.0
@@ -48,7 +48,7 @@ class TcpTransport:
     def __init__(self, connected: socket.socket, *, peer: str) -> None:
         self._socket = connected
         self._peer = peer
-        self._stop_watching: Callable[[], object] | None = None
+        self._remove_reader: Callable[[], object] | None = None
 
     @property
     def peer(self) -> str:
@@ -66,7 +66,7 @@ class TcpTransport:
                 written = self._socket.sendmsg(buffers[:BUFFERS_MAX])
         except BlockingIOError:
             return list(buffers)
-        return skip_written(buffers, written)
+        return unwritten_buffers(buffers, written)
 
     async def send(self, left: list[Buffer]) -> None:
         """Write everything."""
@@ -85,7 +85,7 @@ class TcpTransport:
             except BlockingIOError:
                 continue
             except (anyio.ClosedResourceError, ValueError) as error:
-                raise woken(self._socket) from error
+                raise wait_interrupted_error(self._socket) from error
 
     def receive_nowait(self, space: memoryview) -> int | None:
         """Read what is there."""
@@ -94,20 +94,20 @@ class TcpTransport:
         except BlockingIOError:
             return None
 
-    def watch(self, on_bytes: Callable[[], None]) -> bool:
+    def add_reader(self, on_bytes: Callable[[], None]) -> bool:
         """Have the event loop call a function whenever there are bytes, where it can.
 
         asyncio can. ``anyio.wait_readable`` would register the socket with the loop and remove it
         again for every reply, which takes longer than all the rest of a small request.
         """
-        self._stop_watching = call_when_readable(self._socket, on_bytes)
-        return self._stop_watching is not None
+        self._remove_reader = add_reader_callback(self._socket, on_bytes)
+        return self._remove_reader is not None
 
-    def unwatch(self) -> None:
+    def remove_reader(self) -> None:
         """Remove the callback."""
-        if self._stop_watching is not None:
-            self._stop_watching()
-            self._stop_watching = None
+        if self._remove_reader is not None:
+            self._remove_reader()
+            self._remove_reader = None
 
     def interrupt(self) -> None:
         """Wake the task that waits for bytes."""
@@ -116,7 +116,7 @@ class TcpTransport:
 
     def abort(self) -> None:
         """Close at once."""
-        self.unwatch()
+        self.remove_reader()
         if self._socket.fileno() >= 0:
             anyio.notify_closing(self._socket)
             self._socket.close()
@@ -126,7 +126,7 @@ class TcpTransport:
         self.abort()
 
 
-def call_when_readable(
+def add_reader_callback(
     watched: socket.socket, function: Callable[[], None]
 ) -> Callable[[], object] | None:
     """Have the event loop call a function whenever a socket is readable.
@@ -142,7 +142,7 @@ def call_when_readable(
     return partial(loop.remove_reader, watched.fileno())
 
 
-def skip_written(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
+def unwritten_buffers(buffers: Sequence[Buffer], written: int) -> list[Buffer]:
     """Return what is left of the buffers after their first bytes were written."""
     for index, buffer in enumerate(buffers):
         size = len(buffer)
@@ -158,11 +158,11 @@ async def wait_until_writable(watched: socket.socket) -> None:
         await anyio.wait_writable(watched)
     except (anyio.ClosedResourceError, ValueError) as error:
         if watched.fileno() < 0:
-            raise woken(watched) from error
+            raise wait_interrupted_error(watched) from error
         # ``interrupt`` woke the reading task, and notify_closing wakes both directions.
 
 
-def woken(watched: socket.socket) -> OSError:
+def wait_interrupted_error(watched: socket.socket) -> OSError:
     """Make the error of a task that was woken while it waited for a socket."""
     if watched.fileno() >= 0:
         return InterruptedError(errno.EINTR, "the wait was interrupted")
@@ -176,7 +176,7 @@ async def open_tcp(endpoint: Endpoint, options: ClientOptions) -> TcpTransport:
         ConnectionFailedError: no server answers there.
     """
     connected = await connect_socket(endpoint, options)
-    return TcpTransport(connected, peer=describe(endpoint))
+    return TcpTransport(connected, peer=format_endpoint(endpoint))
 
 
 async def connect_socket(endpoint: Endpoint, options: ClientOptions) -> socket.socket:
@@ -188,7 +188,9 @@ async def connect_socket(endpoint: Endpoint, options: ClientOptions) -> socket.s
     try:
         found = await anyio.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConnectionFailedError(f"{describe(endpoint)} has no address: {error}") from error
+        raise ConnectionFailedError(
+            f"{format_endpoint(endpoint)} has no address: {error}"
+        ) from error
     failures: list[str] = []
     for index, (family, _, _, _, address) in enumerate(found):
         is_last = index == len(found) - 1
@@ -198,29 +200,29 @@ async def connect_socket(endpoint: Endpoint, options: ClientOptions) -> socket.s
             except OSError as error:
                 failures.append(error.strerror or str(error))
     reasons = ", ".join(dict.fromkeys(failures)) or "no address answered in time"
-    raise ConnectionFailedError(f"cannot connect to {describe(endpoint)}: {reasons}")
+    raise ConnectionFailedError(f"cannot connect to {format_endpoint(endpoint)}: {reasons}")
 
 
 async def connect_address(family: int, address: tuple[str, int], *, nodelay: bool) -> socket.socket:
     """Connect a non-blocking socket to one address."""
-    dialled = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
-        dialled.setblocking(False)
-        dialled.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(nodelay))
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(nodelay))
         try:
-            dialled.connect(address)
+            sock.connect(address)
         except BlockingIOError:
-            await anyio.wait_writable(dialled)
-        code = dialled.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            await anyio.wait_writable(sock)
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
     except BaseException:
-        dialled.close()
+        sock.close()
         raise
-    return dialled
+    return sock
 
 
-def describe(endpoint: Endpoint) -> str:
+def format_endpoint(endpoint: Endpoint) -> str:
     """Write an endpoint as ``host:port``."""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{host}:{endpoint.port}"

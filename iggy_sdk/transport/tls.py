@@ -11,9 +11,9 @@ import anyio
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
 from iggy_sdk.transport.tcp import (
     connect_socket,
-    describe,
+    format_endpoint,
+    wait_interrupted_error,
     wait_until_writable,
-    woken,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CHAIN_INCOMPLETE = 21
 NAME_MISMATCH = 62
 ADDRESS_MISMATCH = 64
 
-ADVICE = {
+CERTIFICATE_ADVICE = {
     EXPIRED: "Renew the certificate of the server, and check the clock of this machine.",
     NOT_YET_VALID: "Check the clocks of this machine and of the one that made the certificate.",
     NAME_MISMATCH: "Connect by a name that the certificate has, or set tls_domain to it.",
@@ -86,7 +86,7 @@ class TlsTransport:
             try:
                 await anyio.wait_readable(self._socket)
             except (anyio.ClosedResourceError, ValueError) as error:
-                raise woken(self._socket) from error
+                raise wait_interrupted_error(self._socket) from error
         return count
 
     def receive_nowait(self, space: memoryview) -> int | None:
@@ -98,11 +98,11 @@ class TlsTransport:
         except ssl.SSLEOFError:
             return 0
 
-    def watch(self, on_bytes: Callable[[], None]) -> bool:
+    def add_reader(self, on_bytes: Callable[[], None]) -> bool:
         """Refuse: decrypted bytes may be buffered where the event loop does not see them."""
         return False
 
-    def unwatch(self) -> None:
+    def remove_reader(self) -> None:
         """Do nothing: there is no callback."""
 
     def interrupt(self) -> None:
@@ -169,17 +169,17 @@ async def open_tls(endpoint: Endpoint, options: ClientOptions, tls: TlsOptions) 
         plain.close()
         raise
     try:
-        await shake_hands(secured)
+        await run_tls_handshake(secured)
     except (OSError, ValueError) as error:
         secured.close()
-        raise handshake_failure(endpoint, tls, error) from error
+        raise tls_handshake_error(endpoint, tls, error) from error
     except BaseException:
         secured.close()
         raise
-    return TlsTransport(secured, peer=describe(endpoint))
+    return TlsTransport(secured, peer=format_endpoint(endpoint))
 
 
-async def shake_hands(secured: ssl.SSLSocket) -> None:
+async def run_tls_handshake(secured: ssl.SSLSocket) -> None:
     """Do the handshake of the client."""
     while True:
         try:
@@ -192,13 +192,13 @@ async def shake_hands(secured: ssl.SSLSocket) -> None:
             return
 
 
-def handshake_failure(
+def tls_handshake_error(
     endpoint: Endpoint, tls: TlsOptions, error: Exception
 ) -> ConnectionFailedError:
     """Make the error of a failed handshake, with advice."""
-    where = describe(endpoint)
+    where = format_endpoint(endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
-        advice = ADVICE.get(error.verify_code, UNTRUSTED_ADVICE)
+        advice = CERTIFICATE_ADVICE.get(error.verify_code, UNTRUSTED_ADVICE)
         return ConnectionFailedError(
             f"the certificate of {where} is not accepted: {error.verify_message}",
             advice=advice,

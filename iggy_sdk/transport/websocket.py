@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
-from iggy_sdk.transport.tcp import TcpTransport, describe, open_tcp
+from iggy_sdk.transport.tcp import TcpTransport, format_endpoint, open_tcp
 from iggy_sdk.transport.tls import TlsTransport, open_tls
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
     from iggy_sdk.options import ClientOptions, Endpoint
-    from iggy_sdk.transport.websocket_frames import FrameStripper, RequestFramer
+    from iggy_sdk.transport.websocket_frames import FrameDecoder, FrameEncoder
 
 __all__ = ["WebSocketTransport", "open_websocket"]
 
@@ -39,34 +39,34 @@ class WebSocketTransport:
 
     def __init__(
         self,
-        below: TcpTransport | TlsTransport,
-        stripper: FrameStripper,
-        framer: RequestFramer,
+        transport: TcpTransport | TlsTransport,
+        decoder: FrameDecoder,
+        encoder: FrameEncoder,
         *,
         unread: bytes = b"",
     ) -> None:
-        self._below = below
-        self._stripper = stripper
-        self._framer = framer
+        self._transport = transport
+        self._decoder = decoder
+        self._encoder = encoder
         self._unread = unread
         self._is_writing = False
-        self._due: list[Buffer] = []
+        self._pending_control: list[Buffer] = []
 
     @property
     def peer(self) -> str:
         """Where the server is."""
-        return self._below.peer
+        return self._transport.peer
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Write what the socket takes of a request; the rest that is returned is framed already."""
         assert not self._is_writing, "the rest of the previous request must be sent first"
-        if self._stripper.is_ended:
+        if self._decoder.is_ended:
             raise BrokenPipeError(errno.EPIPE, "the server has closed the WebSocket")
-        left, self._due = self._due, []
-        for piece in self._framer.frame(buffers):
+        left, self._pending_control = self._pending_control, []
+        for piece in self._encoder.frame(buffers):
             left.append(piece)
             if not self._is_writing:
-                left = self._below.send_nowait(left)
+                left = self._transport.send_nowait(left)
                 self._is_writing = bool(left)
         return left
 
@@ -74,85 +74,85 @@ class WebSocketTransport:
         """Write everything."""
         if left and not self._is_writing:
             left[:] = self.send_nowait(left)
-        await self._below.send(left)
+        await self._transport.send(left)
         self._is_writing = False
 
     async def receive_into(self, space: memoryview) -> int:
         """Wait for bytes of replies and read them."""
         while True:
             if self._unread:
-                count: int | None = self._strip(space, self._take_unread(space))
-            elif self._stripper.is_ended:
-                return self._end()
+                count: int | None = self._decode(space, self._take_unread(space))
+            elif self._decoder.is_ended:
+                return self._end_of_stream()
             else:
-                received = await self._below.receive_into(space)
-                count = self._strip(space, received) if received else 0
+                received = await self._transport.receive_into(space)
+                count = self._decode(space, received) if received else 0
             if count is not None:
                 return count
 
     def receive_nowait(self, space: memoryview) -> int | None:
         """Read what is there."""
         if self._unread:
-            return self._strip(space, self._take_unread(space))
-        if self._stripper.is_ended:
-            return self._end()
-        received = self._below.receive_nowait(space)
-        return self._strip(space, received) if received else received
+            return self._decode(space, self._take_unread(space))
+        if self._decoder.is_ended:
+            return self._end_of_stream()
+        received = self._transport.receive_nowait(space)
+        return self._decode(space, received) if received else received
 
     def _take_unread(self, space: memoryview) -> int:
         piece, self._unread = self._unread[: len(space)], self._unread[len(space) :]
         space[: len(piece)] = piece
         return len(piece)
 
-    def _strip(self, space: memoryview, received: int) -> int | None:
+    def _decode(self, space: memoryview, received: int) -> int | None:
         """Return the number of bytes of replies in what was received; None if there is none."""
-        stripper = self._stripper
-        kept = stripper.strip(space, received)
-        if stripper.answer:
-            self._answer()
+        decoder = self._decoder
+        kept = decoder.decode_in_place(space, received)
+        if decoder.control_reply:
+            self._send_control_reply()
         if kept:
             return kept
-        return self._end() if stripper.is_ended else None
+        return self._end_of_stream() if decoder.is_ended else None
 
-    def _answer(self) -> None:
+    def _send_control_reply(self) -> None:
         """Reply to a ping or a close frame, between two frames and without waiting."""
-        answer, self._stripper.answer = self._stripper.answer, b""
-        if not self._due:
-            self._due = [answer]
+        control_reply, self._decoder.control_reply = self._decoder.control_reply, b""
+        if not self._pending_control:
+            self._pending_control = [control_reply]
         if not self._is_writing:
             with suppress(OSError):
-                self._due = self._below.send_nowait(self._due)
+                self._pending_control = self._transport.send_nowait(self._pending_control)
 
-    def _end(self) -> int:
-        if self._stripper.failure:
+    def _end_of_stream(self) -> int:
+        if self._decoder.failure:
             raise OSError(
-                errno.EPROTO, f"the server broke the WebSocket protocol: {self._stripper.failure}"
+                errno.EPROTO, f"the server broke the WebSocket protocol: {self._decoder.failure}"
             )
         return 0
 
-    def watch(self, on_bytes: Callable[[], None]) -> bool:
+    def add_reader(self, on_bytes: Callable[[], None]) -> bool:
         """Have the event loop call a function whenever there are bytes, where it can."""
-        return not self._unread and self._below.watch(on_bytes)
+        return not self._unread and self._transport.add_reader(on_bytes)
 
-    def unwatch(self) -> None:
+    def remove_reader(self) -> None:
         """Remove the callback."""
-        self._below.unwatch()
+        self._transport.remove_reader()
 
     def interrupt(self) -> None:
         """Wake the task that waits for bytes."""
-        self._below.interrupt()
+        self._transport.interrupt()
 
     def abort(self) -> None:
         """Close at once."""
-        self._below.abort()
+        self._transport.abort()
 
     async def aclose(self) -> None:
         """Send a close frame without waiting for that of the server, and close."""
         if not self._is_writing:
-            self._stripper.close()
-            if self._stripper.answer:
-                self._answer()
-        await self._below.aclose()
+            self._decoder.close()
+            if self._decoder.control_reply:
+                self._send_control_reply()
+        await self._transport.aclose()
 
 
 async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocketTransport:
@@ -162,34 +162,34 @@ async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocke
         ConnectionFailedError: no server answers there, or it refuses the upgrade.
         ConfigurationError: a file of the options cannot be read, or a library is missing.
     """
-    frames = _frames()
-    below: TcpTransport | TlsTransport
+    frames = _frames_module()
+    transport: TcpTransport | TlsTransport
     if options.tls is None:
-        below = await open_tcp(endpoint, options)
+        transport = await open_tcp(endpoint, options)
     else:
-        below = await open_tls(endpoint, options, options.tls)
+        transport = await open_tls(endpoint, options, options.tls)
     try:
         secure = options.tls is not None
         protocol = frames.client_protocol(endpoint.host, endpoint.port, secure=secure)
-        unread = await _shake_hands(below, protocol, endpoint)
+        unread = await _run_handshake(transport, protocol, endpoint)
     except OSError as error:
-        below.abort()
+        transport.abort()
         if isinstance(error, ConnectionFailedError):
             raise
-        raise _ended(endpoint, error.strerror or str(error)) from error
+        raise _handshake_ended_error(endpoint, error.strerror or str(error)) from error
     except BaseException:
-        below.abort()
+        transport.abort()
         raise
-    told = options.transport_settings
-    stripper = frames.FrameStripper(
+    settings = options.transport_settings
+    decoder = frames.FrameDecoder(
         protocol,
-        frame_bytes_max=told.get("max_frame_size", math.inf),
-        message_bytes_max=told.get("max_message_size", math.inf),
+        frame_bytes_max=settings.get("max_frame_size", math.inf),
+        message_bytes_max=settings.get("max_message_size", math.inf),
     )
-    return WebSocketTransport(below, stripper, frames.RequestFramer(), unread=unread)
+    return WebSocketTransport(transport, decoder, frames.FrameEncoder(), unread=unread)
 
 
-def _frames() -> Any:
+def _frames_module() -> Any:
     """Import the module whose library is an optional dependency."""
     try:
         from iggy_sdk.transport import websocket_frames
@@ -201,42 +201,42 @@ def _frames() -> Any:
     return websocket_frames
 
 
-async def _shake_hands(
-    below: TcpTransport | TlsTransport, protocol: ClientProtocol, endpoint: Endpoint
+async def _run_handshake(
+    transport: TcpTransport | TlsTransport, protocol: ClientProtocol, endpoint: Endpoint
 ) -> bytes:
     """Do the upgrade; return the bytes that followed the response."""
     protocol.send_request(protocol.connect())
-    left: list[Buffer] = below.send_nowait(protocol.data_to_send())
-    await below.send(left)
+    left: list[Buffer] = transport.send_nowait(protocol.data_to_send())
+    await transport.send(left)
     head, space = b"", memoryview(bytearray(HEAD_PIECE_BYTES))
     while END_OF_HEAD not in head:
-        count = await below.receive_into(space)
+        count = await transport.receive_into(space)
         if not count and not head:
-            raise _ended(endpoint, "the server closed the connection")
+            raise _handshake_ended_error(endpoint, "the server closed the connection")
         head += space[:count]
         if not count or not head.startswith(HTTP[: len(head)]) or len(head) > HEAD_BYTES_MAX:
-            raise _refusal(endpoint, head)
+            raise _handshake_refused_error(endpoint, head)
     end = head.index(END_OF_HEAD) + len(END_OF_HEAD)
     protocol.receive_data(head[:end])
     protocol.events_received()
     protocol.data_to_send()
     if protocol.handshake_exc is not None or protocol.state.name != "OPEN":
-        raise _refusal(endpoint, head, protocol.handshake_exc)
+        raise _handshake_refused_error(endpoint, head, protocol.handshake_exc)
     return head[end:]
 
 
-def _ended(endpoint: Endpoint, reason: str) -> ConnectionFailedError:
+def _handshake_ended_error(endpoint: Endpoint, reason: str) -> ConnectionFailedError:
     return ConnectionFailedError(
-        f"{describe(endpoint)} ended the WebSocket handshake: {reason}",
+        f"{format_endpoint(endpoint)} ended the WebSocket handshake: {reason}",
         advice=f"{PORT_ADVICE} {PLAIN_ADVICE}",
     )
 
 
-def _refusal(
+def _handshake_refused_error(
     endpoint: Endpoint, head: bytes, reason: Exception | None = None
 ) -> ConnectionFailedError:
     """Make the error of a refused upgrade, with advice."""
-    where = describe(endpoint)
+    where = format_endpoint(endpoint)
     if head.startswith(TLS_ALERT):
         return ConnectionFailedError(
             f"{where} requires TLS", advice="Use iggy+wss:// for this server.", retriable=False
@@ -253,11 +253,11 @@ def _refusal(
             advice=PORT_ADVICE,
             retriable=False,
         )
-    is_unwell = words[1:2] and words[1].isdigit() and int(words[1]) >= SERVER_ERROR
+    is_server_error = words[1:2] and words[1].isdigit() and int(words[1]) >= SERVER_ERROR
     return ConnectionFailedError(
         f"{where} refused the WebSocket: {status}",
         advice="Check the server and the proxy before it, then try again."
-        if is_unwell
+        if is_server_error
         else PORT_ADVICE,
-        retriable=bool(is_unwell),
+        retriable=bool(is_server_error),
     )

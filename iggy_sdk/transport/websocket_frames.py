@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
 
-__all__ = ["FrameStripper", "RequestFramer", "client_protocol"]
+__all__ = ["FrameDecoder", "FrameEncoder", "client_protocol"]
 
 LOGGER = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def client_protocol(host: str, port: int, *, secure: bool) -> ClientProtocol:
     return ClientProtocol(uri, max_size=None, logger=LOGGER)
 
 
-class RequestFramer:
+class FrameEncoder:
     """Encodes requests as messages; what it yields is valid until the next call."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class RequestFramer:
         payload: Buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
         if size <= JOINED_BYTES_MAX:
             mask = secrets.token_bytes(4)
-            yield _head(size, mask) + apply_mask(payload, mask)
+            yield _frame_header(size, mask) + apply_mask(payload, mask)
             return
         whole = memoryview(payload).cast("B")
         for start in range(0, size, MESSAGE_BYTES_MAX):
@@ -90,7 +90,7 @@ class RequestFramer:
     def _mask(self, payload: memoryview) -> Iterator[memoryview]:
         """Mask one large message into a reused buffer; fresh pages would cost page faults."""
         mask = secrets.token_bytes(4)
-        head = _head(len(payload), mask)
+        head = _frame_header(len(payload), mask)
         size = len(head) + len(payload)
         scratch = self._scratch
         if len(scratch) < size:
@@ -109,7 +109,7 @@ class RequestFramer:
                 begun = end
 
 
-def _head(size: int, mask: bytes) -> bytes:
+def _frame_header(size: int, mask: bytes) -> bytes:
     if size <= SHORT_MAX:
         return bytes((WHOLE_BINARY, MASKED | size)) + mask
     if size < 1 << 16:
@@ -117,7 +117,7 @@ def _head(size: int, mask: bytes) -> bytes:
     return struct.pack("!BBQ", WHOLE_BINARY, MASKED | EIGHT_BYTES, size) + mask
 
 
-class FrameStripper:
+class FrameDecoder:
     """Removes frame headers from what a server sends.
 
     Args:
@@ -126,7 +126,7 @@ class FrameStripper:
         message_bytes_max: the longest message.
 
     Attributes:
-        answer: the control frame to send after the last call: a pong, or a close frame.
+        control_reply: the control frame to send after the last call: a pong, or a close frame.
         is_ended: whether the WebSocket is closed.
         failure: the protocol error of the server, if that closed it.
     """
@@ -137,37 +137,37 @@ class FrameStripper:
         self._protocol = protocol
         self._frame_bytes_max = frame_bytes_max
         self._message_bytes_max = message_bytes_max
-        self._begun = b""
-        self._left = 0
+        self._partial_header = b""
+        self._payload_left = 0
         self._message_bytes = 0
         self._is_within_message = False
-        self.answer = b""
+        self.control_reply = b""
         self.is_ended = False
         self.failure = ""
 
-    def strip(self, space: memoryview, count: int) -> int:
+    def decode_in_place(self, space: memoryview, count: int) -> int:
         """Move payloads together at the beginning of a buffer.
 
         Returns:
             How many payload bytes there are.
         """
-        if self._left >= count:
-            self._left -= count
+        if self._payload_left >= count:
+            self._payload_left -= count
             return count
         source, kept = space[:count], 0
-        if self._begun:
-            source, self._begun = memoryview(self._begun + bytes(source)), b""
+        if self._partial_header:
+            source, self._partial_header = memoryview(self._partial_header + bytes(source)), b""
         while len(source) and not self.is_ended:
-            if self._left:
-                piece = source[: self._left]
+            if self._payload_left:
+                piece = source[: self._payload_left]
                 space[kept : kept + len(piece)] = piece
                 kept += len(piece)
-                self._left -= len(piece)
+                self._payload_left -= len(piece)
                 source = source[len(piece) :]
                 continue
             size = self._begin_frame(source)
             if not size:
-                self._begun = bytes(source)
+                self._partial_header = bytes(source)
                 break
             source = source[size:]
         return kept
@@ -176,7 +176,7 @@ class FrameStripper:
         """Prepare a close frame."""
         if self._protocol.state is OPEN:
             self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
-            self._note_answer()
+            self._collect_control_reply()
 
     def _begin_frame(self, view: memoryview) -> int:
         """Read the header of a frame, or a whole control frame; 0 while it is incomplete."""
@@ -202,13 +202,13 @@ class FrameStripper:
             return 2
         if len(view) < 2 + length:
             return 0
-        self._judge(bytes(view[: 2 + length]))
+        self._validate(bytes(view[: 2 + length]))
         return 2 + length
 
     def _begin_data(self, first: int, length: int) -> None:
         if first != WHOLE_BINARY or self._is_within_message:
             # Only the header of a data frame can be invalid, so it is validated without payload.
-            self._judge(bytes((first, 0)))
+            self._validate(bytes((first, 0)))
             if self.is_ended:
                 return
         if first & OPCODE != Opcode.CONT:
@@ -218,22 +218,24 @@ class FrameStripper:
             self._fail("a message is longer than max_frame_size or max_message_size")
             return
         self._is_within_message = not first & FIN
-        self._left = length
+        self._payload_left = length
 
-    def _judge(self, frame: bytes) -> None:
+    def _validate(self, frame: bytes) -> None:
         self._protocol.receive_data(frame)
         self._protocol.events_received()
-        self._note_answer()
+        self._collect_control_reply()
 
     def _fail(self, reason: str) -> None:
         self._protocol.fail(CloseCode.PROTOCOL_ERROR, reason)
-        self._note_answer()
+        self._collect_control_reply()
         self.failure = reason
 
-    def _note_answer(self) -> None:
-        answers = [answer for answer in self._protocol.data_to_send() if answer]
-        if answers:
-            self.answer = answers[-1]
+    def _collect_control_reply(self) -> None:
+        replies = [
+            control_reply for control_reply in self._protocol.data_to_send() if control_reply
+        ]
+        if replies:
+            self.control_reply = replies[-1]
         if self._protocol.state is not OPEN:
             self.is_ended = True
             self.failure = str(self._protocol.parser_exc or "")

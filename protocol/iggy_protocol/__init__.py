@@ -14,6 +14,7 @@ from ``iggy_protocol.rest``.
 
 from __future__ import annotations
 
+from iggy_protocol.base_connection import ConnectionStatistics, Limits
 from iggy_protocol.batch import (
     BATCH_IMPLEMENTATION,
     BatchShape,
@@ -40,16 +41,16 @@ from iggy_protocol.codes import (
     StatusGroup,
     status,
 )
-from iggy_protocol.commands.cluster import (
-    GetClusterMetadata,
-)
-from iggy_protocol.commands.groups import (
+from iggy_protocol.commands.consumers import (
     CreateConsumerGroup,
     DeleteConsumerGroup,
+    DeleteConsumerOffset,
     GetConsumerGroup,
     GetConsumerGroups,
+    GetConsumerOffset,
     JoinConsumerGroup,
     LeaveConsumerGroup,
+    StoreConsumerOffset,
 )
 from iggy_protocol.commands.messages import (
     FlushUnsavedBuffer,
@@ -58,18 +59,6 @@ from iggy_protocol.commands.messages import (
     SendMetadata,
     decode_send_metadata,
     encode_polled,
-)
-from iggy_protocol.commands.offsets import (
-    DeleteConsumerOffset,
-    GetConsumerOffset,
-    StoreConsumerOffset,
-)
-from iggy_protocol.commands.partitions import (
-    CreatePartitions,
-    DeletePartitions,
-)
-from iggy_protocol.commands.segments import (
-    DeleteSegments,
 )
 from iggy_protocol.commands.streams import (
     CreateStream,
@@ -82,19 +71,17 @@ from iggy_protocol.commands.streams import (
 from iggy_protocol.commands.system import (
     GetClient,
     GetClients,
+    GetClusterMetadata,
     GetMe,
     GetSnapshot,
     GetStats,
     Ping,
 )
-from iggy_protocol.commands.tokens import (
-    CreatePersonalAccessToken,
-    DeletePersonalAccessToken,
-    GetPersonalAccessTokens,
-    LoginWithPersonalAccessToken,
-)
 from iggy_protocol.commands.topics import (
+    CreatePartitions,
     CreateTopic,
+    DeletePartitions,
+    DeleteSegments,
     DeleteTopic,
     GetTopic,
     GetTopics,
@@ -103,11 +90,15 @@ from iggy_protocol.commands.topics import (
 )
 from iggy_protocol.commands.users import (
     ChangePassword,
+    CreatePersonalAccessToken,
     CreateUser,
+    DeletePersonalAccessToken,
     DeleteUser,
+    GetPersonalAccessTokens,
     GetUser,
     GetUsers,
     LoginUser,
+    LoginWithPersonalAccessToken,
     LogoutUser,
     UpdatePermissions,
     UpdateUser,
@@ -116,7 +107,6 @@ from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.encryption import (
     PayloadCipher,
 )
-from iggy_protocol.endpoint import ConnectionStatistics
 from iggy_protocol.errors import (
     DecryptionFailed,
     FrameTooLarge,
@@ -166,27 +156,6 @@ from iggy_protocol.hashing import (
 from iggy_protocol.layout import (
     Buffer,
 )
-from iggy_protocol.limits import (
-    Limits,
-)
-from iggy_protocol.model.client import (
-    ClientDetails,
-    ClientInfo,
-    ConsumerGroupMembership,
-    Transport,
-)
-from iggy_protocol.model.cluster import (
-    ClusterMetadata,
-    ClusterNode,
-    NodeRole,
-    NodeStatus,
-)
-from iggy_protocol.model.consumer_group import (
-    ConsumerGroup,
-    ConsumerGroupDetails,
-    ConsumerGroupMember,
-    ConsumerOffset,
-)
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -201,34 +170,42 @@ from iggy_protocol.model.message import (
     USER_HEADERS_BYTES_MAX,
     NewMessage,
 )
-from iggy_protocol.model.permissions import (
-    GlobalPermissions,
-    Permissions,
-    StreamPermissions,
-    TopicPermissions,
+from iggy_protocol.model.stream import (
+    CompressionAlgorithm,
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerGroupMember,
+    ConsumerOffset,
+    Partition,
+    Stream,
+    StreamDetails,
+    Topic,
+    TopicDetails,
 )
-from iggy_protocol.model.stats import (
+from iggy_protocol.model.system import (
     CacheMetrics,
+    ClientDetails,
+    ClientInfo,
+    ClusterMetadata,
+    ClusterNode,
+    ConsumerGroupMembership,
     HostResources,
+    NodeRole,
+    NodeStatus,
     Snapshot,
     SnapshotCompression,
     SnapshotType,
     Stats,
-)
-from iggy_protocol.model.stream import (
-    Stream,
-    StreamDetails,
-)
-from iggy_protocol.model.topic import (
-    CompressionAlgorithm,
-    Partition,
-    Topic,
-    TopicDetails,
+    Transport,
 )
 from iggy_protocol.model.user import (
+    GlobalPermissions,
     Identity,
+    Permissions,
     PersonalAccessTokenInfo,
     RawPersonalAccessToken,
+    StreamPermissions,
+    TopicPermissions,
     User,
     UserDetails,
     UserStatus,

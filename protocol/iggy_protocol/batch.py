@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from iggy_protocol import batch_python
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
-from iggy_protocol.message_view import HEADER, flat, header_at
+from iggy_protocol.message_view import HEADER, as_bytes_view, header_at
 from iggy_protocol.records import record
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ __all__ = [
     "gather_sends",
     "index_entries",
     "inspect_send",
-    "intact_part",
+    "intact_prefix",
     "stamp",
 ]
 
 
-def _choose(environment: Mapping[str, str]) -> tuple[Any, Literal["c", "python"]]:
+def _choose_implementation(environment: Mapping[str, str]) -> tuple[Any, Literal["c", "python"]]:
     """Return the C extension if it is built and not switched off, else the Python module."""
     if environment.get("IGGY_NO_EXTENSIONS") != "1":
         try:
@@ -64,7 +64,7 @@ BATCH_IMPLEMENTATION: Literal["c", "python"]
 if TYPE_CHECKING:
     from iggy_protocol import _batch as _twin
 else:
-    _twin, BATCH_IMPLEMENTATION = _choose(os.environ)
+    _twin, BATCH_IMPLEMENTATION = _choose_implementation(os.environ)
     MessageRecord = _twin.MessageRecord
     MessageView = _twin.MessageView
 
@@ -105,7 +105,7 @@ _REASONS: Mapping[int, str] = {
     StatusCode.INVALID_OFFSET: "message {} has a smaller offset than the one before it",
     StatusCode.CANNOT_READ_INDEX_POSITION: "index entry {} ends before the one before it",
 }
-_BYTE_IS_TO_BLAME = frozenset(
+_STATUSES_WITH_BYTE_OFFSET = frozenset(
     {
         StatusCode.INVALID_COMMAND,
         StatusCode.INVALID_IDENTIFIER,
@@ -130,7 +130,7 @@ def inspect_send(body: Buffer) -> BatchShape:
     if status == 0:
         return BatchShape._make(shape)
     reason = _REASONS[status].format(where)
-    if status in _BYTE_IS_TO_BLAME:
+    if status in _STATUSES_WITH_BYTE_OFFSET:
         raise InvalidBatch(reason, status=status, offset=where)
     raise InvalidBatch(reason, status=status, message_index=where)
 
@@ -338,7 +338,7 @@ class MessageBatch:
         self._buffer = buffer
         self._count, whole, self._last_at = _twin.measure(buffer)
         if whole < self.nbytes:
-            raise _explain_cut(flat(buffer)[whole:], self._count, whole)
+            raise _truncation_error(as_bytes_view(buffer)[whole:], self._count, whole)
 
     @property
     def buffer(self) -> Buffer:
@@ -377,7 +377,7 @@ class MessageBatch:
         return self._offset_at(self._last_at)
 
     def _offset_at(self, at: int) -> int | None:
-        return header_at(flat(self._buffer), at).offset if self._count else None
+        return header_at(as_bytes_view(self._buffer), at).offset if self._count else None
 
     def payloads(self) -> list[bytes]:
         """Copy all payloads in one go."""
@@ -449,9 +449,9 @@ class PolledMessages:
     fault: TruncatedField | None = field(default=None, repr=False)
 
 
-def intact_part(buffer: Buffer) -> memoryview:
+def intact_prefix(buffer: Buffer) -> memoryview:
     """Return the messages before the first one that is cut or does not match its checksum."""
-    memory = flat(buffer)
+    memory = as_bytes_view(buffer)
     count, whole, _ = _twin.measure(memory)
     damaged = _twin.verify(memory[:whole])
     if 0 <= damaged < count:
@@ -460,7 +460,7 @@ def intact_part(buffer: Buffer) -> memoryview:
     return memory[:whole]
 
 
-def _explain_cut(tail: memoryview, index: int, offset: int) -> TruncatedField:
+def _truncation_error(tail: memoryview, index: int, offset: int) -> TruncatedField:
     """Say which field of the last message ends too early."""
     field, at, need = "header", 0, HEADER.size
     if len(tail) >= HEADER.size:

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from iggy_protocol.codes import CommandCode, StatusCode
-from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.layout import derive_struct
 from iggy_protocol.message_columns import columns, header_pairs
-from iggy_protocol.message_layout import INDEX_ENTRY
-from iggy_protocol.message_record import MessageRecord, reading
 from iggy_protocol.message_view import (
     HEADER,
+    INDEX_ENTRY,
     Header,
+    MessageRecord,
     MessageView,
+    as_bytes_view,
     extent_at,
     extents_of,
-    flat,
     header_at,
     message_checksum,
+    reading,
     walk,
 )
 from iggy_protocol.model.message import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
@@ -89,7 +90,7 @@ def _unsigned(value: object, name: str, size: int) -> int:
 
 def checksum(data: Buffer, /) -> int:
     """XXH3-64 with seed 0 and the default secret."""
-    return xxh3_64_intdigest(flat(data))
+    return xxh3_64_intdigest(as_bytes_view(data))
 
 
 def allocate(size: int, /) -> bytearray:
@@ -111,13 +112,13 @@ def encode(
     batch_origin_us = _unsigned(origin_timestamp_us, "origin timestamp", 8)
     if not 0 <= _integer(headroom, "headroom") <= _HEADROOM_BYTES_MAX:
         raise ValueError(f"headroom must be between 0 and {_HEADROOM_BYTES_MAX} bytes")
-    prefix = flat(metadata)
+    prefix = as_bytes_view(metadata)
     entries: list[bytes] = []
     parts: list[bytes | memoryview] = []
     room = _BODY_BYTES_MAX - len(prefix)
     position = 0
     for index, item in enumerate(messages):
-        payload, id_bytes, user_headers, origin_us = _draft(index, item, batch_origin_us)
+        payload, id_bytes, user_headers, origin_us = _message_parts(index, item, batch_origin_us)
         payload_length, user_headers_length = len(payload), len(user_headers)
         _check_limits(index, payload_length, user_headers_length)
         position += HEADER.size + payload_length + user_headers_length
@@ -132,31 +133,31 @@ def encode(
     return bytearray().join([bytes(headroom), prefix, *entries, *parts])
 
 
-def _draft(
+def _message_parts(
     index: int, item: Any, batch_origin_us: int
 ) -> tuple[bytes | memoryview, bytes, bytes | memoryview, int]:
     """Take one item apart into payload, id, user headers and origin timestamp."""
     if not isinstance(item, tuple):
-        return _part(index, item, "payload"), _NO_ID, b"", batch_origin_us
+        return _as_buffer(index, item, "payload"), _NO_ID, b"", batch_origin_us
     if len(item) != 4:
         raise TypeError(
             f"message {index}: a message must be a payload or a tuple of payload, id, "
             "user headers and origin timestamp"
         )
-    payload = _part(index, item[0], "payload")
+    payload = _as_buffer(index, item[0], "payload")
     id_number = _unsigned(item[1], f"message {index}: id", _ID_BYTES)
-    user_headers = _part(index, item[2], "user headers")
+    user_headers = _as_buffer(index, item[2], "user headers")
     origin_us = batch_origin_us
     if item[3] is not None:
         origin_us = _unsigned(item[3], f"message {index}: origin timestamp", 8)
     return payload, id_number.to_bytes(_ID_BYTES, "little"), user_headers, origin_us
 
 
-def _part(index: int, value: Any, name: str) -> bytes | memoryview:
+def _as_buffer(index: int, value: Any, name: str) -> bytes | memoryview:
     if type(value) is bytes:
         return value
     try:
-        return flat(value)
+        return as_bytes_view(value)
     except TypeError:
         kind = type(value).__name__
         raise TypeError(f"message {index}: {name} must be bytes-like, not {kind}") from None
@@ -178,7 +179,7 @@ def _check_limits(index: int, payload_bytes: int, user_headers_bytes: int) -> No
 # ---- validation of a SendMessages body
 
 
-class _Refused(Exception):
+class _InvalidBody(Exception):
     """A body that must not be stored, with the message or byte at fault."""
 
     def __init__(self, status: StatusCode, where: int) -> None:
@@ -202,13 +203,13 @@ def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]:
         A status other than 0 refuses the body; ``where`` is then the byte (3, 6, 4009) or the
         message at fault, and the rest is 0.
     """
-    memory = flat(body)
+    memory = as_bytes_view(body)
     try:
         metadata = _inspect_metadata(memory)
         missing_ids = _inspect_messages(
             memory[metadata.indexes_at : metadata.messages_at], memory[metadata.messages_at :]
         )
-    except _Refused as refused:
+    except _InvalidBody as refused:
         return refused.answer
     return 0, 0, *metadata, missing_ids
 
@@ -225,7 +226,7 @@ def gather(
         How many frames were taken, their bytes, their messages, how many of those have no id, and
         the bytes of the messages.
     """
-    memory, wanted = flat(frames), bytes(metadata)
+    memory, wanted = as_bytes_view(frames), bytes(metadata)
     if memory.readonly:
         raise BufferError("the frames cannot be moved")
     taken = consumed = messages_count = missing = end = 0
@@ -264,21 +265,21 @@ def _begins_with(body: memoryview, metadata: bytes) -> bool:
 def _inspect_metadata(memory: memoryview) -> _Metadata:
     """Read everything before the index table."""
     if len(memory) < 4:
-        raise _Refused(StatusCode.INVALID_COMMAND, 0)
+        raise _InvalidBody(StatusCode.INVALID_COMMAND, 0)
     end = 4 + int.from_bytes(memory[:4], "little")
     if end > len(memory):
-        raise _Refused(StatusCode.INVALID_COMMAND, 0)
+        raise _InvalidBody(StatusCode.INVALID_COMMAND, 0)
     topic_at = _skip_identifier(memory, 4, end)
     partitioning_at = _skip_identifier(memory, topic_at, end)
     count_at = _skip_partitioning(memory, partitioning_at, end)
     if end - count_at < 4:
-        raise _Refused(StatusCode.INVALID_COMMAND, count_at)
+        raise _InvalidBody(StatusCode.INVALID_COMMAND, count_at)
     count = int.from_bytes(memory[count_at : count_at + 4], "little")
     messages_at = end + _ENTRY.size * count
     if messages_at > len(memory):
-        raise _Refused(StatusCode.INVALID_COMMAND, count_at)
+        raise _InvalidBody(StatusCode.INVALID_COMMAND, count_at)
     if count == 0:
-        raise _Refused(StatusCode.INVALID_MESSAGES_COUNT, count_at)
+        raise _InvalidBody(StatusCode.INVALID_MESSAGES_COUNT, count_at)
     return _Metadata(count, topic_at, partitioning_at, end, messages_at)
 
 
@@ -294,41 +295,41 @@ def _skip_identifier(memory: memoryview, at: int, end: int) -> int:
     kind, length, after = _skip_tagged(memory, at, end)
     is_number, is_name = (kind == 1 and length == 4), (kind == 2 and length > 0)
     if after > end or not (is_number or is_name):
-        raise _Refused(StatusCode.INVALID_IDENTIFIER, at)
+        raise _InvalidBody(StatusCode.INVALID_IDENTIFIER, at)
     return after
 
 
 def _skip_partitioning(memory: memoryview, at: int, end: int) -> int:
     kind, length, after = _skip_tagged(memory, at, end)
     if after > end or not ((kind, length) in ((1, 0), (2, 4)) or kind == 3):
-        raise _Refused(StatusCode.INVALID_COMMAND, at)
+        raise _InvalidBody(StatusCode.INVALID_COMMAND, at)
     return after
 
 
 def _inspect_messages(indexes: memoryview, messages: memoryview) -> int:
     """Walk index entries and messages side by side; return how many ids are missing."""
     start = last_position = last_offset = missing_ids = 0
-    first_loose: int | None = None
+    first_oversized: int | None = None
     last = len(indexes) // _ENTRY.size - 1
     for index, (offset, position, timestamp_us) in enumerate(_ENTRY.iter_unpack(indexes)):
         if offset:
-            raise _Refused(StatusCode.NON_ZERO_OFFSET, index)
+            raise _InvalidBody(StatusCode.NON_ZERO_OFFSET, index)
         if timestamp_us:
-            raise _Refused(StatusCode.NON_ZERO_TIMESTAMP, index)
+            raise _InvalidBody(StatusCode.NON_ZERO_TIMESTAMP, index)
         # As in Apache Iggy 0.8, the last message ends with the body, whatever its index entry says.
         end = len(messages) if index == last else position
         header, message_end = _inspect_message(index, messages, start, end)
         if header.offset < last_offset:
-            raise _Refused(StatusCode.INVALID_OFFSET, index)
+            raise _InvalidBody(StatusCode.INVALID_OFFSET, index)
         if position < last_position:
-            raise _Refused(StatusCode.CANNOT_READ_INDEX_POSITION, index)
-        if message_end != end and first_loose is None:
-            first_loose = index
+            raise _InvalidBody(StatusCode.CANNOT_READ_INDEX_POSITION, index)
+        if message_end != end and first_oversized is None:
+            first_oversized = index
         missing_ids += header.id == _NO_ID
         start, last_position, last_offset = position, position, header.offset
     # The spans are contiguous, so the sizes add up exactly when no span is longer than its message.
-    if first_loose is not None:
-        raise _Refused(StatusCode.INVALID_MESSAGES_SIZE, first_loose)
+    if first_oversized is not None:
+        raise _InvalidBody(StatusCode.INVALID_MESSAGES_SIZE, first_oversized)
     return missing_ids
 
 
@@ -336,12 +337,12 @@ def _inspect_message(index: int, messages: memoryview, start: int, end: int) -> 
     """Check one message by itself; return its header and its actual end."""
     extent = extent_at(messages, start, end) if end <= len(messages) else None
     if extent is None:
-        raise _Refused(StatusCode.MISSING_INDEX, index)
+        raise _InvalidBody(StatusCode.MISSING_INDEX, index)
     header = header_at(messages, start)
     if header.payload_length > PAYLOAD_BYTES_MAX:
-        raise _Refused(StatusCode.TOO_BIG_MESSAGE_PAYLOAD, index)
+        raise _InvalidBody(StatusCode.TOO_BIG_MESSAGE_PAYLOAD, index)
     if header.user_headers_length > USER_HEADERS_BYTES_MAX:
-        raise _Refused(StatusCode.TOO_BIG_USER_HEADERS, index)
+        raise _InvalidBody(StatusCode.TOO_BIG_USER_HEADERS, index)
     return header, start + extent[1]
 
 
@@ -361,8 +362,8 @@ def stamp(
     """
     first_offset = _unsigned(base_offset, "base offset", 8)
     timestamp = _unsigned(timestamp_us, "timestamp", 8)
-    entropy = flat(random)
-    memory = flat(messages)
+    entropy = as_bytes_view(random)
+    memory = as_bytes_view(messages)
     if memory.readonly:
         raise BufferError("the messages are read-only")
     at, end, count = 0, len(memory), 0
@@ -397,7 +398,7 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
     """Make the stored index entries of messages that are appended at a position of a log."""
     first_offset = _unsigned(relative_offset, "relative offset", 8)
     start = _unsigned(position, "position", 8)
-    memory = flat(messages)
+    memory = as_bytes_view(messages)
     extents = list(extents_of(memory))
     last_offset = first_offset + max(len(extents) - 1, 0)
     if last_offset >= 1 << 32 or start + len(memory) >= 1 << 32:
@@ -414,7 +415,7 @@ def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> b
 
 def measure(messages: Buffer, /) -> tuple[int, int, int]:
     """Return the number of whole messages, their size, and the start of the last one."""
-    memory = flat(messages)
+    memory = as_bytes_view(messages)
     whole, end, count, last_at = 0, len(memory), 0, 0
     while (extent := extent_at(memory, whole, end)) is not None:
         count += 1
@@ -425,7 +426,7 @@ def measure(messages: Buffer, /) -> tuple[int, int, int]:
 
 def verify(messages: Buffer, /) -> int:
     """Return the first message with a wrong checksum or a truncated end; -1 if there is none."""
-    memory = flat(messages)
+    memory = as_bytes_view(messages)
     at, end, count = 0, len(memory), 0
     while at < end:
         extent = extent_at(memory, at, end)

@@ -18,9 +18,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import registry
+from iggy_protocol.base_connection import DEFAULT_LIMITS, BaseConnection, Limits, frame_too_large
 from iggy_protocol.batch import gather_sends
 from iggy_protocol.codes import CommandCode, StatusCode
-from iggy_protocol.endpoint import Endpoint, too_large
 from iggy_protocol.errors import (
     LocalProtocolError,
     MalformedFrame,
@@ -43,7 +43,6 @@ from iggy_protocol.framing.vsr import (
     read_vsr_request,
     vsr_refusal,
 )
-from iggy_protocol.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,7 +59,7 @@ SUCCESS = 0
 STATUS_MAX = 2**32 - 1
 
 
-class ServerConnection(Endpoint[int]):
+class ServerConnection(BaseConnection[int]):
     """The server side: requests come in, replies go out in the same order.
 
     Attributes:
@@ -91,13 +90,13 @@ class ServerConnection(Endpoint[int]):
                 nothing after it can be decoded. Send the outstanding replies; the last one is
                 ``send_error(error.status)`` for this request. Then close.
         """
-        if self._is_stuck():
-            return self._starved()
+        if self._is_discarding():
+            return self._no_event()
         if len(self._outstanding) >= self._limits.pipelined_max:
             return PAUSED
         buffer, head_bytes = self._buffer, self._head_bytes
         if not buffer.ensure(head_bytes):
-            return self._starved()
+            return self._no_event()
         code, size = self._dialect.read_request_head(buffer.view, buffer.start)
         size_max = (
             self._limits.request_bytes_max(code)
@@ -107,7 +106,7 @@ class ServerConnection(Endpoint[int]):
         if not 0 <= size <= size_max:
             return self._refuse(code, size)
         if not buffer.ensure(head_bytes + size):
-            return self._starved()
+            return self._no_event()
         payload = buffer.take(head_bytes, head_bytes + size)
         self._accept(code)
         return RequestReceived(code, payload)
@@ -129,7 +128,7 @@ class ServerConnection(Endpoint[int]):
         that a server may also close the connection instead of receiving all of it.
         """
         if size < 0 and not code and not self._frames_in:
-            foreign = self._hear_foreign()
+            foreign = self._recognise_vsr_client()
             if foreign is not None:
                 return foreign
         self._accept(code)
@@ -137,7 +136,7 @@ class ServerConnection(Endpoint[int]):
             self._discard(self._head_bytes)
             malformed = MalformedFrame("a frame's length counts at least the code", field="length")
             return RequestRefused(code, malformed)
-        error = too_large(size, self._request_bytes_max(code))
+        error = frame_too_large(size, self._request_bytes_max(code))
         if size <= self._limits.request_bytes_max(code):
             error.status = int(StatusCode.UNAUTHENTICATED)
         if code != CommandCode.SEND_MESSAGES:
@@ -145,7 +144,7 @@ class ServerConnection(Endpoint[int]):
         self._discard(self._head_bytes + size)
         return RequestRefused(code, error)
 
-    def _hear_foreign(self) -> ServerEvent | None:
+    def _recognise_vsr_client(self) -> ServerEvent | None:
         """Recognise a client of 0.9 or later by its first frame; None if it is not one.
 
         Such a frame begins with eight zero bytes. As long as the bytes may be such a frame, return
@@ -166,7 +165,7 @@ class ServerConnection(Endpoint[int]):
         self._count_out(len(refusal))
         return ForeignRequestReceived(refusal)
 
-    def more_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
+    def take_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
         """Take the complete SendMessages frames that follow and have the same destination.
 
         Each of them is one outstanding request; their messages are contiguous and can be stored
@@ -293,12 +292,12 @@ class ServerConnection(Endpoint[int]):
         return [head]
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether every request is answered and nothing is being skipped."""
         return not (self._outstanding or self._discarding_bytes or self._error or self._is_ended)
 
     @property
-    def has_said_all(self) -> bool:
+    def needs_data(self) -> bool:
         """Whether ``next_event`` would return NEED_DATA, because no unread bytes are left."""
         return not (self._buffer.start != self._buffer.end or self._is_ended or self._error)
 
@@ -310,7 +309,7 @@ class ServerConnection(Endpoint[int]):
         Raises:
             LocalProtocolError: requests are outstanding, so replies would be lost.
         """
-        if not self.is_at_rest:
+        if not self.is_idle:
             raise LocalProtocolError("a connection with outstanding requests cannot be moved")
         buffer = self._buffer
         buffer.ensure(len(buffer))
@@ -322,7 +321,7 @@ class ServerConnection(Endpoint[int]):
         return self._outstanding[0]
 
 
-class ClientConnection(Endpoint["Command[Any]"]):
+class ClientConnection(BaseConnection["Command[Any]"]):
     """The client side: commands go out, replies come in, in the same order."""
 
     def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -384,20 +383,20 @@ class ClientConnection(Endpoint["Command[Any]"]):
         Raises:
             RemoteProtocolError: the server's bytes are invalid. Close the connection.
         """
-        if self._is_stuck():
-            return self._starved()
+        if self._is_discarding():
+            return self._no_event()
         buffer, head_bytes = self._buffer, self._head_bytes
         if not buffer.ensure(head_bytes):
-            return self._starved()
+            return self._no_event()
         status, size = self._dialect.read_response_head(buffer.view, buffer.start)
         if size > self._limits.response_bytes_max:
-            self._fail(too_large(size, self._limits.response_bytes_max))
+            self._fail(frame_too_large(size, self._limits.response_bytes_max))
         if status != SUCCESS:
-            return self._hear_error(status, size)
+            return self._take_error(status, size)
         if not self._outstanding:
             self._fail(RemoteProtocolError("a reply came without a request", have=size))
         if not buffer.ensure(head_bytes + size):
-            return self._starved()
+            return self._no_event()
         payload = buffer.take(head_bytes, head_bytes + size)
         self._frames_in += 1
         self._last_reply_bytes = head_bytes + size
@@ -421,12 +420,12 @@ class ClientConnection(Endpoint["Command[Any]"]):
         return self._buffer.get_buffer(hint)
 
     @property
-    def is_at_rest(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no request is outstanding and no bytes are unread."""
         is_silent = not (self._outstanding or self._discarding_bytes or len(self._buffer))
         return is_silent and self._error is None and not self._is_ended
 
-    def _hear_error(self, status: int, size: int) -> ErrorReceived:
+    def _take_error(self, status: int, size: int) -> ErrorReceived:
         # Errors have no payload. If one has, skip it: the next frame follows it.
         self._discard(self._head_bytes + size)
         self._frames_in += 1

@@ -41,17 +41,17 @@ Field = Any
 """A declaration made of constructs. They have no types; ``Layout`` adds them."""
 
 __all__ = [
-    "Adapted",
-    "Chained",
-    "Counted",
-    "Driven",
+    "CompiledAdapter",
+    "ContinuationFlagArray",
+    "CountPrefixedArray",
     "Field",
-    "Flagged",
-    "Measured",
-    "Record",
-    "SizedBytes",
-    "TailOrNothing",
-    "ToTheEnd",
+    "LengthPrefixedBytes",
+    "OptionalTail",
+    "PresenceFlagged",
+    "RecordStruct",
+    "Repeated",
+    "SizeChecked",
+    "StrictGreedyRange",
     "field_name",
 ]
 
@@ -62,7 +62,7 @@ def field_name(path: str) -> str:
 
 
 @contextmanager
-def placing(path: str) -> Iterator[None]:
+def add_field_to_errors(path: str) -> Iterator[None]:
     """Add the name of the field to an error that has none."""
     try:
         yield
@@ -75,7 +75,7 @@ def placing(path: str) -> Iterator[None]:
         raise LocalProtocolError(error.message, field=field_name(path)) from None
 
 
-class Record(CompilingConstruct):
+class RecordStruct(CompilingConstruct):
     """A frozen dataclass, field after field.
 
     The wire order is the order of the fields given here; each is named as in the dataclass.
@@ -109,7 +109,7 @@ class Record(CompilingConstruct):
         return f"{name}(obj, io, this)"
 
 
-class Adapted(CompilingSubconstruct):
+class CompiledAdapter(CompilingSubconstruct):
     """Converts a value: ``decode`` after parsing, ``encode`` before building.
 
     Both may raise a protocol error without a location; field and offset are added here.
@@ -130,7 +130,7 @@ class Adapted(CompilingSubconstruct):
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         start = stream.tell()
         value = self.subcon._parsereport(stream, context, path)
-        with placing(path):
+        with add_field_to_errors(path):
             try:
                 return self.decode(value)
             except RemoteProtocolError as error:
@@ -139,7 +139,7 @@ class Adapted(CompilingSubconstruct):
                 raise
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        with placing(path):
+        with add_field_to_errors(path):
             value = self.encode(obj)
         self.subcon._build(value, stream, context, path)
         return obj
@@ -154,7 +154,7 @@ class Adapted(CompilingSubconstruct):
         return f"reuse(linkedinstances[{id(self)}].encode(obj), lambda obj: {inner})"
 
 
-class SizedBytes(CompilingSubconstruct):
+class LengthPrefixedBytes(CompilingSubconstruct):
     """Bytes behind their own length; the length field is the subconstruct."""
 
     def __init__(self, length: Field, label: str = "") -> None:
@@ -163,7 +163,7 @@ class SizedBytes(CompilingSubconstruct):
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         size = self.subcon._parsereport(stream, context, path)
-        with placing(path):
+        with add_field_to_errors(path):
             data: bytes = stream.read(size)
         return data
 
@@ -180,34 +180,34 @@ class SizedBytes(CompilingSubconstruct):
         return f"(reuse(len(obj), lambda obj: {inner}), io.write(obj))"
 
 
-class Driven(CompilingSubconstruct, ABC):
+class Repeated(CompilingSubconstruct, ABC):
     """A block whose own Python decides how often its subconstruct runs.
 
-    Subclasses implement ``gather`` and ``scatter``. Both forms of the block
+    Subclasses implement ``parse_elements`` and ``build_elements``. Both forms of the block
     call them, so the interpreted and the compiled form cannot differ.
     """
 
     @abstractmethod
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Any:
         """Read the whole block; ``parse(index)`` reads one element."""
 
     @abstractmethod
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         """Write the whole block; ``build(element, index)`` writes one element."""
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
         def parse(index: int) -> Any:
             return self.subcon._parsereport(stream, context, self._path(path, index))
 
-        with placing(path):
-            return self.gather(stream, parse)
+        with add_field_to_errors(path):
+            return self.parse_elements(stream, parse)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         def build(element: Any, index: int) -> None:
             self.subcon._build(element, stream, context, self._path(path, index))
 
-        with placing(path):
-            self.scatter(obj, stream, build)
+        with add_field_to_errors(path):
+            self.build_elements(obj, stream, build)
         return obj
 
     def _path(self, path: str, index: int) -> str:
@@ -224,32 +224,32 @@ class Driven(CompilingSubconstruct, ABC):
         return f"linkedinstances[{id(self)}].scatter(obj, io, lambda obj, index: {inner})"
 
 
-class ToTheEnd(Driven):
+class StrictGreedyRange(Repeated):
     """A tuple of elements up to the last byte of the payload; there is no count on the wire."""
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
         elements: list[Any] = []
         while stream.remaining:
             elements.append(parse(len(elements)))
         return tuple(elements)
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         for index, element in enumerate(obj):
             build(element, index)
 
 
-class Counted(Driven):
+class CountPrefixedArray(Repeated):
     """A tuple of elements behind a count of one byte or four."""
 
     def __init__(self, subcon: Field, *, count_size: int) -> None:
         super().__init__(subcon)
         self.count_size = count_size
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
         count = int.from_bytes(stream.read(self.count_size), "little")
         return tuple([parse(index) for index in range(count)])
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         if len(obj) >= 1 << 8 * self.count_size:
             raise LocalProtocolError(f"{len(obj)} elements do not fit the count of this list")
         stream.write(len(obj).to_bytes(self.count_size, "little"))
@@ -257,29 +257,29 @@ class Counted(Driven):
             build(element, index)
 
 
-class Chained(Driven):
+class ContinuationFlagArray(Repeated):
     """A tuple of elements, each announced by a byte: one if another follows, zero at the end."""
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
         elements: list[Any] = []
         while stream.read(1) != b"\0":
             elements.append(parse(len(elements)))
         return tuple(elements)
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         for index, element in enumerate(obj):
             stream.write(b"\1")
             build(element, index)
         stream.write(b"\0")
 
 
-class Flagged(Driven):
+class PresenceFlagged(Repeated):
     """A value behind a byte that is exactly one; behind any other byte there is none."""
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Any:
         return parse(0) if stream.read(1) == b"\1" else None
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         stream.write(b"\0" if obj is None else b"\1")
         if obj is not None:
             build(obj, 0)
@@ -288,13 +288,13 @@ class Flagged(Driven):
         return path
 
 
-class TailOrNothing(Driven):
+class OptionalTail(Repeated):
     """A last value that older peers omit: ``None`` when the payload ends before it."""
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Any:
         return parse(0) if stream.remaining else None
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         if obj is not None:
             build(obj, 0)
 
@@ -302,14 +302,14 @@ class TailOrNothing(Driven):
         return path
 
 
-class Measured(Driven):
+class SizeChecked(Repeated):
     """A value behind its size in four bytes, which must be the size it really has.
 
     As in Apache Iggy 0.8, the value is read first and its size compared afterwards: a wrong size is
     an ``InvalidField``, a truncated value a ``TruncatedField``.
     """
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Any:
         announced = int.from_bytes(stream.read(4), "little")
         start = stream.tell()
         value = parse(0)
@@ -323,7 +323,7 @@ class Measured(Driven):
             )
         return value
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         start = stream.tell()
         stream.write(bytes(4))
         build(obj, 0)

@@ -16,11 +16,12 @@ Compiling takes milliseconds, so it happens at the first use of a layout, not at
 
 from __future__ import annotations
 
+import struct
 from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from construct import ConstructError, Container
+from construct import Bytes, ConstructError, Container, FormatField
 
 from iggy_protocol.errors import (
     LocalProtocolError,
@@ -31,9 +32,48 @@ from iggy_protocol.errors import (
 from iggy_protocol.fields import field_name
 
 if TYPE_CHECKING:
+    from construct import Struct
+
     from iggy_protocol.fields import Field
 
-__all__ = ["Buffer", "Layout", "StrictReader"]
+__all__ = ["Buffer", "Layout", "StrictReader", "derive_struct"]
+
+
+# Derive a fast ``struct.Struct`` from a construct declaration of fixed size.
+#
+# Parsing with construct costs microseconds, too much for the header of every message. A layout
+# without variable parts is equivalent to a format string, so the string is derived, and the
+# declaration is written once.
+
+
+def derive_struct(layout: Struct) -> tuple[struct.Struct, tuple[str, ...]]:
+    """Derive the struct that reads and writes the same bytes as a layout of fixed size.
+
+    Args:
+        layout: named fields that are little-endian numbers or byte strings of fixed length.
+
+    Returns:
+        The struct, and the names of the fields in the order of its values.
+
+    Raises:
+        TypeError: a field has no name, or is of a kind that struct cannot express.
+    """
+    fields: list[Any] = list(layout.subcons)
+    derived = struct.Struct("<" + "".join(_format_of(field) for field in fields))
+    assert derived.size == layout.sizeof()
+    return derived, tuple(field.name for field in fields)
+
+
+def _format_of(field: Any) -> str:
+    if not field.name:
+        raise TypeError("every field of a fixed layout needs a name")
+    kind = field.subcon
+    if isinstance(kind, FormatField) and kind.fmtstr.startswith("<"):
+        return str(kind.fmtstr[1:])
+    if isinstance(kind, Bytes) and isinstance(kind.length, int):
+        return f"{kind.length}s"
+    raise TypeError(f"{field.name} is neither a little-endian number nor bytes of fixed length")
+
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
@@ -140,13 +180,13 @@ class Layout(Generic[T]):
             value = self.construct._parsereport(reader, _context(), self.name)
         except ConstructError as error:
             cause = error.__context__
-            raise self._named(cause, field_name(error.path or "")) from None
+            raise self._with_field(cause, field_name(error.path or "")) from None
         except RemoteProtocolError as error:
-            raise self._named(error, error.field) from None
+            raise self._with_field(error, error.field) from None
         self._check_surplus(reader)
         return cast("T", value)
 
-    def _named(self, error: BaseException | None, field: str) -> RemoteProtocolError:
+    def _with_field(self, error: BaseException | None, field: str) -> RemoteProtocolError:
         assert isinstance(error, RemoteProtocolError), (
             f"{self.name} raised an unexpected error: {error!r}"
         )

@@ -11,7 +11,7 @@ from array import array
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_protocol.message_view import HEADER, extents_of, flat, header_at
+from iggy_protocol.message_view import HEADER, as_bytes_view, extents_of, header_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ __all__ = ["columns", "header_pairs"]
 
 _BOUND_BYTES = 4
 _COLUMN_BYTES_MAX = 2**31 - 1  # bounds are signed numbers of 32 bits
-_HALF = struct.Struct("<BI")
-_HALF_BYTES_MAX = 255
+_KEY_OR_VALUE_HEAD = struct.Struct("<BI")
+_KEY_OR_VALUE_BYTES_MAX = 255
 # Bytes of each kind of header; 0 for those of any size. Kinds begin with 1.
 _KIND_BYTES = bytes([0, 0, 0, 1, 1, 2, 4, 8, 16, 1, 2, 4, 8, 16, 4, 8])
 
@@ -46,7 +46,7 @@ def columns(
     payloads and of the user headers, or None where not requested. Numbers are in the
     order of this machine.
     """
-    memory = flat(messages)
+    memory = as_bytes_view(messages)
     extents = list(extents_of(memory))
     headers = [header_at(memory, at) for at, _, _ in extents]
     bodies = [memory[at + HEADER.size : at + end] for at, end, _ in extents] if payloads else None
@@ -69,7 +69,9 @@ def header_pairs(bounds: Buffer, blocks: Buffer, /) -> tuple[bytearray, ...]:
         Bounds of each message's pairs, and whether its block could be read; a block that cannot
         has no pairs. Then kinds, bounds and bytes of all keys, and the same of all values.
     """
-    found: list[list[_Pair] | None] = [_pairs(block) for block in _bounded(bounds, flat(blocks))]
+    found: list[list[_Pair] | None] = [
+        _pairs(block) for block in _bounded(bounds, as_bytes_view(blocks))
+    ]
     pairs = [pair for block in found if block is not None for pair in block]
     return (
         _bounds_of((len(block or ()) for block in found), "pairs"),
@@ -104,7 +106,7 @@ def _bounds_of(sizes: Iterable[int], what: str) -> bytearray:
 
 def _bounded(bounds: Buffer, memory: memoryview) -> Iterator[memoryview]:
     """Cut memory where bounds say."""
-    raw = flat(bounds)
+    raw = as_bytes_view(bounds)
     if len(raw) < _BOUND_BYTES or len(raw) % _BOUND_BYTES:
         raise ValueError("the bounds are not whole numbers of 32 bits")
     for index, (start, end) in enumerate(pairwise(array("i", raw.tobytes()))):
@@ -118,21 +120,21 @@ def _pairs(block: memoryview) -> list[_Pair] | None:
     pairs: list[_Pair] = []
     at = 0
     while at < len(block):
-        key, value_at = _half(block, at)
-        value, at = _half(block, value_at)
+        key, value_at = _key_or_value_at(block, at)
+        value, at = _key_or_value_at(block, value_at)
         if key is None or value is None:
             return None
         pairs.append(_Pair(*key, *value))
     return pairs
 
 
-def _half(block: memoryview, at: int) -> tuple[tuple[int, memoryview] | None, int]:
+def _key_or_value_at(block: memoryview, at: int) -> tuple[tuple[int, memoryview] | None, int]:
     """Read a kind, a length and as many bytes; return them and their end."""
-    start = at + _HALF.size
+    start = at + _KEY_OR_VALUE_HEAD.size
     if start > len(block):
         return None, start
-    kind, size = _HALF.unpack_from(block, at)
-    is_known = 0 < kind < len(_KIND_BYTES) and 0 < size <= _HALF_BYTES_MAX
+    kind, size = _KEY_OR_VALUE_HEAD.unpack_from(block, at)
+    is_known = 0 < kind < len(_KIND_BYTES) and 0 < size <= _KEY_OR_VALUE_BYTES_MAX
     if not is_known or _KIND_BYTES[kind] not in (0, size) or start + size > len(block):
         return None, start
     return (kind, block[start : start + size]), start + size

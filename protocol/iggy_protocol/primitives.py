@@ -17,7 +17,7 @@ from iggy_protocol.errors import (
     LocalProtocolError,
     UnknownDiscriminant,
 )
-from iggy_protocol.fields import Adapted, Field, Record, SizedBytes
+from iggy_protocol.fields import CompiledAdapter, Field, LengthPrefixedBytes, RecordStruct
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -107,12 +107,12 @@ def _text_bytes(limit: int, *, least: int = 0, errors: str = "strict") -> Callab
     return encode
 
 
-NAME = Adapted(SizedBytes(U8), _filled, _text_bytes(255, least=1), label="name8")
-PASSWORD = Adapted(SizedBytes(U8), _text, _text_bytes(255), label="pwd8")
-TEXT = Adapted(SizedBytes(U32), _text, _text_bytes(2**32 - 1), label="str32")
+NAME = CompiledAdapter(LengthPrefixedBytes(U8), _filled, _text_bytes(255, least=1), label="name8")
+PASSWORD = CompiledAdapter(LengthPrefixedBytes(U8), _text, _text_bytes(255), label="pwd8")
+TEXT = CompiledAdapter(LengthPrefixedBytes(U32), _text, _text_bytes(2**32 - 1), label="str32")
 
 
-def discriminant(kinds: type[E]) -> Adapted:
+def discriminant(kinds: type[E]) -> CompiledAdapter:
     """Declare a byte that must be a member of ``kinds``."""
 
     def decode(code: int) -> E:
@@ -127,12 +127,12 @@ def discriminant(kinds: type[E]) -> Adapted:
         except ValueError:
             raise LocalProtocolError(f"{kind!r} is no {kinds.__name__}") from None
 
-    return Adapted(U8, decode, encode, label="u8")
+    return CompiledAdapter(U8, decode, encode, label="u8")
 
 
-def optional_number(number: Field, absent: int, label: str) -> Adapted:
+def optional_number(number: Field, absent: int, label: str) -> CompiledAdapter:
     """Declare a number with one value that means ``None``."""
-    return Adapted(
+    return CompiledAdapter(
         number,
         lambda value: None if value == absent else value,
         lambda value: absent if value is None else value,
@@ -140,7 +140,7 @@ def optional_number(number: Field, absent: int, label: str) -> Adapted:
     )
 
 
-def counted(record: Record, *, count: str, elements: str) -> Adapted:
+def counted(record: RecordStruct, *, count: str, elements: str) -> CompiledAdapter:
     """Check that a record has as many ``elements`` as its field ``count`` says."""
 
     def check(value: R) -> R:
@@ -155,7 +155,7 @@ def counted(record: Record, *, count: str, elements: str) -> Adapted:
         except InvalidField as error:
             raise LocalProtocolError(error.message, field=count) from None
 
-    return Adapted(record, check, check_local)
+    return CompiledAdapter(record, check, check_local)
 
 
 class Variant(NamedTuple):
@@ -165,7 +165,9 @@ class Variant(NamedTuple):
     value: bytes
 
 
-VARIANT = Record(Variant, "kind" / U8, "value" / SizedBytes(U8, label="u8 length, bytes"))
+VARIANT = RecordStruct(
+    Variant, "kind" / U8, "value" / LengthPrefixedBytes(U8, label="u8 length, bytes")
+)
 
 
 def _identifier(errors: str) -> Callable[[Variant], Identifier]:
@@ -197,16 +199,18 @@ def _identifier_variant(errors: str) -> Callable[[Identifier], Variant]:
     return encode
 
 
-IDENTIFIER = Adapted(VARIANT, _identifier("strict"), _identifier_variant("strict"), label="ident")
+IDENTIFIER = CompiledAdapter(
+    VARIANT, _identifier("strict"), _identifier_variant("strict"), label="ident"
+)
 
 # Apache Iggy 0.8 does not check the identifiers of SendMessages for UTF-8: a name of arbitrary
 # bytes is looked up and not found. Surrogate escapes carry such bytes through a str and back.
-IDENTIFIER_ESCAPED = Adapted(
+IDENTIFIER_ESCAPED = CompiledAdapter(
     VARIANT, _identifier("surrogateescape"), _identifier_variant("surrogateescape"), label="ident"
 )
 
-CONSUMER = Record(Consumer, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER)
-POLLING_STRATEGY = Record(PollingStrategy, "kind" / discriminant(PollingKind), "value" / U64)
+CONSUMER = RecordStruct(Consumer, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER)
+POLLING_STRATEGY = RecordStruct(PollingStrategy, "kind" / discriminant(PollingKind), "value" / U64)
 
 
 class FlaggedPartition(NamedTuple):
@@ -216,8 +220,8 @@ class FlaggedPartition(NamedTuple):
     partition_id: int
 
 
-OPTIONAL_PARTITION = Adapted(
-    Record(FlaggedPartition, "given" / U8, "partition_id" / U32),
+OPTIONAL_PARTITION = CompiledAdapter(
+    RecordStruct(FlaggedPartition, "given" / U8, "partition_id" / U32),
     lambda raw: raw.partition_id if raw.given == 1 else None,
     lambda value: FlaggedPartition(0, 0) if value is None else FlaggedPartition(1, value),
     label="optional partition",
@@ -250,4 +254,4 @@ def _partitioning_variant(partitioning: Partitioning) -> Variant:
     return Variant(partitioning.kind, partitioning.value)
 
 
-PARTITIONING = Adapted(VARIANT, _partitioning, _partitioning_variant, label="partitioning")
+PARTITIONING = CompiledAdapter(VARIANT, _partitioning, _partitioning_variant, label="partitioning")

@@ -45,7 +45,7 @@ RETAINED_BYTES_MAX = 2_097_152
 """The largest chunk kept for the next frame. Batches of about a megabyte are the steady load worth
 keeping memory for: pages fresh from the kernel are filled at a tenth of the speed of used ones."""
 
-ROOM_DIVISOR = 4
+LEAST_SPACE_DIVISOR = 4
 """Space below this part of a chunk is not worth a system call: the chunk is begun anew."""
 
 MOVED_BYTES_MAX = 256
@@ -90,7 +90,7 @@ class ReceiveBuffer:
         "_chunk_view",
         "_expected",
         "_keeps_spare",
-        "_least_room",
+        "_least_space",
         "_offered",
         "_rest",
         "_spare",
@@ -121,7 +121,7 @@ class ReceiveBuffer:
         self.chunk_allocations = 0
         self.copied_bytes = 0
         self._chunk_bytes = chunk_bytes
-        self._least_room = max(chunk_bytes // ROOM_DIVISOR, 1)
+        self._least_space = max(chunk_bytes // LEAST_SPACE_DIVISOR, 1)
         self._keeps_spare = keeps_spare
         self._spare = bytearray()
         self._chunk = bytearray()
@@ -165,7 +165,7 @@ class ReceiveBuffer:
             if size > missing:
                 self._rest = self._immutable(data, source[missing:])
         else:
-            self._check_room(size)
+            self._check_unread(size)
             self._append_unread(source)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
@@ -180,7 +180,7 @@ class ReceiveBuffer:
         Raises:
             LocalProtocolError: too many bytes are unread already; take them first.
         """
-        if self._has_room_for_small(hint):
+        if self._has_space_for_small(hint):
             stop = self.end + min(self._chunk_bytes, self.retained_bytes_max)
         else:
             stop = self._prepare_space(hint)
@@ -258,13 +258,13 @@ class ReceiveBuffer:
 
     # Inside
 
-    def _has_room_for_small(self, hint: int) -> bool:
+    def _has_space_for_small(self, hint: int) -> bool:
         """Return whether nothing is unread and the chunk has space, as between two small frames.
 
         A shortcut: the result of ``_prepare_space`` is known then, and calling it takes longer than
         the rest of the work for a small frame.
         """
-        least = self._least_room
+        least = self._least_space
         return (
             self.start == self.end
             and self._wanted <= least >= hint
@@ -275,15 +275,15 @@ class ReceiveBuffer:
 
     def _prepare_space(self, hint: int) -> int:
         """Make space for a read, and return where it ends."""
-        room_max = self._check_room(1)
+        space_max = self._check_unread(1)
         if self._rest:
             self._append_unread(EMPTY)
         self._place(self._space_wanted(hint))
         if self._wanted > self._chunk_bytes:
             return self.start + self._wanted
-        return self.end + min(max(self._chunk_bytes, hint), room_max)
+        return self.end + min(max(self._chunk_bytes, hint), space_max)
 
-    def _check_room(self, size: int) -> int:
+    def _check_unread(self, size: int) -> int:
         """Return how many more bytes may be received, or raise if fewer than ``size``."""
         if self._wanted or self.start == self.end:
             return self.retained_bytes_max
@@ -342,13 +342,13 @@ class ReceiveBuffer:
             return self._wanted
         if have <= MOVED_BYTES_MAX:
             # Large frames follow each other, so the next one gets space like the last one.
-            room = max(self._expected, self._least_room)
+            room = max(self._expected, self._least_space)
             self._expected = 0
             return max(self._wanted, have + max(room, min(hint, self.retained_bytes_max)))
         if self._wanted:
             return self._wanted
-        is_room_left = self.view is self._chunk_view and self.end < len(self._chunk)
-        return have + 1 if is_room_left else 2 * have
+        is_space_left = self.view is self._chunk_view and self.end < len(self._chunk)
+        return have + 1 if is_space_left else 2 * have
 
     def _place(self, size: int) -> None:
         """Move the front to the chunk if needed, with space for ``size`` bytes from its start."""

@@ -61,13 +61,13 @@ def record(
         made = dataclass(
             init=False, repr=False, eq=False, frozen=extends, slots=True, kw_only=kw_only
         )(declared)
-        _complete(made, own)
+        _add_shared_methods(made, own)
         return made
 
     return declare if cls is None else declare(cls)
 
 
-def _complete(made: Any, own: set[str]) -> None:
+def _add_shared_methods(made: Any, own: set[str]) -> None:
     """Add the shared methods that a class does not define."""
     all_fields = fields(made)
     made.__record_key__ = _key_of([one.name for one in all_fields if one.compare])

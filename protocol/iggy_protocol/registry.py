@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
-from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.fields import RecordStruct, StrictGreedyRange
 from iggy_protocol.layout import Buffer, Layout
 from iggy_protocol.records import record
 
@@ -39,9 +39,9 @@ __all__ = [
     "decode_request",
     "encode_reply",
     "encode_request",
-    "many",
-    "maybe",
-    "one",
+    "reply_of_many",
+    "reply_of_one",
+    "reply_of_optional",
 ]
 
 R = TypeVar("R")
@@ -112,19 +112,19 @@ class EmptyCodec:
 EMPTY: Codec = EmptyCodec()
 
 
-def one(record: Field, name: str) -> Codec:
+def reply_of_one(record: Field, name: str) -> Codec:
     """Declare a reply of one record."""
     return RecordCodec(Layout(name, record))
 
 
-def maybe(record: Field, name: str) -> Codec:
+def reply_of_optional(record: Field, name: str) -> Codec:
     """Declare a reply of one record, or of no bytes when the resource does not exist."""
     return OptionalRecordCodec(Layout(name, record))
 
 
-def many(record: Field, name: str) -> Codec:
+def reply_of_many(record: Field, name: str) -> Codec:
     """Declare a reply of records up to its end."""
-    return RecordCodec(Layout(name, ToTheEnd(record)))
+    return RecordCodec(Layout(name, StrictGreedyRange(record)))
 
 
 @record
@@ -162,7 +162,9 @@ def command(
         if code in _specs:
             raise LocalProtocolError(f"{code!r} is {_specs[code].command.__name__} already")
         assert issubclass(type_, Command)
-        layout: Layout[Any] = Layout(type_.__name__, Record(type_, *fields), surplus_allowed=True)
+        layout: Layout[Any] = Layout(
+            type_.__name__, RecordStruct(type_, *fields), surplus_allowed=True
+        )
         type_.CODE = code
         _specs[code] = CommandSpec(code, type_, request or codec(layout), reply)
         return type_

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from iggy_protocol.codes import StatusCode
 from iggy_protocol.commands.messages import SendMessages
-from iggy_protocol.commands.partitions import CreatePartitions, DeletePartitions
 from iggy_protocol.commands.system import GetClient
-from iggy_protocol.commands.tokens import CreatePersonalAccessToken
-from iggy_protocol.commands.topics import CreateTopic
-from iggy_protocol.commands.users import ChangePassword, CreateUser, LoginUser, UpdateUser
+from iggy_protocol.commands.topics import CreatePartitions, CreateTopic, DeletePartitions
+from iggy_protocol.commands.users import (
+    ChangePassword,
+    CreatePersonalAccessToken,
+    CreateUser,
+    LoginUser,
+    UpdateUser,
+)
 from iggy_protocol.errors import RuleViolation
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ PASSWORD_SIZES = range(3, 101)
 TOKEN_NAME_SIZES = range(3, 31)
 
 
-def _text(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]:
+def _text_rule(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]:
     def check(command: Any) -> None:
         text: str | None = getattr(command, field)
         if text is None:
@@ -48,7 +52,7 @@ def _text(field: str, sizes: range, status: StatusCode) -> Callable[[Any], None]
     return check
 
 
-def _number(field: str, allowed: range, status: StatusCode) -> Callable[[Any], None]:
+def _number_rule(field: str, allowed: range, status: StatusCode) -> Callable[[Any], None]:
     def check(command: Any) -> None:
         number: int = getattr(command, field)
         if number not in allowed:
@@ -61,44 +65,44 @@ def _number(field: str, allowed: range, status: StatusCode) -> Callable[[Any], N
     return check
 
 
-def _batch(command: SendMessages) -> None:
+def _check_batch(command: SendMessages) -> None:
     if command.fault is not None:
         raise command.fault
 
 
-_USERNAME = _text("username", USERNAME_SIZES, StatusCode.INVALID_USERNAME)
-_PASSWORD = _text("password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD)
+_USERNAME = _text_rule("username", USERNAME_SIZES, StatusCode.INVALID_USERNAME)
+_PASSWORD = _text_rule("password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD)
 
 _RULES: Mapping[type[Command[Any]], tuple[Callable[[Any], None], ...]] = {
     LoginUser: (_USERNAME, _PASSWORD),
     CreateUser: (_USERNAME, _PASSWORD),
     UpdateUser: (_USERNAME,),
     ChangePassword: (
-        _text("current_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
-        _text("new_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
+        _text_rule("current_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
+        _text_rule("new_password", PASSWORD_SIZES, StatusCode.INVALID_PASSWORD),
     ),
     CreatePersonalAccessToken: (
-        _text("name", TOKEN_NAME_SIZES, StatusCode.INVALID_PERSONAL_ACCESS_TOKEN_NAME),
+        _text_rule("name", TOKEN_NAME_SIZES, StatusCode.INVALID_PERSONAL_ACCESS_TOKEN_NAME),
     ),
-    GetClient: (_number("client_id", range(1, 2**32), StatusCode.INVALID_CLIENT_ID),),
+    GetClient: (_number_rule("client_id", range(1, 2**32), StatusCode.INVALID_CLIENT_ID),),
     CreateTopic: (
-        _number(
+        _number_rule(
             "partitions_count",
             range(PARTITIONS_PER_REQUEST_MAX + 1),
             StatusCode.TOO_MANY_PARTITIONS,
         ),
     ),
     CreatePartitions: (
-        _number(
+        _number_rule(
             "partitions_count",
             range(1, PARTITIONS_PER_REQUEST_MAX + 1),
             StatusCode.TOO_MANY_PARTITIONS,
         ),
     ),
     DeletePartitions: (
-        _number("partitions_count", range(1, 2**32), StatusCode.TOO_MANY_PARTITIONS),
+        _number_rule("partitions_count", range(1, 2**32), StatusCode.TOO_MANY_PARTITIONS),
     ),
-    SendMessages: (_batch,),
+    SendMessages: (_check_batch,),
 }
 
 

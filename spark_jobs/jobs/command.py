@@ -7,40 +7,144 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError, SchemaError
-from spark_jobs.jobs.session import SessionSettings, open_session
-from spark_jobs.jobs.stopping import Stopping
-from spark_jobs.jobs.terminal import say
+from spark_jobs.jobs.stop_signal import StopSignal
+from spark_jobs.jobs.terminal import print_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    Work = Callable[[argparse.Namespace, SparkSession, Stopping], None]
-    Check = Callable[[argparse.Namespace], None]
-
 __all__ = [
-    "add_place_options",
+    "SessionSettings",
     "add_run_options",
     "add_spark_options",
+    "add_topic_options",
     "count",
+    "error_summary",
     "make_parser",
+    "open_session",
     "run_command",
-    "words",
 ]
+
+
+# The Spark session of a job: the active one, or a new one.
+
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    # Dates and hours in paths must not depend on the machine.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.showConsoleProgress": "false",
+}
+GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which has started Java already."""
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """The settings of a Spark session.
+
+    Attributes:
+        name: the name of the application.
+        master: where it runs; None leaves that to spark-submit, or means all cores of this machine.
+        workers: cores of this machine to use, instead of a master.
+        packages: Maven coordinates that Spark downloads.
+        settings: any setting of Spark by its name.
+        verbose: whether to show Spark's log.
+    """
+
+    name: str
+    master: str | None = None
+    workers: int | None = None
+    packages: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        if self.master is not None and self.workers is not None:
+            raise OptionError(
+                "--workers chooses cores of this machine, and --master another place; give one, "
+                "and with a master set --conf spark.cores.max"
+            )
+
+
+def configuration(wanted: SessionSettings) -> dict[str, str]:
+    """Return the settings of a new session; those of the user take precedence."""
+    chosen = {**DEFAULTS, "spark.log.level": "WARN" if wanted.verbose else "OFF"}
+    if wanted.packages:
+        chosen["spark.jars.packages"] = ",".join(wanted.packages)
+    if wanted.workers is not None:
+        chosen["spark.master"] = f"local[{wanted.workers}]"
+    elif wanted.master is not None:
+        chosen["spark.master"] = wanted.master
+    return {**chosen, **wanted.settings}
+
+
+def is_local(wanted: SessionSettings) -> bool:
+    """Return whether Spark runs on this machine only."""
+    return configuration(wanted).get("spark.master", "local").startswith("local")
+
+
+@contextmanager
+def open_session(wanted: SessionSettings) -> Iterator[SparkSession]:
+    """Use the session of this process, or start one and stop it at the end.
+
+    Raises:
+        RuntimeError: there is no Java; the message says what to install.
+    """
+    from pyspark.sql import SparkSession
+
+    from spark_jobs.datasource import register
+
+    present = SparkSession.getActiveSession()
+    if present is not None:
+        yield register(present)
+        return
+    spark = register(_start(wanted))
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _start(wanted: SessionSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if GATEWAY_VARIABLE not in os.environ:
+        from spark_jobs.java import prepare_java
+
+        prepare_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if is_local(wanted):
+            # A local Spark needs no address that other machines can reach.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(wanted.name)
+    for name, value in configuration(wanted).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+if TYPE_CHECKING:
+    Work = Callable[[argparse.Namespace, SparkSession, StopSignal], None]
+
+    Check = Callable[[argparse.Namespace], None]
 
 EXIT_OK: Final = 0
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
-EXIT_AT_ONCE: Final = 130
+EXIT_INTERRUPTED: Final = 130
 """The code of shells for a program that SIGINT ended."""
 
 SERVER_VARIABLE: Final = "IGGY_CONNECTION_STRING"
 
-_DURATION: Final = re.compile(r"[0-9]+ ?(ms|s|m|min|h)")
+_DURATION_TEXT: Final = re.compile(r"[0-9]+ ?(ms|s|m|min|h)")
 _SPARK_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 # A line of a traceback with an error of this package or of the SDK, and its message.
 _RAISED: Final = re.compile(
@@ -68,7 +172,7 @@ def make_parser(command: str, description: str, example: str) -> argparse.Argume
     )
 
 
-def add_place_options(parser: argparse.ArgumentParser, *, topic: str) -> None:
+def add_topic_options(parser: argparse.ArgumentParser, *, topic: str) -> None:
     """Add the options of the topic."""
     group = parser.add_argument_group("the topic")
     group.add_argument(
@@ -115,7 +219,7 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
         "--conf",
         action="append",
         default=[],
-        type=pair,
+        type=name_and_value,
         metavar="NAME=VALUE",
         help="a Spark setting; may be repeated",
     )
@@ -136,14 +240,14 @@ def count(text: str) -> int:
 
 def duration(text: str) -> str:
     """Parse a duration and format it for Spark's triggers and windows."""
-    match = _DURATION.fullmatch(text.strip().lower())
+    match = _DURATION_TEXT.fullmatch(text.strip().lower())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 30s, 15m or 1h")
     unit = "m" if match[1] == "min" else match[1]
     return f"{int(match[0].removesuffix(match[1]))} {_SPARK_UNITS[unit]}"
 
 
-def pair(text: str) -> tuple[str, str]:
+def name_and_value(text: str) -> tuple[str, str]:
     """Read ``name=value``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
@@ -169,7 +273,7 @@ def run_command(
         settings: settings of a new session, which the user can override.
     """
     given = parser.parse_args(arguments)
-    with Stopping() as stop:
+    with StopSignal() as stop:
         try:
             check(given)
             extra = {} if settings is None else settings(given)
@@ -186,52 +290,52 @@ def run_command(
                 if not stop.requested:
                     work(given, spark, stop)
         except KeyboardInterrupt:
-            return EXIT_AT_ONCE
+            return EXIT_INTERRUPTED
         except Exception as error:
             return _fail(parser.prog, error, stop, verbose=given.verbose)
     return EXIT_OK
 
 
-def _fail(command: str, error: Exception, stop: Stopping, *, verbose: bool) -> int:
+def _fail(command: str, error: Exception, stop: StopSignal, *, verbose: bool) -> int:
     """Print the error and choose the exit code."""
-    if stop.requested and _is_gone(error):
+    if stop.requested and _is_lost_gateway(error):
         # Under spark-submit Java gets the signal as well and may end before this process.
         return EXIT_OK
     if verbose:
         traceback.print_exception(error, file=sys.stderr)
-    say(f"{command}: {words(error)}")
+    print_status(f"{command}: {error_summary(error)}")
     is_usage = isinstance(error, OptionError | SchemaError)
     if is_usage:
-        say(f"{command} --help lists the options")
+        print_status(f"{command} --help lists the options")
     return EXIT_USAGE if is_usage else EXIT_FAILURE
 
 
-def _is_gone(error: Exception) -> bool:
+def _is_lost_gateway(error: Exception) -> bool:
     return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
-def _tidy(text: str) -> str:
+def _one_line(text: str) -> str:
     """Put a text on one line, without the SQLSTATE codes of Spark."""
     return " ".join(text.partition("SQLSTATE:")[0].split())
 
 
-def words(error: Exception) -> str:
+def error_summary(error: Exception) -> str:
     """Return the message of an error, without Java and Python tracebacks."""
     text = str(error)
     if type(error).__module__.startswith(("pyspark", "py4j")):
-        return _words_of_spark(text)
+        return _spark_error_summary(text)
     advice = getattr(error, "advice", None)
     if isinstance(advice, str) and advice and advice not in text:
         return f"{text}; {advice}"
     return text.strip().partition("\n")[0] or type(error).__name__
 
 
-def _words_of_spark(text: str) -> str:
+def _spark_error_summary(text: str) -> str:
     raised = list(_RAISED.finditer(text))
     if raised:
-        return _tidy(raised[-1]["words"])
+        return _one_line(raised[-1]["error_summary"])
     named = _NAMED.search(text)
     if named and named[0].startswith(USER_RAISED):
-        return _tidy(named[0].removeprefix(USER_RAISED))
-    first = _tidy(named[0] if named else text.strip().partition("\n")[0])
+        return _one_line(named[0].removeprefix(USER_RAISED))
+    first = _one_line(named[0] if named else text.strip().partition("\n")[0])
     return f"Spark failed: {first}; run the command with --verbose for the traceback"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["DeadLetters", "add_dead_letter_options", "fitting"]
+__all__ = ["DeadLetterWriter", "add_dead_letter_options", "truncate_header"]
 
 HEADER_BYTES_MAX: Final = 255
-CUT: Final = "..."
+TRUNCATION_MARK: Final = "..."
 # The longest encoding of a character in UTF-8.
 CHARACTER_BYTES_MAX: Final = 4
 
@@ -42,7 +42,7 @@ def add_dead_letter_options(parser: argparse.ArgumentParser, *, otherwise: str) 
 
 
 @dataclass(frozen=True)
-class DeadLetters:
+class DeadLetterWriter:
     """The destination of dead letters.
 
     Attributes:
@@ -58,7 +58,7 @@ class DeadLetters:
     path: str | None
 
     @classmethod
-    def of(cls, given: argparse.Namespace) -> DeadLetters | None:
+    def of(cls, given: argparse.Namespace) -> DeadLetterWriter | None:
         """Make it from the command line; None without such options.
 
         Raises:
@@ -87,7 +87,7 @@ class DeadLetters:
             return writer.option("path", self.path)
         assert self.topic is not None
         places = ("stream", "topic", "partition", "offset")
-        headers = [F.lit("error"), fitting(F.col("error"))]
+        headers = [F.lit("error"), truncate_header(F.col("error"))]
         for name in places:
             headers += [F.lit(f"source_{name}"), F.col(name).cast("string")]
         letters = bad.select("payload", "origin_timestamp", F.create_map(*headers).alias("headers"))
@@ -95,12 +95,12 @@ class DeadLetters:
         return letters.writeStream.format("iggy").options(**place, createTopic="1")
 
 
-def fitting(text: Column) -> Column:
+def truncate_header(text: Column) -> Column:
     """Truncate a text that is too long for a header."""
     from pyspark.sql import functions as F
 
-    room = HEADER_BYTES_MAX - len(CUT)
+    room = HEADER_BYTES_MAX - len(TRUNCATION_MARK)
     longest, safest = (F.substring(text, 1, n) for n in (room, room // CHARACTER_BYTES_MAX))
     shortened = F.when(F.octet_length(longest) <= room, longest).otherwise(safest)
     whole = F.octet_length(text) <= HEADER_BYTES_MAX
-    return F.when(whole, text).otherwise(F.concat(shortened, F.lit(CUT)))
+    return F.when(whole, text).otherwise(F.concat(shortened, F.lit(TRUNCATION_MARK)))

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs.command import (
-    add_place_options,
     add_run_options,
     add_spark_options,
+    add_topic_options,
     count,
     make_parser,
     run_command,
 )
-from spark_jobs.jobs.json_rows import read_json_schema
-from spark_jobs.jobs.preview import preview_rows
 from spark_jobs.jobs.queries import run_batch, run_queries, start_query
-from spark_jobs.jobs.terminal import say, show
+from spark_jobs.jobs.rows import read_json_schema
+from spark_jobs.jobs.terminal import preview_rows, print_result, print_status
 from spark_jobs.jobs.topic_source import server_of
 from spark_jobs.options import write_options
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
 __all__ = ["main"]
 
@@ -69,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         "--follow", action="store_true", help="continue with files that arrive in the folder"
     )
     made.add_argument("--checkpoint", help="folder of Spark's offsets, needed with --follow")
-    add_place_options(made, topic="the topic that is written")
+    add_topic_options(made, topic="the topic that is written")
     add_row_options(made)
     add_run_options(made)
     add_spark_options(made)
@@ -209,7 +208,7 @@ def one_task_per_file(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(name, known)
 
 
-def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None:
+def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Send, or show what would be sent."""
     options = sink_options(given)
     with one_task_per_file(spark):
@@ -222,13 +221,13 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
             writer = messages.write.format("iggy").mode("append").options(**options)
             run_batch(spark, stop, writer.save)
             if stop.requested:
-                say("stopped; run it again: a server with deduplication skips what it has")
+                print_status("stopped; run it again: a server with deduplication skips what it has")
             else:
-                say(f"the rows of {given.path} are in topic {given.topic}")
+                print_status(f"the rows of {given.path} are in topic {given.topic}")
 
 
 def _follow(
-    given: argparse.Namespace, spark: SparkSession, stop: Stopping, options: dict[str, str]
+    given: argparse.Namespace, spark: SparkSession, stop: StopSignal, options: dict[str, str]
 ) -> None:
     rows = read(given, spark.readStream, spark)
 
@@ -240,17 +239,17 @@ def _follow(
     writer = rows.writeStream.foreachBatch(send)
     start = partial(start_query, writer, given, "files", checkpoint=given.checkpoint)
     done = run_queries({"files": start}, stop)
-    say(f"{done['files']:,} rows sent to topic {given.topic}")
+    print_status(f"{done['files']:,} rows sent to topic {given.topic}")
 
 
 def preview(given: argparse.Namespace, spark: SparkSession) -> None:
     """Show what would be done."""
-    show("Nothing is written: this is a dry run.\n")
+    print_result("Nothing is written: this is a dry run.\n")
     rows = read(given, spark.read, spark)
     files = rows.select(_FILE).distinct().count()
     run = f"every {given.every}, until stopped" if given.follow else "once"
-    show(f"read:         {given.format} files in {given.path}: {files} with rows")
-    show(f"write:        stream {given.stream}, topic {given.topic}\nrun:          {run}")
+    print_result(f"read:         {given.format} files in {given.path}: {files} with rows")
+    print_result(f"write:        stream {given.stream}, topic {given.topic}\nrun:          {run}")
     messages = messages_of(given, rows).drop("id")
     preview_rows("messages", messages if given.key_column else messages.drop("key"))
 

@@ -19,12 +19,22 @@ from spark_jobs.jobs.command import (
     make_parser,
     run_command,
 )
-from spark_jobs.jobs.plot import draw_windows
-from spark_jobs.jobs.preview import FIRST_ROWS, preview_rows, preview_spans
 from spark_jobs.jobs.queries import run_batch, run_queries, start_query
-from spark_jobs.jobs.terminal import say, show
+from spark_jobs.jobs.terminal import (
+    FIRST_ROWS,
+    preview_plan,
+    preview_rows,
+    print_result,
+    print_status,
+)
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options, server_of
-from spark_jobs.jobs.windows import Part, WindowTable, format_windows, write_csv
+from spark_jobs.jobs.windows import (
+    PartitionWindow,
+    WindowTable,
+    draw_windows,
+    format_windows,
+    write_csv,
+)
 from spark_jobs.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
 __all__ = ["main"]
 
@@ -100,10 +110,10 @@ def windows_of(messages: DataFrame, window: str) -> DataFrame:
     )
 
 
-def parts_of(rows: Iterable[Row]) -> list[Part]:
+def parts_of(rows: Iterable[Row]) -> list[PartitionWindow]:
     """Take the rows out of Spark."""
     return [
-        Part(
+        PartitionWindow(
             int(row["start_ms"]),
             TopicPartition(row["topic"], row["partition"]),
             row["messages"],
@@ -116,7 +126,7 @@ def parts_of(rows: Iterable[Row]) -> list[Part]:
     ]
 
 
-def _collect(counted: DataFrame) -> list[Part]:
+def _collect(counted: DataFrame) -> list[PartitionWindow]:
     return parts_of(counted.selectExpr("*", "unix_millis(window.start) AS start_ms").collect())
 
 
@@ -127,7 +137,7 @@ class _Report:
         self._given = given
         self._table = WindowTable(windows_max=given.windows)
 
-    def put(self, parts: list[Part]) -> str:
+    def put(self, parts: list[PartitionWindow]) -> str:
         """Add what was counted, write the files, and return the table as text."""
         given = self._given
         self._table.put(parts)
@@ -165,7 +175,7 @@ def stored_offsets(given: argparse.Namespace) -> dict[TopicPartition, int | None
     return stored
 
 
-def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None:
+def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Count, or show what would be counted."""
     source = TopicSource.of(given, COLUMNS)
     if given.dry_run:
@@ -174,7 +184,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
             "windows": f"of {given.window}, the newest {given.windows}",
             "write": f"metrics.csv and metrics.svg in {given.output}",
         }
-        preview_spans(source, plan)
+        preview_plan(source, plan)
         counted = windows_of(source.sample(spark, FIRST_ROWS), given.window)
         preview_rows("windows", counted.selectExpr("window.start", "* EXCEPT (window)"))
         return
@@ -184,32 +194,32 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
         return
     parts = run_batch(spark, stop, lambda: _collect(windows_of(source.load(spark), given.window)))
     if parts is None:
-        say("stopped before the end; nothing was written")
+        print_status("stopped before the end; nothing was written")
         return
-    show(report.put(parts))
-    _say_where(given)
+    print_result(report.put(parts))
+    _print_paths(given)
 
 
 def _follow(
-    given: argparse.Namespace, spark: SparkSession, stop: Stopping, report: _Report
+    given: argparse.Namespace, spark: SparkSession, stop: StopSignal, report: _Report
 ) -> None:
-    messages = TopicSource.of(given, COLUMNS).grow(spark)
+    messages = TopicSource.of(given, COLUMNS).load_stream(spark)
     counted = windows_of(messages, given.window)
 
     def put(batch: Any, number: int) -> None:
         table = report.put(_collect(batch))
-        show(f"after batch {number}\n{table}\n")
+        print_result(f"after batch {number}\n{table}\n")
 
     # Complete mode returns all windows each time, so the table is complete after a restart.
     writer = counted.writeStream.outputMode("complete").foreachBatch(put)
     start = partial(start_query, writer, given, "windows", checkpoint=given.checkpoint)
     run_queries({"windows": start}, stop)
-    _say_where(given)
+    _print_paths(given)
 
 
-def _say_where(given: argparse.Namespace) -> None:
+def _print_paths(given: argparse.Namespace) -> None:
     files = ["metrics.csv"] if given.no_plot else ["metrics.csv", "metrics.svg"]
-    say(f"written: {' and '.join(str(given.output / name) for name in files)}")
+    print_status(f"written: {' and '.join(str(given.output / name) for name in files)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

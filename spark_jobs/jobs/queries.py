@@ -5,45 +5,101 @@ They are started and stopped together; when one fails, the others are stopped.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
-from spark_jobs.jobs.progress import ProgressReport
-from spark_jobs.jobs.terminal import say
+from spark_jobs.jobs.terminal import print_status
+from spark_jobs.offsets import read_offsets
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
-__all__ = ["run_batch", "run_queries", "start_query"]
+__all__ = ["ProgressReport", "lag_of", "run_batch", "run_queries", "start_query"]
 
-LOOK_S: Final = 0.2
+
+# Format Spark's progress reports (``recentProgress``): rows, rows per second, and lag.
+
+
+class ProgressReport:
+    """Turns the reports of one query into lines, each report once.
+
+    Args:
+        name: the name of the query.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._seen = -1
+        self.rows_count = 0
+
+    def lines(self, reports: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        """Return a line for each micro-batch that was not reported yet."""
+        for report in reports:
+            # While nothing arrives, Spark reports the number of the next batch again and again.
+            if report["batchId"] <= self._seen or not report["numInputRows"]:
+                continue
+            self._seen = report["batchId"]
+            self.rows_count += report["numInputRows"]
+            yield self._line(report)
+
+    def _line(self, report: Mapping[str, Any]) -> str:
+        line = (
+            f"{self._name}: batch {report['batchId']}, {report['numInputRows']:,} rows, "
+            f"{report.get('processedRowsPerSecond') or 0:,.0f} rows/s"
+        )
+        lag = lag_of(report)
+        return line if lag is None else f"{line}, {lag:,} behind"
+
+
+def lag_of(report: Mapping[str, Any]) -> int | None:
+    """Count the messages that the topics of a query held beyond this batch; None if unknown."""
+    lag = None
+    for source in report["sources"]:
+        latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
+        if latest is not None and end is not None:
+            ahead = sum(max(0, offset - end.get(at, 0)) for at, offset in latest.items())
+            lag = (lag or 0) + ahead
+    return lag
+
+
+def _offsets(written: object) -> Mapping[Any, int] | None:
+    """Read offsets of a topic; None for those of other sources, such as files."""
+    try:
+        value = json.loads(written) if isinstance(written, str) else written
+        return read_offsets(value) if isinstance(value, dict) else None
+    except ValueError:
+        return None
+
+
+POLL_INTERVAL_S: Final = 0.2
 """How often a query is polled; short enough for a prompt stop."""
 
-GRACE_S: Final = 15.0
+STOP_TIMEOUT_S: Final = 15.0
 """How long a stop waits for the current micro-batch; an unfinished one is repeated next time."""
 
 T = TypeVar("T")
 
 
-class _Watched:
+class _WatchedQuery:
     """A query and its printed progress."""
 
     def __init__(self, name: str, query: StreamingQuery) -> None:
         self.query = query
         self.report = ProgressReport(name)
 
-    def tell(self) -> None:
+    def print_progress(self) -> None:
         for line in self.report.lines(self.query.recentProgress):
-            say(line)
+            print_status(line)
 
     def is_busy(self) -> bool:
         return bool(self.query.isActive and self.query.status["isDataAvailable"])
@@ -72,7 +128,7 @@ def start_query(
 
 
 def run_queries(
-    starters: Mapping[str, Callable[[], StreamingQuery]], stop: Stopping
+    starters: Mapping[str, Callable[[], StreamingQuery]], stop: StopSignal
 ) -> dict[str, int]:
     """Start queries, report their progress, and return how many rows each has read.
 
@@ -84,20 +140,20 @@ def run_queries(
     Raises:
         StreamingQueryException: a query failed; the others are stopped.
     """
-    watched: list[_Watched] = []
+    watched: list[_WatchedQuery] = []
     try:
         for name, start in starters.items():
-            watched.append(_Watched(name, start()))
-            say(f"{name}: started")
+            watched.append(_WatchedQuery(name, start()))
+            print_status(f"{name}: started")
         while any(one.query.isActive for one in watched):
             for one in watched:
-                one.tell()
+                one.print_progress()
                 one.check()
-            if stop.wait(LOOK_S):
-                _end_batches(watched)
+            if stop.wait(POLL_INTERVAL_S):
+                _finish_batches(watched)
                 break
         for one in watched:
-            one.tell()
+            one.print_progress()
             one.check()
     finally:
         for one in watched:
@@ -105,13 +161,14 @@ def run_queries(
     return {name: one.report.rows_count for name, one in zip(starters, watched, strict=True)}
 
 
-def _end_batches(watched: list[_Watched]) -> None:
+def _finish_batches(watched: list[_WatchedQuery]) -> None:
     """Wait for the current micro-batches, but not for the next ones."""
-    deadline = time.monotonic() + GRACE_S
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     for one in watched:
         batch = _batch_of(one.query)
         while one.is_busy() and _batch_of(one.query) == batch and time.monotonic() < deadline:
-            one.query.awaitTermination(LOOK_S)  # type: ignore[arg-type]  # fractions are taken
+            # Spark takes fractions, whatever its annotation says.
+            one.query.awaitTermination(POLL_INTERVAL_S)  # type: ignore[arg-type]
 
 
 def _batch_of(query: StreamingQuery) -> int:
@@ -119,7 +176,7 @@ def _batch_of(query: StreamingQuery) -> int:
     return -1 if report is None else int(report["batchId"])
 
 
-def run_batch(spark: SparkSession, stop: Stopping, work: Callable[[], T]) -> T | None:
+def run_batch(spark: SparkSession, stop: StopSignal, work: Callable[[], T]) -> T | None:
     """Run a Spark job, and interrupt it when a stop is requested; then return None."""
     tag = f"iggy-{uuid4().hex}"
     is_over = threading.Event()
@@ -127,9 +184,9 @@ def run_batch(spark: SparkSession, stop: Stopping, work: Callable[[], T]) -> T |
     def interrupt() -> None:
         while not is_over.is_set():
             # Repeated, because a job that has not started yet cannot be interrupted.
-            if stop.wait(LOOK_S):
+            if stop.wait(POLL_INTERVAL_S):
                 spark.interruptTag(tag)
-                is_over.wait(LOOK_S)
+                is_over.wait(POLL_INTERVAL_S)
 
     watcher = threading.Thread(target=interrupt, name="iggy-stop")
     spark.addTag(tag)

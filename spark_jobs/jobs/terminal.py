@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["align", "say", "show"]
+    from pyspark.sql import DataFrame
+
+    from spark_jobs.jobs.topic_source import TopicSource
+
+__all__ = [
+    "FIRST_ROWS",
+    "format_table",
+    "preview_plan",
+    "preview_rows",
+    "preview_schema_guess",
+    "print_result",
+    "print_status",
+]
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """Print a status line."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
 
-def show(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def align(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Format a table with aligned columns, numbers to the right."""
     lines = [list(heads), *([_text(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -46,3 +58,53 @@ def _text(cell: object) -> str:
     if isinstance(cell, float):
         return f"{cell:,.1f}"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+# The output of a dry run: the plan, the schema, the offsets, and the first rows.
+
+
+FIRST_ROWS: Final = 5
+"""Rows that a dry run shows."""
+
+SHOWN_COLUMNS: Final = 40
+"""Characters of a cell; more would break lines."""
+
+
+def preview_plan(source: TopicSource, plan: Mapping[str, object]) -> None:
+    """Print the plan, and the offsets to read."""
+    print_result("Nothing is written: this is a dry run.\n")
+    print_result("\n".join(f"{name + ':':<14}{text}" for name, text in plan.items()))
+    rows = [
+        (span.place.topic, str(span.place.partition), span.start, span.end, span.end - span.start)
+        for span in source.spans()
+    ]
+    print_result("\n" + format_table(("topic", "partition", "from", "to", "messages"), rows))
+
+
+def preview_rows(title: str, rows: DataFrame) -> None:
+    """Print the schema of rows, and the first of them."""
+    tree = "\n".join(f"  {one.name} {one.dataType.simpleString()}" for one in rows.schema.fields)
+    print_result(f"\n{title}, columns:\n{tree}")
+    first = rows.limit(FIRST_ROWS).collect()
+    print_result(f"\n{title}, first {len(first)}:")
+    print_result(format_table(rows.columns, [[_shown_cell(cell) for cell in row] for row in first]))
+
+
+def preview_schema_guess(messages: DataFrame) -> None:
+    """Print a schema that fits the first payloads, if they are JSON."""
+    texts = messages.selectExpr("try_validate_utf8(CAST(payload AS STRING)) AS text")
+    objects = texts.where("json_object_keys(text) IS NOT NULL").limit(FIRST_ROWS).collect()
+    if objects:
+        spark = messages.sparkSession
+        guess = spark.read.json(spark.createDataFrame(objects, "text STRING")).schema
+        fields = ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in guess.fields)
+        print_result(
+            f"\nThe first payloads are JSON; this would fit them:\n  --json-schema '{fields}'"
+        )
+
+
+def _shown_cell(value: object) -> object:
+    if isinstance(value, bytes | bytearray):
+        value = bytes(value).decode(errors="backslashreplace")
+    text = str(value)
+    return text if len(text) <= SHOWN_COLUMNS else f"{text[: SHOWN_COLUMNS - 3]}..."

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs.command import add_run_options, add_spark_options, make_parser, run_command
-from spark_jobs.jobs.dead_letters import DeadLetters, add_dead_letter_options
-from spark_jobs.jobs.json_rows import SOURCE_COLUMNS, RowShape, add_json_options
-from spark_jobs.jobs.preview import FIRST_ROWS, preview_rows, preview_schema_guess, preview_spans
+from spark_jobs.jobs.dead_letters import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.queries import run_queries, start_query
-from spark_jobs.jobs.terminal import say
+from spark_jobs.jobs.rows import SOURCE_COLUMNS, RowLayout, add_json_options
+from spark_jobs.jobs.terminal import (
+    FIRST_ROWS,
+    preview_plan,
+    preview_rows,
+    preview_schema_guess,
+    print_status,
+)
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options
 
 if TYPE_CHECKING:
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
 __all__ = ["main"]
 
@@ -55,21 +60,21 @@ def parser() -> argparse.ArgumentParser:
 
 def check(given: argparse.Namespace) -> None:
     """Find mistakes, and ask the server for the topic."""
-    if DeadLetters.of(given) is not None and given.json_schema is None:
+    if DeadLetterWriter.of(given) is not None and given.json_schema is None:
         raise OptionError("dead letters need --json-schema; without one every message fits")
     TopicSource.of(given, SOURCE_COLUMNS).spans()
 
 
-def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None:
+def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Write, or show what would be written."""
     source = TopicSource.of(given, SOURCE_COLUMNS)
-    letters = DeadLetters.of(given)
-    shape = RowShape.of(given, keeps_bad=letters is None)
+    letters = DeadLetterWriter.of(given)
+    shape = RowLayout.of(given, keeps_bad=letters is None)
     if given.dry_run:
         preview(given, spark, source, shape)
         return
     checkpoint = given.checkpoint or f"{given.path.rstrip('/')}/_checkpoint"
-    rows = shape.rows(source.grow(spark))
+    rows = shape.rows(source.load_stream(spark))
     writer = rows.writeStream.format("parquet").option("path", given.path)
     if shape.partition_by:
         writer = writer.partitionBy(*shape.partition_by)
@@ -77,19 +82,19 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
         "rows": partial(start_query, writer, given, "rows", checkpoint=checkpoint)
     }
     if letters is not None:
-        bad = letters.writer(shape.bad(source.named("dead-letters").grow(spark)))
+        bad = letters.writer(shape.bad(source.named("dead-letters").load_stream(spark)))
         starters["dead letters"] = partial(
             start_query, bad, given, "dead-letters", checkpoint=checkpoint
         )
     done = run_queries(starters, stop)
-    say(f"{done['rows']:,} messages read, Parquet files in {given.path}")
+    print_status(f"{done['rows']:,} messages read, Parquet files in {given.path}")
 
 
 def preview(
-    given: argparse.Namespace, spark: SparkSession, source: TopicSource, shape: RowShape
+    given: argparse.Namespace, spark: SparkSession, source: TopicSource, shape: RowLayout
 ) -> None:
     """Show what would be done."""
-    letters = DeadLetters.of(given)
+    letters = DeadLetterWriter.of(given)
     plan = {
         "read": f"stream {given.stream}, topic {given.topic}",
         "write": f"Parquet files in {given.path}",
@@ -97,7 +102,7 @@ def preview(
         "dead letters": letters or "none",
         "run": "once, what is there" if given.once else f"every {given.every}, until stopped",
     }
-    preview_spans(source, plan)
+    preview_plan(source, plan)
     sample = source.sample(spark, FIRST_ROWS)
     preview_rows("rows", shape.rows(sample))
     if letters is not None:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs.command import add_run_options, add_spark_options, make_parser, run_command
-from spark_jobs.jobs.dead_letters import DeadLetters, add_dead_letter_options
-from spark_jobs.jobs.json_rows import CORRUPT, PREFIX, SOURCE_COLUMNS, RowShape, add_json_options
-from spark_jobs.jobs.preview import FIRST_ROWS, preview_rows, preview_spans
+from spark_jobs.jobs.dead_letters import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.queries import run_queries, start_query
-from spark_jobs.jobs.terminal import say
+from spark_jobs.jobs.rows import CORRUPT, PREFIX, SOURCE_COLUMNS, RowLayout, add_json_options
+from spark_jobs.jobs.terminal import FIRST_ROWS, preview_plan, preview_rows, print_status
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
 __all__ = ["main"]
 
@@ -38,7 +37,7 @@ EXAMPLE = """
 """
 
 
-class Format(NamedTuple):
+class TableFormat(NamedTuple):
     """A table format that needs a package.
 
     Attributes:
@@ -53,7 +52,7 @@ class Format(NamedTuple):
 
 
 FORMATS: Final = {
-    "delta": Format(
+    "delta": TableFormat(
         "io.delta.sql.DeltaSparkSessionExtension",
         "io.delta:delta-spark_2.13",
         {
@@ -61,7 +60,7 @@ FORMATS: Final = {
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         },
     ),
-    "iceberg": Format(
+    "iceberg": TableFormat(
         "org.apache.iceberg.spark.SparkCatalog",
         "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13",
         {
@@ -102,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
 
 def check(given: argparse.Namespace) -> None:
     """Find mistakes, and ask the server for the topic."""
-    if DeadLetters.of(given) is not None and given.json_schema is None:
+    if DeadLetterWriter.of(given) is not None and given.json_schema is None:
         raise OptionError("dead letters need --json-schema; without one every message fits")
     if given.merge_key is not None and given.format not in FORMATS:
         raise OptionError(
@@ -141,16 +140,16 @@ def check_format(spark: SparkSession, name: str) -> None:
         ) from None
 
 
-def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None:
+def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Write, or show what would be written."""
     check_format(spark, given.format)
     source = TopicSource.of(given, SOURCE_COLUMNS)
-    letters = DeadLetters.of(given)
-    shape = RowShape.of(given, keeps_bad=letters is None)
+    letters = DeadLetterWriter.of(given)
+    shape = RowLayout.of(given, keeps_bad=letters is None)
     if given.dry_run:
         preview(given, spark, source, shape)
         return
-    rows = shape.rows(source.grow(spark))
+    rows = shape.rows(source.load_stream(spark))
     writer, table = _writer(given, rows, shape.partition_by)
     starters: dict[str, Callable[[], StreamingQuery]] = {
         "rows": partial(
@@ -158,12 +157,12 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None
         )
     }
     if letters is not None:
-        bad = letters.writer(shape.bad(source.named("dead-letters").grow(spark)))
+        bad = letters.writer(shape.bad(source.named("dead-letters").load_stream(spark)))
         starters["dead letters"] = partial(
             start_query, bad, given, "dead-letters", checkpoint=given.checkpoint
         )
     done = run_queries(starters, stop)
-    say(f"{done['rows']:,} messages read, {given.format} table {given.table}")
+    print_status(f"{done['rows']:,} messages read, {given.format} table {given.table}")
 
 
 def _writer(
@@ -200,9 +199,9 @@ def newest_of(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     groups = [
         F.expr(text).alias(f"_iggy_key_{number}")
-        for number, text in enumerate(_identity(rows.columns, keys))
+        for number, text in enumerate(_key_expressions(rows.columns, keys))
     ]
-    age = F.expr(_place(rows.columns, AGE))
+    age = F.expr(_position(rows.columns, AGE))
     newest = rows.groupBy(*groups).agg(F.max_by(F.struct(*rows.columns), age).alias("newest"))
     return newest.select("newest.*")
 
@@ -217,7 +216,7 @@ def merge_statement(table: str, columns: Sequence[str], keys: Sequence[str]) -> 
 
 def is_same(columns: Sequence[str], keys: Sequence[str]) -> str:
     """Write the test whether a row of the source has the key of one of the target."""
-    sides = (_identity(columns, keys, side=f"{name}.") for name in ("target", "source"))
+    sides = (_key_expressions(columns, keys, side=f"{name}.") for name in ("target", "source"))
     return " AND ".join(f"{stored} <=> {come}" for stored, come in zip(*sides, strict=True))
 
 
@@ -226,36 +225,36 @@ def is_newer(columns: Sequence[str]) -> str:
 
     Partitions are read independently, so what comes later need not be newer.
     """
-    return f"{_place(columns, AGE, 'source.')} >= {_place(columns, AGE, 'target.')}"
+    return f"{_position(columns, AGE, 'source.')} >= {_position(columns, AGE, 'target.')}"
 
 
-def _identity(columns: Sequence[str], keys: Sequence[str], side: str = "") -> list[str]:
+def _key_expressions(columns: Sequence[str], keys: Sequence[str], side: str = "") -> list[str]:
     """Return the key expressions of a row; an invalid payload is identified by its position."""
     identity = [f"{side}`{key}`" for key in keys]
     if CORRUPT in columns:
-        place = _place(columns, ("topic", "partition", "offset"), side)
+        place = _position(columns, ("topic", "partition", "offset"), side)
         identity.append(f"CASE WHEN {side}`{CORRUPT}` IS NOT NULL THEN {place} END")
     return identity
 
 
-def _place(columns: Sequence[str], names: Sequence[str], side: str = "") -> str:
+def _position(columns: Sequence[str], names: Sequence[str], side: str = "") -> str:
     """Return a struct expression of columns of the message, such as its position."""
     prefix = PREFIX if f"{PREFIX}offset" in columns else ""
     return f"struct({', '.join(f'{side}`{prefix}{name}`' for name in names)})"
 
 
 def preview(
-    given: argparse.Namespace, spark: SparkSession, source: TopicSource, shape: RowShape
+    given: argparse.Namespace, spark: SparkSession, source: TopicSource, shape: RowLayout
 ) -> None:
     """Show what would be done."""
     how = "append" if given.merge_key is None else f"merge by {given.merge_key}"
     plan = {
         "read": f"stream {given.stream}, topic {given.topic}",
         "write": f"{given.format} table {given.table}, {how}",
-        "dead letters": DeadLetters.of(given) or "none",
+        "dead letters": DeadLetterWriter.of(given) or "none",
         "run": "once, what is there" if given.once else f"every {given.every}, until stopped",
     }
-    preview_spans(source, plan)
+    preview_plan(source, plan)
     preview_rows("rows", shape.rows(source.sample(spark, FIRST_ROWS)))
 
 

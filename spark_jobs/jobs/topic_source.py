@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from spark_jobs.errors import OptionError
-from spark_jobs.jobs.command import SERVER_VARIABLE, add_place_options, count
+from spark_jobs.jobs.command import SERVER_VARIABLE, add_topic_options, count
 from spark_jobs.offsets import TopicPartition, write_offsets
-from spark_jobs.options import Use, read_options
+from spark_jobs.options import QueryKind, read_options
 from spark_jobs.topics import end_offsets, resolve
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["TopicSource", "add_source_options", "server_of"]
 
 
-class Span(NamedTuple):
+class PartitionSpan(NamedTuple):
     """The offsets that a run would read of one partition."""
 
     place: TopicPartition
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of jobs that read a topic."""
-    add_place_options(parser, topic="a topic, or several separated by commas")
+    add_topic_options(parser, topic="a topic, or several separated by commas")
     group = parser.add_argument_group("reading")
     group.add_argument(
         "--starting-offsets",
@@ -103,7 +103,7 @@ class TopicSource:
         }
         growing = {"maxOffsetsPerTrigger": given.max_offsets, "consumer": given.consumer}
         source = cls(_given(shared), _given(growing), columns)
-        read_options({**source.options, **source.stream_options}, Use.STREAM)
+        read_options({**source.options, **source.stream_options}, QueryKind.STREAM)
         return source
 
     def named(self, suffix: str) -> TopicSource:
@@ -114,17 +114,17 @@ class TopicSource:
             growing["consumer"] = f"{consumer}-{suffix}"
         return TopicSource(self.options, growing, self.columns)
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[PartitionSpan]:
         """Ask the server for the offsets of a first run.
 
         Raises:
             StreamNotFound: there is no such stream.
             TopicNotFound: there is no such topic.
         """
-        place = read_options(self.options, Use.STREAM)
+        place = read_options(self.options, QueryKind.STREAM)
         ends = end_offsets(place)
         starts = resolve(place, place.starting, ends, name="--starting-offsets")
-        return [Span(at, starts[at], ends[at]) for at in sorted(ends)]
+        return [PartitionSpan(at, starts[at], ends[at]) for at in sorted(ends)]
 
     def load(self, spark: SparkSession) -> DataFrame:
         """Return what there is now, from the start on."""
@@ -145,7 +145,7 @@ class TopicSource:
         }
         return spark.read.format("iggy").options(**options).schema(self.columns).load()
 
-    def grow(self, spark: SparkSession) -> DataFrame:
+    def load_stream(self, spark: SparkSession) -> DataFrame:
         """Return the topic as a stream."""
         reader = spark.readStream.format("iggy").options(**self.options, **self.stream_options)
         return reader.schema(self.columns).load()

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import OptionError
-from spark_jobs.jobs.changes import changed
 from spark_jobs.jobs.command import (
     add_run_options,
     add_spark_options,
@@ -20,12 +19,11 @@ from spark_jobs.jobs.command import (
     make_parser,
     run_command,
 )
-from spark_jobs.jobs.dead_letters import DeadLetters, add_dead_letter_options
-from spark_jobs.jobs.preview import FIRST_ROWS, preview_rows, preview_spans
+from spark_jobs.jobs.dead_letters import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.queries import run_queries, start_query
-from spark_jobs.jobs.terminal import say
+from spark_jobs.jobs.terminal import FIRST_ROWS, preview_plan, preview_rows, print_status
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options, server_of
-from spark_jobs.jobs.transforms import read_step
+from spark_jobs.jobs.transforms import read_step, transform_payloads
 from spark_jobs.options import read_topics, write_options
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_jobs.jobs.stopping import Stopping
+    from spark_jobs.jobs.stop_signal import StopSignal
 
 __all__ = ["main"]
 
@@ -59,7 +57,7 @@ STEPS: Final = {
 }
 
 
-class _Step(argparse.Action):
+class _AppendStep(argparse.Action):
     """Appends a transform to one list, so that their order is that of the command line."""
 
     def __call__(
@@ -99,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
         "Without transforms payloads are copied byte by byte.",
     )
     for name, words in STEPS.items():
-        group.add_argument(name, action=_Step, dest="steps", default=[], metavar="STEP", help=words)
+        group.add_argument(
+            name, action=_AppendStep, dest="steps", default=[], metavar="STEP", help=words
+        )
     add_dead_letter_options(made, otherwise="the first such message fails the job")
     add_run_options(made)
     add_spark_options(made)
@@ -124,7 +124,7 @@ def sink_options(given: argparse.Namespace) -> dict[str, str]:
 def check(given: argparse.Namespace) -> None:
     """Validate the options, and ask the server for the topics."""
     write_options(sink_options(given))
-    DeadLetters.of(given)
+    DeadLetterWriter.of(given)
     TopicSource.of(given, COLUMNS).spans()
     if partitions_of(given) is None:
         raise OptionError(
@@ -143,29 +143,31 @@ def partitions_of(given: argparse.Namespace) -> int | None:
     return created
 
 
-def work(given: argparse.Namespace, spark: SparkSession, stop: Stopping) -> None:
+def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Copy, or show what would be copied."""
     source = TopicSource.of(given, COLUMNS)
-    letters = DeadLetters.of(given)
-    transform = partial(changed, steps=given.steps, is_strict=letters is None)
+    letters = DeadLetterWriter.of(given)
+    transform = partial(transform_payloads, steps=given.steps, is_strict=letters is None)
     if given.dry_run:
         preview(given, spark, source)
         return
     partitions_count = partitions_of(given)
     assert partitions_count is not None, "check() has found the topic"
-    rows = _outgoing(transform(source.grow(spark)), partitions_count)
+    rows = _outgoing(transform(source.load_stream(spark)), partitions_count)
     writer = rows.writeStream.format("iggy").options(**sink_options(given))
     starters: dict[str, Callable[[], StreamingQuery]] = {
         "messages": partial(start_query, writer, given, "rows", checkpoint=given.checkpoint)
     }
     if letters is not None and given.steps:
-        misfits = transform(source.named("dead-letters").grow(spark)).where("error IS NOT NULL")
-        bad = letters.writer(misfits.drop("headers"))
+        mismatches = transform(source.named("dead-letters").load_stream(spark)).where(
+            "error IS NOT NULL"
+        )
+        bad = letters.writer(mismatches.drop("headers"))
         starters["dead letters"] = partial(
             start_query, bad, given, "dead-letters", checkpoint=given.checkpoint
         )
     done = run_queries(starters, stop)
-    say(f"{done['messages']:,} messages read, topic {given.to_topic} written")
+    print_status(f"{done['messages']:,} messages read, topic {given.to_topic} written")
 
 
 def _outgoing(rows: DataFrame, partitions_count: int) -> DataFrame:
@@ -181,11 +183,11 @@ def preview(given: argparse.Namespace, spark: SparkSession, source: TopicSource)
         "read": f"stream {given.stream}, topic {given.topic}",
         "transforms": steps,
         "write": f"stream {given.to_stream or given.stream}, topic {given.to_topic}",
-        "dead letters": DeadLetters.of(given) or "none",
+        "dead letters": DeadLetterWriter.of(given) or "none",
         "run": "once, what is there" if given.once else f"every {given.every}, until stopped",
     }
-    preview_spans(source, plan)
-    rows = changed(source.sample(spark, FIRST_ROWS), given.steps, is_strict=False)
+    preview_plan(source, plan)
+    rows = transform_payloads(source.sample(spark, FIRST_ROWS), given.steps, is_strict=False)
     preview_rows("messages", rows.select("partition", "offset", "payload", "error"))
 
 

@@ -14,20 +14,27 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
 from spark_jobs.errors import OptionError
 
-__all__ = ["MisfitError", "Transform", "read_step", "run_steps"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["PayloadMismatchError", "Transform", "read_step", "run_steps", "transform_payloads"]
+
 
 Document: TypeAlias = dict[str, Any]
-Facts: TypeAlias = Mapping[str, Any]
+MessageMetadata: TypeAlias = Mapping[str, Any]
 """What is known about the message: stream, topic, partition, offset and timestamp."""
 
 _MISSING: Final = object()
@@ -37,14 +44,14 @@ _COMPARISON: Final = re.compile(
     rf"\s*(?P<path>{_WORD})\s*(?P<sign>==|!=|<=|>=|<|>|~)\s*(?P<value>[^=<>~].*)"
 )
 _PRESENCE: Final = re.compile(rf"\s*(?P<absent>!?)\s*(?P<path>{_WORD})\s*")
-_FACTS: Final = ("stream", "topic", "partition", "offset", "timestamp")
-_MADE: Final[Mapping[str, Callable[[], Any]]] = {
+_METADATA_NAMES: Final = ("stream", "topic", "partition", "offset", "timestamp")
+_COMPUTED_VALUES: Final[Mapping[str, Callable[[], Any]]] = {
     "now": lambda: datetime.now(UTC).isoformat(),
     "uuid": lambda: str(uuid4()),
 }
 
 
-class MisfitError(ValueError):
+class PayloadMismatchError(ValueError):
     """A document does not fit a step; it is a dead letter."""
 
 
@@ -58,28 +65,28 @@ class Transform:
     """
 
     text: str
-    apply: Callable[[Document, Facts], Document | None]
+    apply: Callable[[Document, MessageMetadata], Document | None]
 
 
-def run_steps(steps: list[Transform], payload: bytes, facts: Facts) -> bytes | None:
+def run_steps(steps: list[Transform], payload: bytes, facts: MessageMetadata) -> bytes | None:
     """Apply steps to a payload; None drops the message.
 
     Raises:
-        MisfitError: it is no JSON object, or a step cannot deal with it.
+        PayloadMismatchError: it is no JSON object, or a step cannot deal with it.
     """
     try:
         return _run_steps(steps, payload, facts)
     except RecursionError:
-        raise MisfitError("the payload is nested too deeply") from None
+        raise PayloadMismatchError("the payload is nested too deeply") from None
 
 
-def _run_steps(steps: list[Transform], payload: bytes, facts: Facts) -> bytes | None:
+def _run_steps(steps: list[Transform], payload: bytes, facts: MessageMetadata) -> bytes | None:
     try:
         document: Document | None = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MisfitError(f"the payload is not JSON: {error}") from None
+        raise PayloadMismatchError(f"the payload is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise MisfitError("the payload is JSON, but no object")
+        raise PayloadMismatchError("the payload is JSON, but no object")
     for step in steps:
         document = step.apply(document, facts)
         if document is None:
@@ -96,13 +103,15 @@ def read_step(kind: str, text: str) -> Transform:
     return Transform(f"{kind} {text}", _READERS[kind](text))
 
 
-def _read_assignment(text: str, *, when_present: bool) -> Callable[[Document, Facts], Document]:
+def _read_assignment(
+    text: str, *, when_present: bool
+) -> Callable[[Document, MessageMetadata], Document]:
     match = _ASSIGNMENT.fullmatch(text)
     if match is None:
         raise OptionError(f"{text!r} is not FIELD=VALUE, such as country='\"DE\"'")
     path, value = match["path"].split("."), _read_value(match["value"])
 
-    def assign(document: Document, facts: Facts) -> Document:
+    def assign(document: Document, facts: MessageMetadata) -> Document:
         if (_find(document, path) is not _MISSING) == when_present:
             found = value(document, facts)
             if found is not _MISSING:
@@ -112,17 +121,17 @@ def _read_assignment(text: str, *, when_present: bool) -> Callable[[Document, Fa
     return assign
 
 
-def _read_value(text: str) -> Callable[[Document, Facts], Any]:
+def _read_value(text: str) -> Callable[[Document, MessageMetadata], Any]:
     word = text.strip()
     if word.startswith("$."):
         path = word[2:].split(".")
         return lambda document, facts: _copy(_find(document, path))
     if word.startswith("$"):
         name = word[1:]
-        if name in _MADE:
-            return lambda document, facts: _MADE[name]()
-        if name not in _FACTS:
-            known = ", ".join(f"${one}" for one in (*_MADE, *_FACTS))
+        if name in _COMPUTED_VALUES:
+            return lambda document, facts: _COMPUTED_VALUES[name]()
+        if name not in _METADATA_NAMES:
+            known = ", ".join(f"${one}" for one in (*_COMPUTED_VALUES, *_METADATA_NAMES))
             raise OptionError(f"{word!r} is no value; there are $.FIELD, {known}")
         return lambda document, facts: facts[name]
     literal = _literal(text)
@@ -143,10 +152,10 @@ def _copy(value: Any) -> Any:
     return value
 
 
-def _read_delete(text: str) -> Callable[[Document, Facts], Document]:
+def _read_delete(text: str) -> Callable[[Document, MessageMetadata], Document]:
     paths = _paths(text)
 
-    def delete(document: Document, facts: Facts) -> Document:
+    def delete(document: Document, facts: MessageMetadata) -> Document:
         for *parents, name in paths:
             holder = _find(document, parents)
             if isinstance(holder, dict):
@@ -156,10 +165,10 @@ def _read_delete(text: str) -> Callable[[Document, Facts], Document]:
     return delete
 
 
-def _read_keep(text: str) -> Callable[[Document, Facts], Document]:
+def _read_keep(text: str) -> Callable[[Document, MessageMetadata], Document]:
     paths = _paths(text)
 
-    def keep(document: Document, facts: Facts) -> Document:
+    def keep(document: Document, facts: MessageMetadata) -> Document:
         kept: Document = {}
         for path in paths:
             found = _find(document, path)
@@ -177,7 +186,7 @@ def _paths(text: str) -> list[list[str]]:
     return [word.split(".") for word in words]
 
 
-_SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+_COMPARISON_SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -188,7 +197,7 @@ _SIGNS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def _read_filter(text: str) -> Callable[[Document, Facts], Document | None]:
+def _read_filter(text: str) -> Callable[[Document, MessageMetadata], Document | None]:
     comparison = _COMPARISON.fullmatch(text)
     if comparison is not None:
         return _comparing(text, comparison)
@@ -204,7 +213,9 @@ def _read_filter(text: str) -> Callable[[Document, Facts], Document | None]:
     )
 
 
-def _comparing(text: str, match: re.Match[str]) -> Callable[[Document, Facts], Document | None]:
+def _comparing(
+    text: str, match: re.Match[str]
+) -> Callable[[Document, MessageMetadata], Document | None]:
     path, sign, wanted = match["path"].split("."), match["sign"], _literal(match["value"])
     if sign == "~":
         try:
@@ -212,9 +223,9 @@ def _comparing(text: str, match: re.Match[str]) -> Callable[[Document, Facts], D
         except re.error as error:
             raise OptionError(f"{text!r}: the pattern cannot be read: {error}") from None
         wanted = str(wanted)
-    compare = _SIGNS[sign]
+    compare = _COMPARISON_SIGNS[sign]
 
-    def check(document: Document, facts: Facts) -> Document | None:
+    def check(document: Document, facts: MessageMetadata) -> Document | None:
         found = _find(document, path)
         if found is _MISSING:
             return document if sign == "!=" else None
@@ -222,7 +233,7 @@ def _comparing(text: str, match: re.Match[str]) -> Callable[[Document, Facts], D
             return document if compare(found, wanted) else None
         except TypeError:
             kind = type(found).__name__
-            raise MisfitError(
+            raise PayloadMismatchError(
                 f"filter {text}: the field is {kind} and cannot be compared"
             ) from None
 
@@ -242,14 +253,94 @@ def _set(document: Document, path: list[str], value: Any) -> None:
     for parent in parents:
         document = document.setdefault(parent, {})
         if not isinstance(document, dict):
-            raise MisfitError(f"field {parent} holds no object, so {'.'.join(path)} has no place")
+            raise PayloadMismatchError(
+                f"field {parent} holds no object, so {'.'.join(path)} has no place"
+            )
     document[name] = value
 
 
-_READERS: Final[Mapping[str, Callable[[str], Callable[[Document, Facts], Document | None]]]] = {
+_READERS: Final[
+    Mapping[str, Callable[[str], Callable[[Document, MessageMetadata], Document | None]]]
+] = {
     "add": lambda text: _read_assignment(text, when_present=False),
     "update": lambda text: _read_assignment(text, when_present=True),
     "delete": _read_delete,
     "keep": _read_keep,
     "filter": _read_filter,
 }
+
+
+# Run transforms on columns of Spark.
+
+
+METADATA_COLUMNS: Final = ("stream", "topic", "partition", "offset", "timestamp")
+"""Columns that steps may copy from."""
+
+
+def transform_payloads(
+    messages: DataFrame, steps: list[Transform], *, is_strict: bool
+) -> DataFrame:
+    """Replace payloads by the results of the steps, and add a column ``error``.
+
+    A filter drops messages. A message that a step cannot process has a reason in ``error``, or
+    fails the query if it is strict.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+
+    if not steps:
+        return messages.withColumn("error", F.lit(None).cast("string"))
+    transformer: Any = PayloadTransformer(steps, is_strict=is_strict)
+    with warnings.catch_warnings():
+        # Spark prefers type hints of the function, which a callable object does not have.
+        warnings.filterwarnings("ignore", "It is preferred to specify type hints")
+        change = arrow_udf(transformer, "payload binary, error string", ArrowUDFType.SCALAR)
+    result = change("payload", *METADATA_COLUMNS)
+    made = messages.withColumn("_iggy_result", result).where("_iggy_result IS NOT NULL")
+    kept = [name for name in messages.columns if name != "payload"]
+    return made.select(
+        *kept,
+        # A dead letter keeps its original payload.
+        F.coalesce("_iggy_result.payload", "payload").alias("payload"),
+        F.col("_iggy_result.error").alias("error"),
+    )
+
+
+class PayloadTransformer:
+    """Runs the steps in a task, on whole columns."""
+
+    def __init__(self, steps: list[Transform], *, is_strict: bool) -> None:
+        # Steps cannot be pickled, but their texts can.
+        self._texts = [step.text for step in steps]
+        self._is_strict = is_strict
+
+    def __call__(self, payloads: Any, *facts: Any) -> Any:
+        import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
+
+        steps = [read_step(*text.split(" ", 1)) for text in self._texts]
+        columns = [_plain_values(column) for column in facts]
+        rows = zip(payloads.to_pylist(), *columns, strict=True)
+        results = [self._change(steps, payload, facts) for payload, *facts in rows]
+        kind = pa.struct([("payload", pa.binary()), ("error", pa.string())])
+        return pa.array(results, kind)
+
+    def _change(
+        self, steps: list[Transform], payload: bytes, facts: Sequence[Any]
+    ) -> dict[str, Any] | None:
+        known = dict(zip(METADATA_COLUMNS, facts, strict=True))
+        try:
+            made = run_steps(steps, payload, known)
+        except PayloadMismatchError as error:
+            if not self._is_strict:
+                return {"payload": None, "error": str(error)}
+            place = f"topic {known['topic']!r} partition {known['partition']}"
+            raise PayloadMismatchError(
+                f"{place} offset {known['offset']}: {error}; send such messages elsewhere with "
+                "--dead-letter-topic"
+            ) from None
+        return None if made is None else {"payload": made, "error": None}
+
+
+def _plain_values(column: Any) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return [one.isoformat() if hasattr(one, "isoformat") else one for one in values]

@@ -7,19 +7,19 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.jobs.terminal import align
+from spark_jobs.errors import OptionError
+from spark_jobs.jobs.terminal import format_table
 from spark_jobs.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-
-__all__ = ["Part", "Window", "WindowTable"]
+__all__ = ["PartitionWindow", "Window", "WindowTable", "draw_windows"]
 
 
 @dataclass(frozen=True)
-class Part:
+class PartitionWindow:
     """What one partition got in one window.
 
     Attributes:
@@ -77,9 +77,9 @@ class WindowTable:
 
     def __init__(self, *, windows_max: int) -> None:
         self._windows_max = windows_max
-        self._parts: dict[tuple[int, TopicPartition], Part] = {}
+        self._parts: dict[tuple[int, TopicPartition], PartitionWindow] = {}
 
-    def put(self, parts: Iterable[Part]) -> None:
+    def put(self, parts: Iterable[PartitionWindow]) -> None:
         """Add parts, or replace those of the same window and partition."""
         self._parts.update({(part.start_ms, part.place): part for part in parts})
         kept = set(sorted({start for start, _ in self._parts})[-self._windows_max :])
@@ -91,19 +91,19 @@ class WindowTable:
         Args:
             stored: what the server has stored for the consumer, if there is one.
         """
-        by_start: dict[int, list[Part]] = {}
+        by_start: dict[int, list[PartitionWindow]] = {}
         for (start, _), part in sorted(self._parts.items()):
             by_start.setdefault(start, []).append(part)
         return [_sum(start, parts, stored) for start, parts in by_start.items()]
 
 
 def _sum(
-    start_ms: int, parts: list[Part], stored: Mapping[TopicPartition, int | None] | None
+    start_ms: int, parts: list[PartitionWindow], stored: Mapping[TopicPartition, int | None] | None
 ) -> Window:
     messages = sum(part.messages_count for part in parts)
     delays = sum(part.delay_ms * part.messages_count for part in parts)
     return Window(
-        _written(start_ms),
+        _format_start(start_ms),
         messages,
         sum(part.payload_bytes for part in parts),
         delays / messages if messages else 0.0,
@@ -111,7 +111,7 @@ def _sum(
     )
 
 
-def _written(start_ms: int) -> str:
+def _format_start(start_ms: int) -> str:
     """Write the beginning of a window, with its milliseconds where it has some."""
     start = datetime.fromtimestamp(start_ms // 1000, UTC).replace(
         microsecond=start_ms % 1000 * 1000
@@ -126,7 +126,7 @@ def _cells(window: Window) -> list[object]:
 
 def format_windows(windows: list[Window]) -> str:
     """Write windows as a table for people."""
-    return align(HEADS, [_cells(window) for window in windows])
+    return format_table(HEADS, [_cells(window) for window in windows])
 
 
 def write_csv(windows: list[Window], path: Path) -> None:
@@ -135,3 +135,48 @@ def write_csv(windows: list[Window], path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(HEADS)
         writer.writerows(_cells(window) for window in windows)
+
+
+# Plot windows as SVG: messages, bytes and lag over time. Needs no display.
+
+
+BAR_COLOR, PANEL_INCHES = "#2b5797", 1.9
+
+
+def draw_windows(windows: Sequence[Window], path: Path, *, title: str, window_s: float) -> None:
+    """Draw windows to a file.
+
+    Raises:
+        OptionError: there is no matplotlib.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise OptionError(
+            "the plot needs matplotlib; pip install 'iggy-python[spark]', or add --no-plot"
+        ) from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    panels: dict[str, list[float]] = {
+        "messages": [one.messages for one in windows],
+        "KiB": [one.bytes / 1024 for one in windows],
+        "delay, ms": [one.delay_ms for one in windows],
+    }
+    if any(one.behind is not None for one in windows):
+        panels["not read yet"] = [one.behind or 0 for one in windows]
+    starts = [datetime.fromisoformat(one.start) for one in windows]
+    size = (9.0, 0.8 + PANEL_INCHES * len(panels))
+    figure, axes = pyplot.subplots(
+        len(panels), sharex=True, figsize=size, squeeze=False, layout="constrained"
+    )
+    for axis, (name, values) in zip(axes[:, 0], panels.items(), strict=True):
+        axis.bar(starts, values, width=0.9 * window_s / 86_400, align="edge", color=BAR_COLOR)
+        axis.set_ylabel(name)
+        axis.grid(axis="y", alpha=0.3)
+        axis.set_ylim(bottom=0)
+    axes[0, 0].set_title(title)
+    axes[-1, 0].tick_params(axis="x", rotation=20)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="svg", metadata={"Date": None})
+    pyplot.close(figure)

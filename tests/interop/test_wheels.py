@@ -15,7 +15,7 @@ import pytest
 
 from iggy_protocol import GetConsumerGroup, GetStreams, Ping
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
-from tests.server.features.scene import eventually
+from tests.server.features.topic_calls import eventually
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.interop
@@ -163,7 +163,7 @@ def returning_client(wheel, server):
     """Run the consumer that loses its connection up to the moment when it may."""
     host, port = server.address
     client = subprocess.Popen(
-        [wheel, SCENARIOS / "comeback.py", f"{host}:{port}"],
+        [wheel, SCENARIOS / "reconnect.py", f"{host}:{port}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -211,4 +211,4 @@ def test_consumer_when_its_heart_stood_still_then_it_comes_back_by_itself(wheel,
 
 
 def test_clients_when_there_are_many_then_nothing_is_lost_and_nothing_comes_twice(report_of):
-    assert report_of("crowd") == {"counted": 2000, "dense": True, "taken": 2000, "twice": 0}
+    assert report_of("many_clients") == {"counted": 2000, "dense": True, "taken": 2000, "twice": 0}

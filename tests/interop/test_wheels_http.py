@@ -25,7 +25,7 @@ def test_client_when_it_comes_by_http_then_everything_is_as_over_the_other_doors
         config: Any = server.current_config()
         url = f"iggy+http://iggy:iggy@{config['http']['address']}"
         done = subprocess.run(
-            [wheel, SCENARIOS / "connected.py", url, "iggy", "iggy"],
+            [wheel, SCENARIOS / "transport.py", url, "iggy", "iggy"],
             capture_output=True,
             text=True,
             timeout=SCENARIO_SECONDS_MAX,

@@ -10,12 +10,12 @@ import trustme
 
 from tests.certificates import Certificate
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
-from tests.server.doors.ws_peer import door_of
+from tests.server.net.ws_peer import door_of
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.interop
 
-# What the original server makes this client say as well.
+# This client raises the same with Apache Iggy 0.8.
 REPORT = {
     "read": [True] * 4,
     "large": True,
@@ -29,7 +29,7 @@ REPORT = {
 def report(server, url):
     """Have the client do its scenario, and return what it saw."""
     done = subprocess.run(
-        [wheel_python(), SCENARIOS / "connected.py", url],
+        [wheel_python(), SCENARIOS / "transport.py", url],
         capture_output=True,
         text=True,
         timeout=SCENARIO_SECONDS_MAX,

@@ -22,13 +22,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from iggy_protocol.base_connection import Limits
 from iggy_protocol.batch import MessageBatch, PolledMessages
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.system import Ping
 from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.events import NEED_DATA, RequestReceived, ResponseReceived
-from iggy_protocol.limits import Limits
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from iggy_protocol.registry import COMMANDS, Command, decode_request
 from tests.protocol.helpers import (

@@ -123,7 +123,7 @@ def responses_in(
 
 
 class OtherFraming:
-    """A dialect nobody speaks: one byte of code or status, then the size of the payload."""
+    """A dialect for tests: one byte of code or status, then the size of the payload."""
 
     def __init__(self, head_bytes: int) -> None:
         self.request_head_bytes = self.response_head_bytes = head_bytes

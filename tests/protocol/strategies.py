@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from iggy_protocol import primitives
 from iggy_protocol.commands.system import SNAPSHOT_TYPES
-from iggy_protocol.commands.users import PermissionsShown
+from iggy_protocol.commands.users import OptionalPermissions
 from iggy_protocol.fields import (
-    Adapted,
-    Chained,
-    Counted,
-    Flagged,
-    Measured,
-    Record,
-    TailOrNothing,
-    ToTheEnd,
+    CompiledAdapter,
+    ContinuationFlagArray,
+    CountPrefixedArray,
+    OptionalTail,
+    PresenceFlagged,
+    RecordStruct,
+    SizeChecked,
+    StrictGreedyRange,
 )
 from iggy_protocol.model.identifier import Partitioning
-from iggy_protocol.model.stats import SnapshotType
-from tests.protocol.wire_tables import members_of
+from iggy_protocol.model.system import SnapshotType
+from tools.wire_tables import members_of
 
 NAMES = st.text(min_size=1, max_size=60).filter(lambda text: len(text.encode()) <= 255)
 TEXTS = st.text(max_size=60)
@@ -66,15 +66,15 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return _scalars(block.fmtstr[1])
     if block is Flag:
         return st.booleans()
-    if isinstance(block, Record):
+    if isinstance(block, RecordStruct):
         return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
-    if isinstance(block, Adapted):
+    if isinstance(block, CompiledAdapter):
         return _adapted(block)
-    if isinstance(block, ToTheEnd | Counted | Chained):
+    if isinstance(block, StrictGreedyRange | CountPrefixedArray | ContinuationFlagArray):
         return st.lists(values_of(block.subcon), max_size=4).map(tuple)
-    if isinstance(block, Flagged | TailOrNothing | PermissionsShown):
+    if isinstance(block, PresenceFlagged | OptionalTail | OptionalPermissions):
         return st.none() | values_of(block.subcon)
-    assert isinstance(block, Measured), f"no strategy for {block!r}"
+    assert isinstance(block, SizeChecked), f"no strategy for {block!r}"
     return values_of(block.subcon)
 
 
@@ -84,8 +84,8 @@ def _scalars(format_: str) -> st.SearchStrategy[Any]:
     return st.integers(0, 2 ** _UNSIGNED[format_] - 1)
 
 
-def _adapted(block: Adapted) -> st.SearchStrategy[Any]:
-    if isinstance(block.subcon, Record):
+def _adapted(block: CompiledAdapter) -> st.SearchStrategy[Any]:
+    if isinstance(block.subcon, RecordStruct):
         return values_of(block.subcon).map(_with_true_counts)
     if block.label == "u8":
         return st.sampled_from(members_of(block))

@@ -1,4 +1,4 @@
-"""The door of the batch work: which twin it opens, its typed errors, and MessageBatch."""
+"""The module ``batch``: the choice of implementation, typed errors, and MessageBatch."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class TestChoice:
     def test_choice_when_extension_is_built_then_takes_it(self):
         extension = load_twin("c")
 
-        assert batch._choose({}) == (extension, "c")
-        assert batch._choose({"IGGY_NO_EXTENSIONS": "0"}) == (extension, "c")
+        assert batch._choose_implementation({}) == (extension, "c")
+        assert batch._choose_implementation({"IGGY_NO_EXTENSIONS": "0"}) == (extension, "c")
 
     def test_choice_when_extension_is_switched_off_then_takes_python(self):
-        assert batch._choose({"IGGY_NO_EXTENSIONS": "1"}) == (batch_python, "python")
+        assert batch._choose_implementation({"IGGY_NO_EXTENSIONS": "1"}) == (batch_python, "python")
 
     def test_choice_when_extension_is_missing_then_takes_python(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "iggy_protocol._batch", None)
         monkeypatch.delattr("iggy_protocol._batch", raising=False)
 
-        assert batch._choose({}) == (batch_python, "python")
+        assert batch._choose_implementation({}) == (batch_python, "python")
 
     def test_module_when_imported_then_names_its_choice(self):
         switched_off = os.environ.get("IGGY_NO_EXTENSIONS") == "1"

@@ -124,7 +124,7 @@ def test_columns_when_arguments_are_wrong_then_refuses(twin, arguments):
 
 @pytest.mark.parametrize("field", [48, 52])
 def test_columns_when_bytes_exceed_a_bound_then_refuses_before_they_are_copied(twin, field):
-    # Pages of an anonymous map that nobody touches cost nothing.
+    # Untouched pages of an anonymous map cost nothing.
     with mmap.mmap(-1, 2**31 + 64) as memory:
         struct.pack_into("<I", memory, field, 2**31)
         with pytest.raises(ValueError, match="do not fit into one column: 2147483648 of them"):

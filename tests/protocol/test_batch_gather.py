@@ -138,7 +138,7 @@ def test_connection_when_sends_follow_a_send_then_gives_them_as_one():
 
     first = connection.next_event()
     assert isinstance(first, RequestReceived)
-    run, messages = connection.more_sends(METADATA) or pytest.fail("no run")
+    run, messages = connection.take_sends(METADATA) or pytest.fail("no run")
 
     assert run.frames_count == 3
     assert payloads_of(messages) == [b"a"] * 3
@@ -148,7 +148,7 @@ def test_connection_when_sends_follow_a_send_then_gives_them_as_one():
     last = connection.next_event()
     assert isinstance(last, RequestReceived)
     assert last.code == CommandCode.SEND_MESSAGES
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None
     assert connection.next_event() is NEED_DATA
 
 
@@ -157,7 +157,7 @@ def test_connection_when_the_last_frame_is_incomplete_then_it_comes_later():
     whole = frame(b"a")
     receive(connection, whole * 3 + whole[:50])
     connection.next_event()
-    assert (connection.more_sends(METADATA) or pytest.fail("no run"))[0].frames_count == 2
+    assert (connection.take_sends(METADATA) or pytest.fail("no run"))[0].frames_count == 2
     assert connection.next_event() is NEED_DATA
 
     receive(connection, whole[50:])
@@ -172,8 +172,8 @@ def test_connection_when_too_much_is_pipelined_then_takes_no_more():
     receive(connection, frame(b"a") * 4)
     connection.next_event()
 
-    assert (connection.more_sends(METADATA) or pytest.fail("no run"))[0].frames_count == 1
-    assert connection.more_sends(METADATA) is None
+    assert (connection.take_sends(METADATA) or pytest.fail("no run"))[0].frames_count == 1
+    assert connection.take_sends(METADATA) is None
 
 
 def test_connection_when_the_input_cannot_be_changed_then_gives_events_one_by_one():
@@ -181,7 +181,7 @@ def test_connection_when_the_input_cannot_be_changed_then_gives_events_one_by_on
     connection.receive_data(frame(b"a") * 2)
     connection.next_event()
 
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None
     assert isinstance(connection.next_event(), RequestReceived)
 
 
@@ -190,7 +190,7 @@ def test_connection_when_nothing_follows_then_gives_nothing():
     receive(connection, frame(b"a"))
     connection.next_event()
 
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None
 
 
 def test_connection_when_a_large_send_is_dropped_then_gives_nothing():
@@ -198,7 +198,7 @@ def test_connection_when_a_large_send_is_dropped_then_gives_nothing():
     receive(connection, frame(b"x" * 300)[:250])
     connection.next_event()
 
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None
 
 
 def test_answers_when_fewer_are_owed_then_cannot_be_given():
@@ -224,7 +224,7 @@ def test_connection_when_another_command_follows_then_leaves_it():
     receive(connection, frame(b"a") + frame(b"b", to=ELSEWHERE))
     connection.next_event()
 
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None
     assert isinstance(connection.next_event(), RequestReceived)
 
 
@@ -233,4 +233,4 @@ def test_connection_when_its_framing_is_another_then_gives_events_one_by_one():
     receive(connection, frame(b"a") * 2)
     connection.next_event()
 
-    assert connection.more_sends(METADATA) is None
+    assert connection.take_sends(METADATA) is None

@@ -22,9 +22,9 @@ from iggy_protocol.errors import (
     UnknownCommand,
     UnknownDiscriminant,
 )
-from iggy_protocol.fields import Record, TailOrNothing, ToTheEnd
+from iggy_protocol.fields import OptionalTail, RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Consumer, ConsumerKind, PollingKind, PollingStrategy
-from iggy_protocol.model.stats import Snapshot, SnapshotType
+from iggy_protocol.model.system import Snapshot, SnapshotType
 from iggy_protocol.model.user import RawPersonalAccessToken
 from iggy_protocol.registry import (
     COMMANDS,
@@ -113,7 +113,9 @@ def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(sp
     """A list without a count, cut between elements, is a shorter list; so are older stats."""
     layout = spec.reply.layout
     wire = joined(encode_reply(spec.code, data.draw(values_of(layout.construct))))
-    shorter_is_fine = isinstance(layout.construct, ToTheEnd) or has_optional_tail(layout.construct)
+    shorter_is_fine = isinstance(layout.construct, StrictGreedyRange) or has_optional_tail(
+        layout.construct
+    )
     for end in range(1, len(wire)):
         try:
             value = decode_reply(spec.code, wire[:end])
@@ -121,14 +123,14 @@ def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(sp
             continue
         assert shorter_is_fine
         assert joined(encode_reply(spec.code, value)) == wire[:end]
-    if not isinstance(layout.construct, ToTheEnd):
+    if not isinstance(layout.construct, StrictGreedyRange):
         with pytest.raises(RemoteProtocolError):
             decode_reply(spec.code, wire + b"\xff")
 
 
 def has_optional_tail(block):
-    return isinstance(block, Record) and any(
-        isinstance(sub.subcon, TailOrNothing) for sub in block.fields
+    return isinstance(block, RecordStruct) and any(
+        isinstance(sub.subcon, OptionalTail) for sub in block.fields
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal, assert_type
 
 import pytest
 
+from iggy_protocol.base_connection import Limits
 from iggy_protocol.commands.messages import PollMessages, SendMessages
 from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
@@ -23,7 +24,6 @@ from iggy_protocol.events import (
     RequestRefused,
     Signal,
 )
-from iggy_protocol.limits import Limits
 from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
 from iggy_protocol.model.stream import Stream
 from iggy_protocol.model.user import Identity

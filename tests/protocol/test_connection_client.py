@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import registry
+from iggy_protocol.base_connection import Limits
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.streams import CreateStream, GetStream
 from iggy_protocol.commands.system import Ping
@@ -22,7 +23,6 @@ from iggy_protocol.events import (
     ResponseReceived,
 )
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer
-from iggy_protocol.limits import Limits
 from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from tests.protocol.helpers import (
@@ -293,12 +293,12 @@ def test_client_when_the_last_reply_was_small_then_reads_no_more_than_a_chunk():
 
 def test_rest_when_everything_is_answered_then_another_conversation_may_begin():
     client = ClientConnection()
-    seen = [client.is_at_rest]
+    seen = [client.is_idle]
     client.send(Ping())
-    seen.append(client.is_at_rest)
+    seen.append(client.is_idle)
     client.receive_data(PONG)
     client.next_event()
-    seen.append(client.is_at_rest)
+    seen.append(client.is_idle)
 
     assert seen == [True, False, True]
 
@@ -309,11 +309,11 @@ def test_rest_when_bytes_are_left_over_then_there_is_none():
     client.receive_data(PONG + b"\0")
     client.next_event()
 
-    assert not client.is_at_rest
+    assert not client.is_idle
 
 
 def test_rest_when_the_server_has_closed_then_there_is_none():
     client = ClientConnection()
     client.receive_eof()
 
-    assert not client.is_at_rest
+    assert not client.is_idle

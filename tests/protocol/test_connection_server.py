@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from iggy_protocol.base_connection import Limits
 from iggy_protocol.connection import ServerConnection
 from iggy_protocol.errors import (
     FrameTooLarge,
@@ -19,7 +20,6 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
-from iggy_protocol.limits import Limits
 from tests.protocol.helpers import (
     CONTROL_BYTES_MAX,
     FEEDERS,
@@ -359,7 +359,7 @@ def test_server_when_at_rest_then_another_can_go_on_with_what_came(feed, cut):
 def test_server_when_it_owes_something_then_it_cannot_be_handed_over():
     server = ping_outstanding()
 
-    assert not server.is_at_rest
+    assert not server.is_idle
     with pytest.raises(LocalProtocolError, match="outstanding"):
         server.unread()
 
@@ -367,21 +367,21 @@ def test_server_when_it_owes_something_then_it_cannot_be_handed_over():
 @pytest.mark.parametrize("feed", FEEDERS.values(), ids=FEEDERS)
 def test_server_when_all_that_came_is_taken_then_says_so_and_wants_nothing(feed):
     server = ServerConnection()
-    said = [server.has_said_all]
+    said = [server.needs_data]
 
     feed(server, PING + PING[:5])
-    said.append(server.has_said_all)
+    said.append(server.needs_data)
     assert isinstance(server.next_event(), RequestReceived)
-    said.append(server.has_said_all)
+    said.append(server.needs_data)
     assert server.next_event() is NEED_DATA
     assert server.missing_bytes
     feed(server, PING[5:])
     assert isinstance(server.next_event(), RequestReceived)
-    said.append(server.has_said_all)
+    said.append(server.needs_data)
     assert server.missing_bytes == 0
     assert server.next_event() is NEED_DATA
     server.receive_eof()
-    said.append(server.has_said_all)
+    said.append(server.needs_data)
 
     assert said == [True, False, False, True, False]
 

@@ -7,8 +7,8 @@ from construct import Byte, Bytes, GreedyBytes, Int16ub, Int16ul, Int32sl, Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.fixed_layout import derive_struct
-from iggy_protocol.message_layout import INDEX_ENTRY, MESSAGE_HEADER
+from iggy_protocol.layout import derive_struct
+from iggy_protocol.message_view import INDEX_ENTRY, MESSAGE_HEADER
 
 LAYOUTS = {
     "message header": (MESSAGE_HEADER, 64),

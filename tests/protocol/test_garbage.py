@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iggy_protocol.base_connection import Limits
 from iggy_protocol.commands.system import Ping
 from iggy_protocol.connection import ClientConnection, ServerConnection
 from iggy_protocol.errors import RemoteProtocolError
@@ -19,7 +20,6 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
-from iggy_protocol.limits import Limits
 from iggy_protocol.model.user import Identity
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from iggy_protocol.registry import COMMANDS, decode_reply, decode_request

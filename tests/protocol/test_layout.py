@@ -1,4 +1,4 @@
-"""The strict reader and the door around construct: nothing short, nothing left, nothing foreign."""
+"""The strict reader and ``Layout``: no short reads, no trailing bytes, no untyped errors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from iggy_protocol.errors import (
     UnknownDiscriminant,
 )
 from iggy_protocol.fields import (
-    Adapted,
-    Chained,
-    Counted,
-    Flagged,
-    Measured,
-    Record,
-    SizedBytes,
-    TailOrNothing,
-    ToTheEnd,
+    CompiledAdapter,
+    ContinuationFlagArray,
+    CountPrefixedArray,
+    LengthPrefixedBytes,
+    OptionalTail,
+    PresenceFlagged,
+    RecordStruct,
+    SizeChecked,
+    StrictGreedyRange,
 )
 from iggy_protocol.layout import Layout, StrictReader
 from iggy_protocol.primitives import BOOL, F32, NAME, PASSWORD, TEXT, U8, U16, U32, U64
@@ -43,11 +43,11 @@ class Holder:
     value: Any
 
 
-PAIR = Record(Pair, "number" / U32, "name" / NAME)
+PAIR = RecordStruct(Pair, "number" / U32, "name" / NAME)
 
 
 def holding(block: Any) -> Layout[Any]:
-    return Layout("Holder", Record(Holder, "value" / block))
+    return Layout("Holder", RecordStruct(Holder, "value" / block))
 
 
 # Every kind of block with a value and its bytes; no proper prefix of these bytes is a value.
@@ -58,19 +58,19 @@ BLOCKS = {
     "u64": (U64, 7, "0700000000000000"),
     "f32": (F32, 1.5, "0000c03f"),
     "bool": (BOOL, True, "01"),
-    "bytes": (SizedBytes(U8), b"ab", "026162"),
+    "bytes": (LengthPrefixedBytes(U8), b"ab", "026162"),
     "name": (NAME, "ab", "026162"),
     "password": (PASSWORD, "", "00"),
     "text": (TEXT, "ab", "020000006162"),
     "record": (PAIR, Pair(7, "a"), "070000000161"),
-    "counted by a byte": (Counted(U16, count_size=1), (1, 2), "0201000200"),
-    "counted by four": (Counted(U8, count_size=4), (1, 2), "020000000102"),
-    "chained": (Chained(U8), (7, 9), "0107010900"),
-    "chained, none": (Chained(U8), (), "00"),
-    "flagged": (Flagged(U8), 7, "0107"),
-    "flagged, none": (Flagged(U8), None, "00"),
-    "measured": (Measured(PAIR), Pair(7, "a"), "06000000070000000161"),
-    "adapted": (Adapted(U8, lambda n: n + 1, lambda n: n - 1), 8, "07"),
+    "counted by a byte": (CountPrefixedArray(U16, count_size=1), (1, 2), "0201000200"),
+    "counted by four": (CountPrefixedArray(U8, count_size=4), (1, 2), "020000000102"),
+    "chained": (ContinuationFlagArray(U8), (7, 9), "0107010900"),
+    "chained, none": (ContinuationFlagArray(U8), (), "00"),
+    "flagged": (PresenceFlagged(U8), 7, "0107"),
+    "flagged, none": (PresenceFlagged(U8), None, "00"),
+    "measured": (SizeChecked(PAIR), Pair(7, "a"), "06000000070000000161"),
+    "adapted": (CompiledAdapter(U8, lambda n: n + 1, lambda n: n - 1), 8, "07"),
 }
 
 
@@ -116,7 +116,7 @@ def test_layout_when_given_views_then_reads_them():
 
 
 def test_list_to_the_end_when_last_element_is_broken_then_refused_and_numbered():
-    layout: Layout[Any] = Layout("pairs", ToTheEnd(PAIR))
+    layout: Layout[Any] = Layout("pairs", StrictGreedyRange(PAIR))
     good = bytes.fromhex("070000000161")
     assert layout.decode(good * 2) == (Pair(7, "a"), Pair(7, "a"))
     assert layout.decode(b"") == ()
@@ -128,7 +128,7 @@ def test_list_to_the_end_when_last_element_is_broken_then_refused_and_numbered()
 
 
 def test_tail_when_missing_then_none_and_when_cut_then_refused():
-    layout = holding(TailOrNothing(U32))
+    layout = holding(OptionalTail(U32))
     assert layout.decode(b"") == Holder(None)
     assert layout.encode(Holder(None)) == b""
     assert layout.decode(layout.encode(Holder(5))) == Holder(5)
@@ -137,7 +137,7 @@ def test_tail_when_missing_then_none_and_when_cut_then_refused():
 
 
 def test_measured_when_size_is_wrong_then_invalid_and_not_truncated():
-    layout = holding(Measured(U32))
+    layout = holding(SizeChecked(U32))
     for size in (0, 3, 5, 2**32 - 1):
         with pytest.raises(InvalidField) as caught:
             layout.decode(size.to_bytes(4, "little") + bytes(4))
@@ -148,19 +148,19 @@ def test_measured_when_size_is_wrong_then_invalid_and_not_truncated():
 
 def test_counted_when_more_elements_than_the_count_holds_then_local_error():
     with pytest.raises(LocalProtocolError, match="256 elements") as caught:
-        holding(Counted(U8, count_size=1)).encode(Holder((0,) * 256))
+        holding(CountPrefixedArray(U8, count_size=1)).encode(Holder((0,) * 256))
     assert caught.value.field == "value"
 
 
 def test_flag_when_neither_zero_nor_one_then_means_absent_or_true():
-    assert holding(Flagged(U8)).decode(b"\x02") == Holder(None)
+    assert holding(PresenceFlagged(U8)).decode(b"\x02") == Holder(None)
     assert holding(BOOL).decode(b"\x02") == Holder(True)
-    assert holding(Chained(U8)).decode(b"\xff\x07\x00") == Holder((7,))
+    assert holding(ContinuationFlagArray(U8)).decode(b"\xff\x07\x00") == Holder((7,))
 
 
 def test_huge_count_when_bytes_are_missing_then_refused_at_the_first_one():
     with pytest.raises(TruncatedField) as caught:
-        holding(Counted(U64, count_size=4)).decode(b"\xff" * 4 + bytes(8))
+        holding(CountPrefixedArray(U64, count_size=4)).decode(b"\xff" * 4 + bytes(8))
     assert caught.value.field == "value.1"
 
 
@@ -188,7 +188,7 @@ def test_encode_when_given_another_type_then_local_error():
 
 
 def test_nested_list_when_element_does_not_fit_then_error_names_the_whole_path():
-    layout = holding(Counted(PAIR, count_size=4))
+    layout = holding(CountPrefixedArray(PAIR, count_size=4))
     with pytest.raises(LocalProtocolError) as local:
         layout.encode(Holder((Pair(1, "a"), Pair(1, ""))))
     assert local.value.field == "value.1.name"
@@ -222,7 +222,7 @@ def test_adapter_when_it_raises_with_a_place_then_keeps_it():
         raise UnknownDiscriminant("no", field="elsewhere")
 
     with pytest.raises(UnknownDiscriminant) as caught:
-        holding(Adapted(U8, refuse, refuse)).decode(b"\x07")
+        holding(CompiledAdapter(U8, refuse, refuse)).decode(b"\x07")
     assert caught.value.field == "elsewhere"
 
 

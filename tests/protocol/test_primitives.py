@@ -20,8 +20,6 @@ from iggy_protocol.errors import (
     UnknownDiscriminant,
 )
 from iggy_protocol.layout import Layout
-from iggy_protocol.model.client import Transport
-from iggy_protocol.model.cluster import NodeRole, NodeStatus
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -30,8 +28,14 @@ from iggy_protocol.model.identifier import (
     PollingKind,
     PollingStrategy,
 )
-from iggy_protocol.model.stats import SnapshotCompression, SnapshotType
-from iggy_protocol.model.topic import CompressionAlgorithm
+from iggy_protocol.model.stream import CompressionAlgorithm
+from iggy_protocol.model.system import (
+    NodeRole,
+    NodeStatus,
+    SnapshotCompression,
+    SnapshotType,
+    Transport,
+)
 from iggy_protocol.model.user import UserStatus
 from iggy_protocol.primitives import PARTITIONING
 from iggy_protocol.registry import decode_request, encode_request

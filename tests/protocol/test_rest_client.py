@@ -60,10 +60,10 @@ from iggy_protocol.rest import (
     encode_json,
     encode_refresh,
     encode_rest_request,
-    read_permissions,
-    show_permissions,
+    permissions_from_shape,
+    permissions_to_shape,
 )
-from iggy_ref_server.web.commands import Asked, build_command
+from iggy_ref_server.web.commands import RequestParts, build_command
 from iggy_ref_server.web.replies import shape_reply
 from iggy_ref_server.web.requests import read_query, read_values
 from tests.protocol.http_recordings import EXCHANGES, exchanges, meets, named
@@ -94,7 +94,7 @@ def understood(request: Any) -> Any:
     body = None if route.body is None else decode_json(request.body, route.body)
     assert (route.body is None) == (request.body == b"")
     asked = read_query({"query_string": query.encode()}, route.query)
-    return build_command(route.operation, Asked(read_values(raw), body, asked, NOW_US))
+    return build_command(route.operation, RequestParts(read_values(raw), body, asked, NOW_US))
 
 
 def plain(permissions: Permissions | None) -> Permissions | None:
@@ -448,8 +448,8 @@ def test_polled_when_a_message_contradicts_itself_then_is_refused(change, place)
 
 
 def test_permissions_when_there_are_none_then_stay_none():
-    assert show_permissions(None) is None
-    assert read_permissions(None) is None
+    assert permissions_to_shape(None) is None
+    assert permissions_from_shape(None) is None
 
 
 # --- refusals ------------------------------------------------------------------------------------

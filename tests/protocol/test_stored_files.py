@@ -13,8 +13,8 @@ import pytest
 
 from iggy_protocol.batch import MessageBatch, checksum
 from iggy_protocol.codes import CommandCode
+from iggy_protocol.commands.consumers import StoreConsumerOffset
 from iggy_protocol.commands.messages import SendMessages
-from iggy_protocol.commands.offsets import StoreConsumerOffset
 from iggy_protocol.encryption import PayloadCipher
 from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.hashing import consumer_id

@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol.codes import StatusCode
-from iggy_protocol.commands.partitions import CreatePartitions, DeletePartitions
 from iggy_protocol.commands.system import GetClient, Ping
-from iggy_protocol.commands.tokens import CreatePersonalAccessToken
-from iggy_protocol.commands.topics import CreateTopic
-from iggy_protocol.commands.users import ChangePassword, CreateUser, LoginUser, UpdateUser
+from iggy_protocol.commands.topics import CreatePartitions, CreateTopic, DeletePartitions
+from iggy_protocol.commands.users import (
+    ChangePassword,
+    CreatePersonalAccessToken,
+    CreateUser,
+    LoginUser,
+    UpdateUser,
+)
 from iggy_protocol.errors import RuleViolation
 from iggy_protocol.validation import validate
 

@@ -6,12 +6,12 @@ import re
 
 from iggy_protocol import commands
 from iggy_protocol.registry import COMMANDS
-from tests.protocol.wire_tables import README, rendered
+from tools.wire_tables import README, rendered
 
 
 def test_readme_when_rendered_anew_then_does_not_change():
     text = README.read_text()
-    assert rendered(text) == text, "run: python -m tests.protocol.wire_tables"
+    assert rendered(text) == text, "run: python -m tools.wire_tables"
 
 
 def test_readme_when_searched_then_shows_every_family_and_every_command():

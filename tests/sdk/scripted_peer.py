@@ -37,12 +37,12 @@ from iggy_protocol import (
 )
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.options import ClientOptions, Endpoint, PasswordLogin, Reconnect
-from iggy_sdk.transport.memory import CAPACITY_BYTES, MemoryTransport, memory_pair
+from tests.sdk.memory_transport import CAPACITY_BYTES, MemoryTransport, memory_pair
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from iggy_sdk.transport import Transport
+    from iggy_sdk.transport import StreamTransport
 
 OPTIONS = ClientOptions(
     endpoints=(Endpoint("one.example", 8090),),
@@ -70,7 +70,7 @@ class PeerGone(Exception):
 class Peer:
     """The server's end of one connection."""
 
-    def __init__(self, wire: Transport, endpoint: Endpoint) -> None:
+    def __init__(self, wire: StreamTransport, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self.wire = wire
         self._connection = ServerConnection()

@@ -25,7 +25,7 @@ from iggy_sdk import Encryptor, HeaderKey, HeaderValue, Message
 from iggy_sdk.blocking import IggyClient
 from spark_jobs import IggyDataSource, SchemaError
 from spark_jobs.schema import check_read_schema, check_write_schema, read_schema
-from spark_jobs.topics import READER
+from spark_jobs.topics import POLL_CONSUMER
 
 TEXT, BYTES = StringType(), BinaryType()
 HEADER_LIST = ArrayType(
@@ -235,7 +235,7 @@ def test_columns_of_a_batch_when_messages_are_sealed_then_payloads_are_opened(sp
     with IggyClient(spark_server.url, encryptor=Encryptor.aes256_gcm(bytes(32))) as sealing:
         sealing.create_topic(stream, "t", 1)
         sealing.send_messages(stream, "t", [b"one", b"", b"three"], partition_id=0)
-        batch = sealing.poll_messages(stream, "t", consumer=READER, count=10)
+        batch = sealing.poll_messages(stream, "t", consumer=POLL_CONSUMER, count=10)
 
         made, without = batch.columns(), batch.columns(payloads=False)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iggy_sdk import HeaderValue
 from spark_jobs import SchemaError
-from spark_jobs.messages import ROW_BITS, MessageMaker
+from spark_jobs.row_messages import ROW_BITS, RowMessageBuilder
 
 
 def rows(**columns):
@@ -25,8 +25,8 @@ def ids(maker, count):
 
 @given(cuts=st.lists(st.integers(1, 50), min_size=1, max_size=8))
 def test_ids_when_a_task_is_repeated_in_other_batches_then_are_the_same(cuts):
-    whole = ids(MessageMaker("query:1:0", has_keys=False), sum(cuts))
-    maker = MessageMaker("query:1:0", has_keys=False)
+    whole = ids(RowMessageBuilder("query:1:0", has_keys=False), sum(cuts))
+    maker = RowMessageBuilder("query:1:0", has_keys=False)
 
     pieces = [one for cut in cuts for one in ids(maker, cut)]
 
@@ -38,13 +38,13 @@ def test_ids_when_a_task_is_repeated_in_other_batches_then_are_the_same(cuts):
 
 def test_ids_when_anything_about_the_task_differs_then_share_nothing():
     scopes = ["q:1:0", "q:1:1", "q:2:0", "r:1:0"]
-    made = [set(ids(MessageMaker(scope, has_keys=False), 100)) for scope in scopes]
+    made = [set(ids(RowMessageBuilder(scope, has_keys=False), 100)) for scope in scopes]
 
     assert len(set().union(*made)) == 400
 
 
 def test_ids_when_a_task_has_very_many_rows_then_go_on_without_repeating():
-    maker = MessageMaker("q:1:0", has_keys=False)
+    maker = RowMessageBuilder("q:1:0", has_keys=False)
     first = ids(maker, 3)
     maker._rows_count = (1 << ROW_BITS) - 2
 
@@ -55,7 +55,7 @@ def test_ids_when_a_task_has_very_many_rows_then_go_on_without_repeating():
 
 
 def test_messages_when_there_is_nothing_but_payloads_then_are_plain_bytes():
-    maker = MessageMaker(None, has_keys=False)
+    maker = RowMessageBuilder(None, has_keys=False)
 
     assert maker.messages(rows(payload=["café", "b"])) == ["café".encode(), b"b"]
 
@@ -63,7 +63,7 @@ def test_messages_when_there_is_nothing_but_payloads_then_are_plain_bytes():
 def test_messages_when_all_columns_are_there_then_each_becomes_a_field():
     moment = datetime(2026, 1, 31, 12, tzinfo=UTC)
     mine = uuid.UUID(int=5)
-    maker = MessageMaker("q:1:0", has_keys=True)
+    maker = RowMessageBuilder("q:1:0", has_keys=True)
 
     first, second = maker.messages(
         rows(
@@ -80,11 +80,11 @@ def test_messages_when_all_columns_are_there_then_each_becomes_a_field():
     assert first.id == int.from_bytes(mine.bytes, "little")
     assert first.origin_timestamp_us == int(moment.timestamp() * 1_000_000)
     assert (second.key, second.headers, second.origin_timestamp_us) == (None, None, None)
-    assert second.id == ids(MessageMaker("q:1:0", has_keys=False), 2)[1]
+    assert second.id == ids(RowMessageBuilder("q:1:0", has_keys=False), 2)[1]
 
 
 def test_ids_when_given_as_text_then_are_read_as_uuids():
-    maker = MessageMaker(None, has_keys=False)
+    maker = RowMessageBuilder(None, has_keys=False)
     mine = uuid.uuid4()
 
     (message,) = maker.messages(rows(payload=[b"a"], id=[str(mine)]))
@@ -101,7 +101,7 @@ def test_headers_when_given_as_a_list_then_keep_their_kinds():
         {"key": "r", "kind": None, "value": b"raw"},
         {"key": "gone", "kind": "raw", "value": None},
     ]
-    maker = MessageMaker(None, has_keys=False)
+    maker = RowMessageBuilder(None, has_keys=False)
 
     (message,) = maker.messages(rows(payload=[b"a"], headers=pa.array([pairs], kind)))
 
@@ -113,7 +113,7 @@ def test_headers_when_given_as_a_list_then_keep_their_kinds():
     [
         ({"payload": [b"x", None]}, "row 1 of the task has no payload; filter"),
         ({"payload": [b"x"], "id": [b"short"]}, "the id b'short' is invalid; give 16 bytes"),
-        ({"payload": [b"x"], "id": ["no uuid"]}, "the id 'no uuid' is not one"),
+        ({"payload": [b"x"], "id": ["no uuid"]}, "the id 'no uuid' is invalid"),
         (
             {"payload": [b"x"], "headers": [[{"key": "a", "kind": "int7", "value": b"x"}]]},
             "header 'a' is of kind 'int7'; kinds are raw, string",
@@ -122,6 +122,6 @@ def test_headers_when_given_as_a_list_then_keep_their_kinds():
 )
 def test_messages_when_a_row_cannot_become_one_then_the_answer_helps(columns, answer):
     with pytest.raises(SchemaError) as caught:
-        MessageMaker("q", has_keys=False).messages(rows(**columns))
+        RowMessageBuilder("q", has_keys=False).messages(rows(**columns))
 
     assert answer in str(caught.value)

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_jobs import OptionError
-from spark_jobs.offsets import TopicPartition, read_offsets, share, write_offsets
-from spark_jobs.planning import Slice, split
+from spark_jobs.offsets import TopicPartition, limit_offsets, read_offsets, write_offsets
+from spark_jobs.reader import OffsetSlice, split_slices
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 12))
 RANGES = st.dictionaries(
@@ -53,7 +53,7 @@ def test_share_when_there_is_a_limit_then_it_is_used_up_and_none_is_starved(rang
     end = {place: first + count for place, (first, count) in ranges.items()}
     waiting = sum(count for _, count in ranges.values())
 
-    shared = share(start, end, limit)
+    shared = limit_offsets(start, end, limit)
 
     assert sum(shared[place] - start[place] for place in end) == min(limit, waiting)
     assert all(start[place] <= shared[place] <= end[place] for place in end)
@@ -69,7 +69,7 @@ def test_share_when_more_waits_in_a_partition_then_it_gets_no_less_than_another(
     start = {place: first for place, (first, _) in ranges.items()}
     end = {place: first + count for place, (first, count) in ranges.items()}
 
-    shared = share(start, end, limit)
+    shared = limit_offsets(start, end, limit)
 
     got = sorted((ranges[place][1], shared[place] - start[place]) for place in end)
     assert [part for _, part in got] == sorted(part for _, part in got)
@@ -90,7 +90,7 @@ def test_share_when_the_limit_is_small_then_all_get_one_and_the_rest_is_in_propo
     places = [TopicPartition("t", number) for number in range(len(waiting))]
     end = dict(zip(places, waiting, strict=True))
 
-    shared = share(dict.fromkeys(places, 0), end, limit)
+    shared = limit_offsets(dict.fromkeys(places, 0), end, limit)
 
     assert list(shared.values()) == shares
 
@@ -103,9 +103,9 @@ def test_share_when_the_limit_is_small_then_all_get_one_and_the_rest_is_in_propo
 def test_split_when_asked_for_tasks_then_they_cover_everything_once(
     sizes, min_partitions, max_records
 ):
-    whole = [Slice("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
+    whole = [OffsetSlice("t", number, 7, 7 + size) for number, size in enumerate(sizes)]
 
-    pieces = split(whole, min_partitions=min_partitions, max_records=max_records)
+    pieces = split_slices(whole, min_partitions=min_partitions, max_records=max_records)
 
     assert len(pieces) >= min(min_partitions, sum(sizes))
     assert all(piece.size >= 1 for piece in pieces)
@@ -118,12 +118,12 @@ def test_split_when_asked_for_tasks_then_they_cover_everything_once(
 
 
 def test_split_when_there_is_nothing_then_there_are_no_tasks():
-    assert split([], min_partitions=5, max_records=5) == []
+    assert split_slices([], min_partitions=5, max_records=5) == []
 
 
 def test_split_when_more_tasks_are_wanted_then_the_large_slice_is_cut():
-    whole = [Slice("t", 0, 0, 10), Slice("t", 1, 0, 990)]
+    whole = [OffsetSlice("t", 0, 0, 10), OffsetSlice("t", 1, 0, 990)]
 
-    pieces = split(whole, min_partitions=10, max_records=0)
+    pieces = split_slices(whole, min_partitions=10, max_records=0)
 
     assert [piece.partition for piece in pieces].count(1) == 9

@@ -8,17 +8,17 @@ import pytest
 
 from spark_jobs import OptionError
 from spark_jobs.offsets import EARLIEST, LATEST, Position, TopicPartition
-from spark_jobs.options import Use, read_options, write_options
+from spark_jobs.options import QueryKind, read_options, write_options
 
 PLACE = {"server": "iggy://ann:s3cret@host", "stream": "shop", "topic": "orders"}
 
 
 def batch(**given):
-    return read_options({**PLACE, **given}, Use.BATCH)
+    return read_options({**PLACE, **given}, QueryKind.BATCH)
 
 
 def streaming(**given):
-    return read_options({**PLACE, **given}, Use.STREAM)
+    return read_options({**PLACE, **given}, QueryKind.STREAM)
 
 
 def writing(**given):
@@ -199,7 +199,7 @@ def test_options_when_one_is_missing_then_the_answer_shows_how_to_add_it(missing
     with pytest.raises(
         OptionError, match=rf'option {missing} is missing; add .option\("{missing}"'
     ):
-        read_options(given, Use.STREAM)
+        read_options(given, QueryKind.STREAM)
 
 
 @pytest.mark.parametrize(

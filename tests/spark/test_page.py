@@ -1,4 +1,4 @@
-"""The page about Spark does not lie: its Python runs, and its tables are whole."""
+"""The page about Spark is correct: its Python runs, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import io
 import re
 from pathlib import Path
 
-from spark_jobs.options import _USES, Use
+from spark_jobs.options import _QUERY_KINDS_OF, QueryKind
 from tests.test_readme import blocks_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 ADDRESS = "iggy://iggy:iggy@127.0.0.1:8090"
 
 WORDS = {
-    Use.ALL: "all",
-    Use.READ: "reads",
-    Use.BATCH: "batches",
-    Use.STREAM: "streams",
-    Use.WRITE: "writes",
+    QueryKind.ALL: "all",
+    QueryKind.READ: "reads",
+    QueryKind.BATCH: "batches",
+    QueryKind.STREAM: "streams",
+    QueryKind.WRITE: "writes",
 }
 
 
@@ -48,5 +48,7 @@ def test_table_of_options_when_read_then_has_each_option_with_its_use():
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
     # Spark's own option is not ours to explain.
-    known = {name: WORDS[use] for name, use in _USES.items() if name != "checkpointLocation"}
+    known = {
+        name: WORDS[use] for name, use in _QUERY_KINDS_OF.items() if name != "checkpointLocation"
+    }
     assert {name: use for name, use in rows if name in known} == known

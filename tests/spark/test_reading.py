@@ -26,7 +26,7 @@ from iggy_sdk import Message, PollingStrategy, TopicNotFound
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.testing import RunningServer
 from spark_jobs import DataLossError, IggyDataSource, IggyPushdownDataSource, OptionError
-from spark_jobs.planning import Slice
+from spark_jobs.reader import OffsetSlice
 from spark_jobs.schema import read_schema
 
 
@@ -78,9 +78,9 @@ def test_read_when_nothing_is_said_then_brings_every_message_with_all_columns(
 
 
 def _reader():
-    from spark_jobs.topics import READER
+    from spark_jobs.topics import POLL_CONSUMER
 
-    return READER
+    return POLL_CONSUMER
 
 
 def test_read_when_several_topics_are_named_then_brings_all_of_them(topic, options):
@@ -266,7 +266,7 @@ def test_read_when_retention_takes_a_whole_slice_then_nothing_beyond_it_is_read(
 ):
     make_sealed_segments(client, stream)
     oldest = delete_oldest(client, stream)
-    part = Slice("t", 0, 0, oldest - 1)
+    part = OffsetSlice("t", 0, 0, oldest - 1)
 
     with pytest.raises(DataLossError, match=f"offsets 0 to {oldest - 2} are gone"):
         list(make_reader(options).read(part))
@@ -299,7 +299,11 @@ def test_read_when_a_slice_lies_in_a_gap_then_that_is_no_loss(gap):
     options, missing = gap
     assert len(missing) > 10
 
-    tasks = [Slice("t", 0, 0, 5), Slice("t", 0, 5, 8), Slice("t", 0, 8, missing.stop + 1)]
+    tasks = [
+        OffsetSlice("t", 0, 0, 5),
+        OffsetSlice("t", 0, 5, 8),
+        OffsetSlice("t", 0, 8, missing.stop + 1),
+    ]
     reader = make_reader(options)
 
     assert [_offsets(reader, one) for one in tasks] == [[*range(5)], [], [missing.stop]]

@@ -8,7 +8,7 @@ from pyspark.sql.functions import col
 
 from iggy_sdk import HeaderValue, Message, PollingStrategy
 from spark_jobs import register
-from spark_jobs.topics import READER
+from spark_jobs.topics import POLL_CONSUMER
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def stored(client, stream, topic="out"):
             client.poll_messages(
                 stream,
                 topic,
-                consumer=READER,
+                consumer=POLL_CONSUMER,
                 partition_id=partition.id,
                 strategy=PollingStrategy.first(),
                 count=10_000,

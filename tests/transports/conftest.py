@@ -16,26 +16,26 @@ import trustme
 from iggy_sdk.client import IggyClient
 from tests.certificates import Certificate
 from tests.fix_backends import ENGINES
-from tests.transports.doors import SECURED, TRANSPORTS, Doors
+from tests.transports.servers import SECURED, TRANSPORTS, TransportServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-OpenDoors = Callable[..., Doors]
+OpenDoors = Callable[..., TransportServer]
 
 
 @pytest.fixture(scope="session")
 def open_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoors]:
     """Start a server of each kind when the first test wants it."""
     certificate = Certificate.make(trustme.CA(), tmp_path_factory.mktemp("certificate"))
-    opened: dict[tuple[int, bool], Doors] = {}
+    opened: dict[tuple[int, bool], TransportServer] = {}
     with ExitStack() as stack:
 
-        def open_one(*, shards: int, secured: bool) -> Doors:
+        def open_one(*, shards: int, secured: bool) -> TransportServer:
             key = shards, secured
             if key not in opened:
                 folder = tmp_path_factory.mktemp("doors")
-                opened[key] = Doors.open(
+                opened[key] = TransportServer.open(
                     folder, shards=shards, secured=secured, certificate=certificate
                 )
                 stack.callback(opened[key].server.close)
@@ -66,20 +66,22 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def doors(transport: str, shards: int, open_doors: OpenDoors) -> Doors:
+def doors(transport: str, shards: int, open_doors: OpenDoors) -> TransportServer:
     """The server with a door for this transport."""
     return open_doors(shards=shards, secured=transport in SECURED)
 
 
 @pytest.fixture(scope="module")
-async def client(anyio_backend: object, doors: Doors, transport: str) -> AsyncIterator[IggyClient]:
+async def client(
+    anyio_backend: object, doors: TransportServer, transport: str
+) -> AsyncIterator[IggyClient]:
     """Connect as root."""
     async with IggyClient(doors.url(transport)) as connected:
         yield connected
 
 
 @pytest.fixture
-def name(doors: Doors) -> str:
+def name(doors: TransportServer) -> str:
     """Make a name that no other test uses."""
     return doors.fresh_name()
 

@@ -13,7 +13,7 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.options import Reconnect, Retry
 
 if TYPE_CHECKING:
-    from tests.transports.doors import Doors
+    from tests.transports.servers import TransportServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 
@@ -27,7 +27,9 @@ PARTITION = Partitioning.partition(0)
 async def test_consumer_over_quic_when_its_server_is_restarted_many_times_then_reads_on_each_time(
     open_doors, way
 ):
-    doors: Doors = await anyio.to_thread.run_sync(lambda: open_doors(shards=1, secured=False))
+    doors: TransportServer = await anyio.to_thread.run_sync(
+        lambda: open_doors(shards=1, secured=False)
+    )
     server, stream = doors.server, doors.fresh_name()
     reconnect = Reconnect(delay=0.02, max_delay=0.2)
     async with (

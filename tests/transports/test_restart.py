@@ -11,7 +11,7 @@ import pytest
 from iggy_protocol import Partitioning
 from iggy_sdk.client import IggyClient
 from iggy_sdk.options import Reconnect, Retry
-from tests.transports.doors import PLAIN, SECURED, Doors
+from tests.transports.servers import PLAIN, SECURED, TransportServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -20,7 +20,7 @@ PARTITION = Partitioning.partition(0)
 
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "secured"])
 async def test_clients_when_the_server_restarts_then_all_come_back(open_doors, shards, secured):
-    doors: Doors = await anyio.to_thread.run_sync(
+    doors: TransportServer = await anyio.to_thread.run_sync(
         lambda: open_doors(shards=shards, secured=secured)
     )
     transports = SECURED if secured else PLAIN

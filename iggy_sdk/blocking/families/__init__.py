@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from iggy_sdk.blocking.families.groups import ConsumerGroupsFamily
-from iggy_sdk.blocking.families.messages import MessagesFamily
-from iggy_sdk.blocking.families.offsets import OffsetsFamily
-from iggy_sdk.blocking.families.partitions import PartitionsFamily
-from iggy_sdk.blocking.families.streams import StreamsFamily
-from iggy_sdk.blocking.families.system import SystemFamily
-from iggy_sdk.blocking.families.tokens import TokensFamily
-from iggy_sdk.blocking.families.topics import TopicsFamily
-from iggy_sdk.blocking.families.users import UsersFamily
+from iggy_sdk.blocking.families.messages import ConsumerGroupsFamily, MessagesFamily, OffsetsFamily
+from iggy_sdk.blocking.families.streams import PartitionsFamily, StreamsFamily, TopicsFamily
+from iggy_sdk.blocking.families.system import SystemFamily, TokensFamily, UsersFamily
 
 __all__ = ["AllFamilies"]
 

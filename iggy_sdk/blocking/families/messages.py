@@ -1,27 +1,35 @@
-"""Blocking: Commands for messages: sending a batch, polling, flushing.
+"""Blocking: Commands for messages, stored offsets and consumer groups.
 
-Made from iggy_sdk.families.messages by ``python -m tests.sdk.blocking.facade``.
+Made from iggy_sdk.families.messages by ``python -m tools.blocking_facade``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
-from iggy_sdk.blocking.calls import ClientCalls, listed
+from iggy_sdk.blocking.wrapper import BlockingClientBase, as_sequence
 from iggy_sdk.families.messages import _NEXT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iggy_protocol import Consumer, Identifier, Partitioning, PollingStrategy
+    from iggy_protocol import (
+        Consumer,
+        ConsumerGroup,
+        ConsumerGroupDetails,
+        ConsumerOffset,
+        Identifier,
+        Partitioning,
+        PollingStrategy,
+    )
     from iggy_sdk.durations import Seconds
     from iggy_sdk.families.messages import Outgoing
     from iggy_sdk.message import ReceivedBatch
 
-__all__ = ["MessagesFamily"]
+__all__ = ["ConsumerGroupsFamily", "MessagesFamily", "OffsetsFamily"]
 
 
-class MessagesFamily(ClientCalls):
+class MessagesFamily(BlockingClientBase):
     """Commands for messages."""
 
     def send_messages(
@@ -54,7 +62,7 @@ class MessagesFamily(ClientCalls):
             self._inner.send_messages(
                 stream,
                 topic,
-                listed(messages),
+                as_sequence(messages),
                 partition_id=partition_id,
                 key=key,
                 partitioning=partitioning,
@@ -114,3 +122,233 @@ class MessagesFamily(ClientCalls):
                 stream, topic, partition_id, fsync=fsync, timeout=timeout
             )
         )
+
+
+class OffsetsFamily(BlockingClientBase):
+    """Commands for stored offsets."""
+
+    def store_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        offset: int,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Store the last offset that was processed; the next poll goes on behind it.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            offset: the offset of a message that exists.
+            consumer: a single consumer, or a group that this connection has joined.
+            partition_id: None means 0, or the partition that the group's member polled last.
+            timeout: how long it may take.
+
+        Raises:
+            InvalidOffset: the partition has no such offset.
+            PartitionNotOwned: the group gave the partition to another member.
+        """
+        self._run(
+            self._inner.store_consumer_offset(
+                stream, topic, offset, consumer=consumer, partition_id=partition_id, timeout=timeout
+            )
+        )
+
+    @overload
+    def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset: ...
+
+    @overload
+    def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset | None: ...
+
+    def get_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerOffset | None:
+        """Ask for a stored offset.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            consumer: a single consumer or a group; membership is not needed.
+            partition_id: None means 0.
+            required: raise ``NotFoundError`` rather than return None.
+            timeout: how long it may take.
+        """
+        return self._run(
+            self._inner.get_consumer_offset(
+                stream,
+                topic,
+                consumer=consumer,
+                partition_id=partition_id,
+                required=required,
+                timeout=timeout,
+            )
+        )
+
+    def delete_consumer_offset(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        consumer: Consumer,
+        partition_id: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Forget a stored offset.
+
+        Raises:
+            NotFoundError: none is stored.
+        """
+        self._run(
+            self._inner.delete_consumer_offset(
+                stream, topic, consumer=consumer, partition_id=partition_id, timeout=timeout
+            )
+        )
+
+
+class ConsumerGroupsFamily(BlockingClientBase):
+    """Commands for consumer groups."""
+
+    def create_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        name: str,
+        *,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails:
+        """Create a group; ``join_consumer_group`` joins it.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            name: 1 to 255 bytes.
+            exist_ok: return the group as it is when the name is taken.
+            timeout: how long it may take.
+
+        Raises:
+            ConsumerGroupExists: the name is taken.
+            StreamNotFound: there is no such stream.
+            TopicNotFound: there is no such topic.
+        """
+        return self._run(
+            self._inner.create_consumer_group(
+                stream, topic, name, exist_ok=exist_ok, timeout=timeout
+            )
+        )
+
+    @overload
+    def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails: ...
+
+    @overload
+    def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails | None: ...
+
+    def get_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupDetails | None:
+        """Ask for one group and its members.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            group: name or id.
+            required: raise ``StreamNotFound``, ``TopicNotFound`` or ``ConsumerGroupNotFound``
+                rather than return None.
+            timeout: how long it may take.
+        """
+        return self._run(
+            self._inner.get_consumer_group(stream, topic, group, required=required, timeout=timeout)
+        )
+
+    def get_consumer_groups(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> list[ConsumerGroup]:
+        """Ask for all groups of a topic."""
+        return self._run(self._inner.get_consumer_groups(stream, topic, timeout=timeout))
+
+    def delete_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete a group with its stored offsets."""
+        self._run(self._inner.delete_consumer_group(stream, topic, group, timeout=timeout))
+
+    def join_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Make this connection a member; joining twice changes nothing."""
+        self._run(self._inner.join_consumer_group(stream, topic, group, timeout=timeout))
+
+    def leave_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Leave the group with this connection.
+
+        Raises:
+            NotAMember: this connection has not joined the group.
+        """
+        self._run(self._inner.leave_consumer_group(stream, topic, group, timeout=timeout))

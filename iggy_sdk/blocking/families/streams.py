@@ -1,22 +1,23 @@
-"""Blocking: Commands for streams, the outermost containers.
+"""Blocking: Commands for streams, the outermost containers, with their topics and partitions.
 
-Made from iggy_sdk.families.streams by ``python -m tests.sdk.blocking.facade``.
+Made from iggy_sdk.families.streams by ``python -m tools.blocking_facade``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
-from iggy_sdk.blocking.calls import ClientCalls
+from iggy_sdk.blocking.wrapper import BlockingClientBase
 
 if TYPE_CHECKING:
-    from iggy_protocol import Identifier, Stream, StreamDetails
+    from iggy_protocol import Identifier, Stream, StreamDetails, Topic, TopicDetails
     from iggy_sdk.durations import Seconds
+    from iggy_sdk.families.topic_settings import CompressionLabel, Expiry, TopicSize
 
-__all__ = ["StreamsFamily"]
+__all__ = ["PartitionsFamily", "StreamsFamily", "TopicsFamily"]
 
 
-class StreamsFamily(ClientCalls):
+class StreamsFamily(BlockingClientBase):
     """Commands for streams."""
 
     def create_stream(
@@ -73,3 +74,189 @@ class StreamsFamily(ClientCalls):
     def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
         """Delete all messages and stored offsets of a stream."""
         self._run(self._inner.purge_stream(stream, timeout=timeout))
+
+
+class TopicsFamily(BlockingClientBase):
+    """Commands for topics."""
+
+    def create_topic(
+        self,
+        stream: Identifier,
+        name: str,
+        partitions_count: int = 1,
+        *,
+        compression_algorithm: CompressionLabel = None,
+        message_expiry: Expiry = None,
+        max_topic_size: TopicSize = None,
+        replication_factor: int | None = None,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails:
+        """Create a topic.
+
+        Args:
+            stream: name or id.
+            name: 1 to 255 bytes.
+            partitions_count: up to 1000; ``create_partitions`` adds more.
+            compression_algorithm: a label for clients; the server does not compress.
+            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
+            replication_factor: a label as well, in this version.
+            exist_ok: return the topic as it is when the name is taken; nothing of it changes.
+            timeout: how long it may take.
+
+        Returns:
+            The topic, with the settings that the server chose.
+
+        Raises:
+            TopicExists: the name is taken.
+            StreamNotFound: there is no such stream.
+        """
+        return self._run(
+            self._inner.create_topic(
+                stream,
+                name,
+                partitions_count,
+                compression_algorithm=compression_algorithm,
+                message_expiry=message_expiry,
+                max_topic_size=max_topic_size,
+                replication_factor=replication_factor,
+                exist_ok=exist_ok,
+                timeout=timeout,
+            )
+        )
+
+    @overload
+    def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: Literal[True],
+        timeout: Seconds | None = None,
+    ) -> TopicDetails: ...
+
+    @overload
+    def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails | None: ...
+
+    def get_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        required: bool = False,
+        timeout: Seconds | None = None,
+    ) -> TopicDetails | None:
+        """Ask for one topic and its partitions.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            required: raise ``StreamNotFound`` or ``TopicNotFound`` rather than return None.
+            timeout: how long it may take.
+        """
+        return self._run(self._inner.get_topic(stream, topic, required=required, timeout=timeout))
+
+    def get_topics(self, stream: Identifier, *, timeout: Seconds | None = None) -> list[Topic]:
+        """Ask for all topics of a stream, by ascending id."""
+        return self._run(self._inner.get_topics(stream, timeout=timeout))
+
+    def update_topic(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        name: str,
+        *,
+        compression_algorithm: CompressionLabel = None,
+        message_expiry: Expiry = None,
+        max_topic_size: TopicSize = None,
+        replication_factor: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Overwrite the name and every setting of a topic.
+
+        A setting that is left out becomes the server's default; it does not stay as it is.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            name: the new name, or the old one.
+            compression_algorithm: a label for clients; the server does not compress.
+            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
+            replication_factor: a label as well, in this version.
+            timeout: how long it may take.
+        """
+        self._run(
+            self._inner.update_topic(
+                stream,
+                topic,
+                name,
+                compression_algorithm=compression_algorithm,
+                message_expiry=message_expiry,
+                max_topic_size=max_topic_size,
+                replication_factor=replication_factor,
+                timeout=timeout,
+            )
+        )
+
+    def delete_topic(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> None:
+        """Delete a topic with everything in it."""
+        self._run(self._inner.delete_topic(stream, topic, timeout=timeout))
+
+    def purge_topic(
+        self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
+    ) -> None:
+        """Delete all messages and stored offsets of a topic."""
+        self._run(self._inner.purge_topic(stream, topic, timeout=timeout))
+
+
+class PartitionsFamily(BlockingClientBase):
+    """Commands for partitions and their segments."""
+
+    def create_partitions(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitions_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Add partitions behind the last one."""
+        self._run(self._inner.create_partitions(stream, topic, partitions_count, timeout=timeout))
+
+    def delete_partitions(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partitions_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete the last partitions with everything in them."""
+        self._run(self._inner.delete_partitions(stream, topic, partitions_count, timeout=timeout))
+
+    def delete_segments(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        partition_id: int,
+        segments_count: int,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Delete up to so many of the oldest sealed segments that no consumer needs any more."""
+        self._run(
+            self._inner.delete_segments(
+                stream, topic, partition_id, segments_count, timeout=timeout
+            )
+        )

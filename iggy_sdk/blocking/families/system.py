@@ -1,25 +1,39 @@
-"""Blocking: Commands for the server as a whole: ping, statistics, snapshot, cluster, clients.
+"""Blocking: Commands for the server as a whole, users and personal access tokens.
 
-Made from iggy_sdk.families.system by ``python -m tests.sdk.blocking.facade``.
+Made from iggy_sdk.families.system by ``python -m tools.blocking_facade``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
-from iggy_protocol import SnapshotCompression, SnapshotType
-from iggy_sdk.blocking.calls import ClientCalls
+from iggy_protocol import SnapshotCompression, SnapshotType, UserStatus
+from iggy_sdk.blocking.wrapper import BlockingClientBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iggy_protocol import ClientDetails, ClientInfo, ClusterMetadata, Snapshot, Stats
+    from iggy_protocol import (
+        ClientDetails,
+        ClientInfo,
+        ClusterMetadata,
+        Identifier,
+        Identity,
+        Permissions,
+        PersonalAccessTokenInfo,
+        RawPersonalAccessToken,
+        Snapshot,
+        Stats,
+        User,
+        UserDetails,
+    )
     from iggy_sdk.durations import Seconds
+    from iggy_sdk.families.topic_settings import Expiry
 
-__all__ = ["SystemFamily"]
+__all__ = ["SystemFamily", "TokensFamily", "UsersFamily"]
 
 
-class SystemFamily(ClientCalls):
+class SystemFamily(BlockingClientBase):
     """Commands for the server as a whole."""
 
     def ping(self, *, timeout: Seconds | None = None) -> None:
@@ -81,3 +95,156 @@ class SystemFamily(ClientCalls):
     def get_clients(self, *, timeout: Seconds | None = None) -> list[ClientInfo]:
         """Ask for all clients, in no particular order."""
         return self._run(self._inner.get_clients(timeout=timeout))
+
+
+class UsersFamily(BlockingClientBase):
+    """Commands for users."""
+
+    def login_user(
+        self, username: str, password: str, *, timeout: Seconds | None = None
+    ) -> Identity:
+        """Log in; the client does it again by itself after every reconnect.
+
+        Raises:
+            AuthenticationError: the name or the password is wrong, or the user is inactive.
+        """
+        return self._run(self._inner.login_user(username, password, timeout=timeout))
+
+    def logout_user(self, *, timeout: Seconds | None = None) -> None:
+        """Log out, and forget the login."""
+        self._run(self._inner.logout_user(timeout=timeout))
+
+    @overload
+    def get_user(
+        self, user: Identifier, *, required: Literal[True], timeout: Seconds | None = None
+    ) -> UserDetails: ...
+
+    @overload
+    def get_user(
+        self, user: Identifier, *, required: bool = False, timeout: Seconds | None = None
+    ) -> UserDetails | None: ...
+
+    def get_user(
+        self, user: Identifier, *, required: bool = False, timeout: Seconds | None = None
+    ) -> UserDetails | None:
+        """Ask for one user and its permissions.
+
+        Args:
+            user: name or id.
+            required: raise ``NotFoundError`` rather than return None.
+            timeout: how long it may take.
+        """
+        return self._run(self._inner.get_user(user, required=required, timeout=timeout))
+
+    def get_users(self, *, timeout: Seconds | None = None) -> list[User]:
+        """Ask for all users."""
+        return self._run(self._inner.get_users(timeout=timeout))
+
+    def create_user(
+        self,
+        username: str,
+        password: str,
+        *,
+        status: UserStatus = UserStatus.ACTIVE,
+        permissions: Permissions | None = None,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
+    ) -> UserDetails:
+        """Create a user.
+
+        Args:
+            username: 3 to 50 bytes.
+            password: 3 to 100 bytes.
+            status: whether the user may log in.
+            permissions: what the user may do; None means nothing.
+            exist_ok: return the user as it is when the name is taken; nothing of it changes.
+            timeout: how long it may take.
+
+        Raises:
+            AlreadyExistsError: the name is taken.
+        """
+        return self._run(
+            self._inner.create_user(
+                username,
+                password,
+                status=status,
+                permissions=permissions,
+                exist_ok=exist_ok,
+                timeout=timeout,
+            )
+        )
+
+    def update_user(
+        self,
+        user: Identifier,
+        *,
+        username: str | None = None,
+        status: UserStatus | None = None,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Rename a user, or change whether it may log in; None leaves a field as it is."""
+        self._run(self._inner.update_user(user, username=username, status=status, timeout=timeout))
+
+    def delete_user(self, user: Identifier, *, timeout: Seconds | None = None) -> None:
+        """Delete a user."""
+        self._run(self._inner.delete_user(user, timeout=timeout))
+
+    def update_permissions(
+        self, user: Identifier, permissions: Permissions | None, *, timeout: Seconds | None = None
+    ) -> None:
+        """Replace the permissions of a user; None takes them all away."""
+        self._run(self._inner.update_permissions(user, permissions, timeout=timeout))
+
+    def change_password(
+        self,
+        user: Identifier,
+        current_password: str,
+        new_password: str,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
+        """Change a password; the current one must be known."""
+        self._run(
+            self._inner.change_password(user, current_password, new_password, timeout=timeout)
+        )
+
+
+class TokensFamily(BlockingClientBase):
+    """Commands for personal access tokens."""
+
+    def login_with_personal_access_token(
+        self, token: str, *, timeout: Seconds | None = None
+    ) -> Identity:
+        """Log in with a token; the client does it again by itself after every reconnect.
+
+        Raises:
+            AuthenticationError: the token is wrong or has expired.
+        """
+        return self._run(self._inner.login_with_personal_access_token(token, timeout=timeout))
+
+    def get_personal_access_tokens(
+        self, *, timeout: Seconds | None = None
+    ) -> list[PersonalAccessTokenInfo]:
+        """Ask for the names of one's own tokens, in no particular order."""
+        return self._run(self._inner.get_personal_access_tokens(timeout=timeout))
+
+    def create_personal_access_token(
+        self, name: str, *, expiry: Expiry = None, timeout: Seconds | None = None
+    ) -> RawPersonalAccessToken:
+        """Create a token; it is shown only this once.
+
+        Args:
+            name: 3 to 30 bytes.
+            expiry: how long it is valid; None or ``"never"`` never ends.
+            timeout: how long it may take.
+
+        Raises:
+            AlreadyExistsError: one of one's own tokens has this name.
+        """
+        return self._run(
+            self._inner.create_personal_access_token(name, expiry=expiry, timeout=timeout)
+        )
+
+    def delete_personal_access_token(self, name: str, *, timeout: Seconds | None = None) -> None:
+        """Delete one of one's own tokens."""
+        self._run(self._inner.delete_personal_access_token(name, timeout=timeout))

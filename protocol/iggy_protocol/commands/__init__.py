@@ -2,30 +2,6 @@
 
 from __future__ import annotations
 
-from iggy_protocol.commands import (
-    cluster,
-    groups,
-    messages,
-    offsets,
-    partitions,
-    segments,
-    streams,
-    system,
-    tokens,
-    topics,
-    users,
-)
+from iggy_protocol.commands import consumers, messages, streams, system, topics, users
 
-__all__ = [
-    "cluster",
-    "groups",
-    "messages",
-    "offsets",
-    "partitions",
-    "segments",
-    "streams",
-    "system",
-    "tokens",
-    "topics",
-    "users",
-]
+__all__ = ["consumers", "messages", "streams", "system", "topics", "users"]

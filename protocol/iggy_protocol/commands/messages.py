@@ -26,12 +26,11 @@ from iggy_protocol.errors import (
     RemoteProtocolError,
     TruncatedField,
 )
-from iggy_protocol.fields import Record
-from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.fields import RecordStruct
 from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
-from iggy_protocol.layout import Buffer, Layout
-from iggy_protocol.message_layout import INDEX_ENTRY
+from iggy_protocol.layout import Buffer, Layout, derive_struct
+from iggy_protocol.message_view import INDEX_ENTRY
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -78,7 +77,7 @@ class SendMetadata(NamedTuple):
 
 SEND_METADATA: Layout[SendMetadata] = Layout(
     "SendMessages",
-    Record(
+    RecordStruct(
         SendMetadata,
         "stream" / IDENTIFIER_ESCAPED,
         "topic" / IDENTIFIER_ESCAPED,
@@ -113,7 +112,9 @@ POLL_RANGE_FIELDS = (
     "count" / U32,
     "auto_commit" / BOOL,
 )
-_POLL_TARGET: Layout[PollTarget] = Layout("PollMessages", Record(PollTarget, *POLL_TARGET_FIELDS))
+_POLL_TARGET: Layout[PollTarget] = Layout(
+    "PollMessages", RecordStruct(PollTarget, *POLL_TARGET_FIELDS)
+)
 # The raw fields of the range, all of fixed size.
 _POLL_RANGE, _ = derive_struct(
     Struct("kind" / U8, "value" / U64, "count" / U32, "auto_commit" / U8)
@@ -130,7 +131,9 @@ class PolledHead(NamedTuple):
 
 
 POLLED_HEAD_FIELDS = ("partition_id" / U32, "current_offset" / U64, "messages_count" / U32)
-POLLED_HEAD: Layout[PolledHead] = Layout("PolledMessages", Record(PolledHead, *POLLED_HEAD_FIELDS))
+POLLED_HEAD: Layout[PolledHead] = Layout(
+    "PolledMessages", RecordStruct(PolledHead, *POLLED_HEAD_FIELDS)
+)
 _POLLED_HEAD, _ = derive_struct(Struct(*POLLED_HEAD_FIELDS))
 POLLED_HEAD_SIZE = _POLLED_HEAD.size
 
@@ -144,7 +147,7 @@ def _client_index(messages: MessageBatch) -> bytes:
     return b"".join(_INDEX_ENTRY.pack(0, end, 0) for end in ends)
 
 
-def _to_blame(body: memoryview) -> tuple[str, int, int, int]:
+def _locate_fault(body: memoryview) -> tuple[str, int, int, int]:
     """Find the invalid field of a body: its name, its offset, bytes needed, bytes present."""
     size = len(body)
     if size < METADATA_AT:
@@ -200,7 +203,7 @@ class SendMessagesCodec:
             messages = MessageBatch(body[batch.inspect_send(body).messages_at :])
         except InvalidBatch as error:
             if error.status in (INVALID_COMMAND, INVALID_IDENTIFIER):
-                error.field, error.offset, error.need, error.have = _to_blame(body)
+                error.field, error.offset, error.need, error.have = _locate_fault(body)
                 raise
             # The frames of its traceback would keep the body and, in a cycle, the fault alive.
             fault = error.with_traceback(None)
@@ -300,7 +303,7 @@ class PolledMessagesCodec:
             messages = MessageBatch(body[POLLED_HEAD_SIZE:])
         except TruncatedField as error:
             error.offset += POLLED_HEAD_SIZE
-            intact = batch.intact_part(body[POLLED_HEAD_SIZE:])
+            intact = batch.intact_prefix(body[POLLED_HEAD_SIZE:])
             if not len(intact):
                 raise
             return PolledMessages(*head, MessageBatch(intact), error)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.topics import TOPIC
-from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.fields import RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.model.stream import Stream, StreamDetails
 from iggy_protocol.primitives import IDENTIFIER, NAME, U32, U64, counted
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+from iggy_protocol.registry import (
+    EMPTY,
+    Command,
+    command,
+    reply_of_many,
+    reply_of_one,
+    reply_of_optional,
+)
 
 __all__ = [
     "CreateStream",
@@ -28,10 +35,10 @@ STREAM_FIELDS = (
     "messages_count" / U64,
     "name" / NAME,
 )
-STREAM = Record(Stream, *STREAM_FIELDS)
+STREAM = RecordStruct(Stream, *STREAM_FIELDS)
 
 STREAM_DETAILS = counted(
-    Record(StreamDetails, *STREAM_FIELDS, "topics" / ToTheEnd(TOPIC)),
+    RecordStruct(StreamDetails, *STREAM_FIELDS, "topics" / StrictGreedyRange(TOPIC)),
     count="topics_count",
     elements="topics",
 )
@@ -40,7 +47,7 @@ STREAM_DETAILS = counted(
 @command(
     CommandCode.GET_STREAM,
     "stream" / IDENTIFIER,
-    reply=maybe(STREAM_DETAILS, "StreamDetails"),
+    reply=reply_of_optional(STREAM_DETAILS, "StreamDetails"),
 )
 @record
 class GetStream(Command[StreamDetails | None]):
@@ -49,13 +56,13 @@ class GetStream(Command[StreamDetails | None]):
     stream: Identifier
 
 
-@command(CommandCode.GET_STREAMS, reply=many(STREAM, "streams"))
+@command(CommandCode.GET_STREAMS, reply=reply_of_many(STREAM, "streams"))
 @record
 class GetStreams(Command[tuple[Stream, ...]]):
     """Ask for all streams, by ascending id."""
 
 
-@command(CommandCode.CREATE_STREAM, "name" / NAME, reply=one(STREAM, "Stream"))
+@command(CommandCode.CREATE_STREAM, "name" / NAME, reply=reply_of_one(STREAM, "Stream"))
 @record
 class CreateStream(Command[Stream]):
     """Create a stream; the server chooses its id."""

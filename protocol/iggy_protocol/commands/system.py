@@ -6,25 +6,34 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import INVALID_COMMAND, InvalidField, LocalProtocolError
-from iggy_protocol.fields import Adapted, Counted, Record, TailOrNothing, ToTheEnd
-from iggy_protocol.model.client import (
+from iggy_protocol.fields import (
+    CompiledAdapter,
+    CountPrefixedArray,
+    OptionalTail,
+    RecordStruct,
+    StrictGreedyRange,
+)
+from iggy_protocol.model.system import (
+    CacheMetrics,
     ClientDetails,
     ClientInfo,
+    ClusterMetadata,
+    ClusterNode,
     ConsumerGroupMembership,
-    Transport,
-)
-from iggy_protocol.model.stats import (
-    CacheMetrics,
     HostResources,
+    NodeRole,
+    NodeStatus,
     Snapshot,
     SnapshotCompression,
     SnapshotType,
     Stats,
+    Transport,
 )
 from iggy_protocol.primitives import (
     F32,
     NO_USER,
     TEXT,
+    U16,
     U32,
     U64,
     counted,
@@ -32,7 +41,14 @@ from iggy_protocol.primitives import (
     optional_number,
 )
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+from iggy_protocol.registry import (
+    EMPTY,
+    Command,
+    command,
+    reply_of_many,
+    reply_of_one,
+    reply_of_optional,
+)
 
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
@@ -40,11 +56,13 @@ if TYPE_CHECKING:
 __all__ = [
     "GetClient",
     "GetClients",
+    "GetClusterMetadata",
     "GetMe",
     "GetSnapshot",
     "GetStats",
     "Ping",
 ]
+
 
 CLIENT_FIELDS = (
     "client_id" / U32,
@@ -53,17 +71,19 @@ CLIENT_FIELDS = (
     "address" / TEXT,
     "consumer_groups_count" / U32,
 )
-CLIENT = Record(ClientInfo, *CLIENT_FIELDS)
+CLIENT = RecordStruct(ClientInfo, *CLIENT_FIELDS)
 
-MEMBERSHIP = Record(ConsumerGroupMembership, "stream_id" / U32, "topic_id" / U32, "group_id" / U32)
+MEMBERSHIP = RecordStruct(
+    ConsumerGroupMembership, "stream_id" / U32, "topic_id" / U32, "group_id" / U32
+)
 
 CLIENT_DETAILS = counted(
-    Record(ClientDetails, *CLIENT_FIELDS, "consumer_groups" / ToTheEnd(MEMBERSHIP)),
+    RecordStruct(ClientDetails, *CLIENT_FIELDS, "consumer_groups" / StrictGreedyRange(MEMBERSHIP)),
     count="consumer_groups_count",
     elements="consumer_groups",
 )
 
-CACHE_METRICS = Record(
+CACHE_METRICS = RecordStruct(
     CacheMetrics,
     "stream_id" / U32,
     "topic_id" / U32,
@@ -73,11 +93,11 @@ CACHE_METRICS = Record(
     "hit_ratio" / F32,
 )
 
-HOST_RESOURCES = Record(
+HOST_RESOURCES = RecordStruct(
     HostResources, "threads_count" / U32, "free_disk_bytes" / U64, "total_disk_bytes" / U64
 )
 
-STATS = Record(
+STATS = RecordStruct(
     Stats,
     "process_id" / U32,
     "cpu_usage" / F32,
@@ -103,29 +123,29 @@ STATS = Record(
     "kernel_version" / TEXT,
     "server_version" / TEXT,
     "server_semver" / U32,
-    "cache_metrics" / Counted(CACHE_METRICS, count_size=4),
-    "host" / TailOrNothing(HOST_RESOURCES),
+    "cache_metrics" / CountPrefixedArray(CACHE_METRICS, count_size=4),
+    "host" / OptionalTail(HOST_RESOURCES),
 )
 
 
-def _stands_alone(types: tuple[SnapshotType, ...]) -> bool:
+def _is_single_all(types: tuple[SnapshotType, ...]) -> bool:
     return SnapshotType.ALL not in types or len(types) == 1
 
 
 def _decode_types(types: tuple[SnapshotType, ...]) -> tuple[SnapshotType, ...]:
-    if not _stands_alone(types):
+    if not _is_single_all(types):
         raise InvalidField("ALL allows no other type beside it", status=INVALID_COMMAND)
     return types
 
 
 def _encode_types(types: tuple[SnapshotType, ...]) -> tuple[SnapshotType, ...]:
-    if not _stands_alone(types):
+    if not _is_single_all(types):
         raise LocalProtocolError("ALL allows no other type beside it")
     return types
 
 
-SNAPSHOT_TYPES = Adapted(
-    Counted(discriminant(SnapshotType), count_size=1), _decode_types, _encode_types
+SNAPSHOT_TYPES = CompiledAdapter(
+    CountPrefixedArray(discriminant(SnapshotType), count_size=1), _decode_types, _encode_types
 )
 
 
@@ -149,7 +169,7 @@ class Ping(Command[None]):
     """Ask for a sign of life, and give one; works before a login."""
 
 
-@command(CommandCode.GET_STATS, reply=one(STATS, "Stats"))
+@command(CommandCode.GET_STATS, reply=reply_of_one(STATS, "Stats"))
 @record
 class GetStats(Command[Stats]):
     """Ask for the statistics of the server."""
@@ -169,13 +189,17 @@ class GetSnapshot(Command[Snapshot]):
     types: tuple[SnapshotType, ...] = (SnapshotType.ALL,)
 
 
-@command(CommandCode.GET_ME, reply=one(CLIENT_DETAILS, "ClientDetails"))
+@command(CommandCode.GET_ME, reply=reply_of_one(CLIENT_DETAILS, "ClientDetails"))
 @record
 class GetMe(Command[ClientDetails]):
     """Ask how the server sees this connection."""
 
 
-@command(CommandCode.GET_CLIENT, "client_id" / U32, reply=maybe(CLIENT_DETAILS, "ClientDetails"))
+@command(
+    CommandCode.GET_CLIENT,
+    "client_id" / U32,
+    reply=reply_of_optional(CLIENT_DETAILS, "ClientDetails"),
+)
 @record
 class GetClient(Command[ClientDetails | None]):
     """Ask for one client and the groups it has joined."""
@@ -183,7 +207,33 @@ class GetClient(Command[ClientDetails | None]):
     client_id: int
 
 
-@command(CommandCode.GET_CLIENTS, reply=many(CLIENT, "clients"))
+@command(CommandCode.GET_CLIENTS, reply=reply_of_many(CLIENT, "clients"))
 @record
 class GetClients(Command[tuple[ClientInfo, ...]]):
     """Ask for all clients, in no particular order."""
+
+
+# The cluster: its nodes, the leader and the ports.
+
+
+NODE = RecordStruct(
+    ClusterNode,
+    "name" / TEXT,
+    "ip" / TEXT,
+    "tcp_port" / U16,
+    "quic_port" / U16,
+    "http_port" / U16,
+    "websocket_port" / U16,
+    "role" / discriminant(NodeRole),
+    "status" / discriminant(NodeStatus),
+)
+
+CLUSTER_METADATA = RecordStruct(
+    ClusterMetadata, "name" / TEXT, "nodes" / CountPrefixedArray(NODE, count_size=4)
+)
+
+
+@command(CommandCode.GET_CLUSTER_METADATA, reply=reply_of_one(CLUSTER_METADATA, "ClusterMetadata"))
+@record
+class GetClusterMetadata(Command[ClusterMetadata]):
+    """Ask for the nodes of the cluster; clients do so after each login."""

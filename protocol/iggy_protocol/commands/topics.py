@@ -7,9 +7,9 @@ compression.
 from __future__ import annotations
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.fields import Record, ToTheEnd
+from iggy_protocol.fields import RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Identifier
-from iggy_protocol.model.topic import CompressionAlgorithm, Partition, Topic, TopicDetails
+from iggy_protocol.model.stream import CompressionAlgorithm, Partition, Topic, TopicDetails
 from iggy_protocol.primitives import (
     IDENTIFIER,
     NAME,
@@ -21,16 +21,27 @@ from iggy_protocol.primitives import (
     discriminant,
 )
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+from iggy_protocol.registry import (
+    EMPTY,
+    Command,
+    command,
+    reply_of_many,
+    reply_of_one,
+    reply_of_optional,
+)
 
 __all__ = [
+    "CreatePartitions",
     "CreateTopic",
+    "DeletePartitions",
+    "DeleteSegments",
     "DeleteTopic",
     "GetTopic",
     "GetTopics",
     "PurgeTopic",
     "UpdateTopic",
 ]
+
 
 COMPRESSION = discriminant(CompressionAlgorithm)
 
@@ -46,9 +57,9 @@ TOPIC_FIELDS = (
     "messages_count" / U64,
     "name" / NAME,
 )
-TOPIC = Record(Topic, *TOPIC_FIELDS)
+TOPIC = RecordStruct(Topic, *TOPIC_FIELDS)
 
-PARTITION = Record(
+PARTITION = RecordStruct(
     Partition,
     "id" / U32,
     "created_at_us" / U64,
@@ -59,7 +70,7 @@ PARTITION = Record(
 )
 
 TOPIC_DETAILS = counted(
-    Record(TopicDetails, *TOPIC_FIELDS, "partitions" / ToTheEnd(PARTITION)),
+    RecordStruct(TopicDetails, *TOPIC_FIELDS, "partitions" / StrictGreedyRange(PARTITION)),
     count="partitions_count",
     elements="partitions",
 )
@@ -69,7 +80,7 @@ TOPIC_DETAILS = counted(
     CommandCode.GET_TOPIC,
     "stream" / IDENTIFIER,
     "topic" / IDENTIFIER,
-    reply=maybe(TOPIC_DETAILS, "TopicDetails"),
+    reply=reply_of_optional(TOPIC_DETAILS, "TopicDetails"),
 )
 @record
 class GetTopic(Command[TopicDetails | None]):
@@ -79,7 +90,7 @@ class GetTopic(Command[TopicDetails | None]):
     topic: Identifier
 
 
-@command(CommandCode.GET_TOPICS, "stream" / IDENTIFIER, reply=many(TOPIC, "topics"))
+@command(CommandCode.GET_TOPICS, "stream" / IDENTIFIER, reply=reply_of_many(TOPIC, "topics"))
 @record
 class GetTopics(Command[tuple[Topic, ...]]):
     """Ask for all topics of a stream, by ascending id."""
@@ -96,7 +107,7 @@ class GetTopics(Command[tuple[Topic, ...]]):
     "max_topic_size_bytes" / U64,
     "replication_factor" / U8,
     "name" / NAME,
-    reply=one(TOPIC_DETAILS, "TopicDetails"),
+    reply=reply_of_one(TOPIC_DETAILS, "TopicDetails"),
 )
 @record
 class CreateTopic(Command[TopicDetails]):
@@ -151,3 +162,50 @@ class PurgeTopic(Command[None]):
 
     stream: Identifier
     topic: Identifier
+
+
+# Partitions: added and removed at the end of a topic.
+
+
+PARTITIONS_FIELDS = ("stream" / IDENTIFIER, "topic" / IDENTIFIER, "partitions_count" / U32)
+
+
+@command(CommandCode.CREATE_PARTITIONS, *PARTITIONS_FIELDS, reply=EMPTY)
+@record
+class CreatePartitions(Command[None]):
+    """Add partitions behind the last one."""
+
+    stream: Identifier
+    topic: Identifier
+    partitions_count: int
+
+
+@command(CommandCode.DELETE_PARTITIONS, *PARTITIONS_FIELDS, reply=EMPTY)
+@record
+class DeletePartitions(Command[None]):
+    """Delete the last partitions with everything in them."""
+
+    stream: Identifier
+    topic: Identifier
+    partitions_count: int
+
+
+# Segments: deleting the oldest messages.
+
+
+@command(
+    CommandCode.DELETE_SEGMENTS,
+    "stream" / IDENTIFIER,
+    "topic" / IDENTIFIER,
+    "partition_id" / U32,
+    "segments_count" / U32,
+    reply=EMPTY,
+)
+@record
+class DeleteSegments(Command[None]):
+    """Delete up to so many of the oldest sealed segments that no consumer needs any more."""
+
+    stream: Identifier
+    topic: Identifier
+    partition_id: int
+    segments_count: int

@@ -10,37 +10,71 @@ from typing import TYPE_CHECKING, Any
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import InvalidField
-from iggy_protocol.fields import Chained, Driven, Flagged, Measured, Record
+from iggy_protocol.fields import (
+    ContinuationFlagArray,
+    PresenceFlagged,
+    RecordStruct,
+    Repeated,
+    SizeChecked,
+)
 from iggy_protocol.model.identifier import Identifier
-from iggy_protocol.model.permissions import (
+from iggy_protocol.model.user import (
     GlobalPermissions,
+    Identity,
     Permissions,
+    PersonalAccessTokenInfo,
+    RawPersonalAccessToken,
     StreamPermissions,
     TopicPermissions,
+    User,
+    UserDetails,
+    UserStatus,
 )
-from iggy_protocol.model.user import Identity, User, UserDetails, UserStatus
-from iggy_protocol.primitives import BOOL, IDENTIFIER, NAME, PASSWORD, TEXT, U32, U64, discriminant
+from iggy_protocol.primitives import (
+    BOOL,
+    IDENTIFIER,
+    NAME,
+    NEVER_EXPIRES,
+    PASSWORD,
+    TEXT,
+    U32,
+    U64,
+    discriminant,
+    optional_number,
+)
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, command, many, maybe, one
+from iggy_protocol.registry import (
+    EMPTY,
+    Command,
+    command,
+    reply_of_many,
+    reply_of_one,
+    reply_of_optional,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
     "ChangePassword",
+    "CreatePersonalAccessToken",
     "CreateUser",
+    "DeletePersonalAccessToken",
     "DeleteUser",
+    "GetPersonalAccessTokens",
     "GetUser",
     "GetUsers",
     "LoginUser",
+    "LoginWithPersonalAccessToken",
     "LogoutUser",
     "UpdatePermissions",
     "UpdateUser",
 ]
 
+
 USER_STATUS = discriminant(UserStatus)
 
-GLOBAL_PERMISSIONS = Record(
+GLOBAL_PERMISSIONS = RecordStruct(
     GlobalPermissions,
     "manage_servers" / BOOL,
     "read_servers" / BOOL,
@@ -54,7 +88,7 @@ GLOBAL_PERMISSIONS = Record(
     "send_messages" / BOOL,
 )
 
-TOPIC_PERMISSIONS = Record(
+TOPIC_PERMISSIONS = RecordStruct(
     TopicPermissions,
     "topic_id" / U32,
     "manage_topic" / BOOL,
@@ -63,7 +97,7 @@ TOPIC_PERMISSIONS = Record(
     "send_messages" / BOOL,
 )
 
-STREAM_PERMISSIONS = Record(
+STREAM_PERMISSIONS = RecordStruct(
     StreamPermissions,
     "stream_id" / U32,
     "manage_stream" / BOOL,
@@ -72,20 +106,22 @@ STREAM_PERMISSIONS = Record(
     "read_topics" / BOOL,
     "poll_messages" / BOOL,
     "send_messages" / BOOL,
-    "topics" / Chained(TOPIC_PERMISSIONS),
+    "topics" / ContinuationFlagArray(TOPIC_PERMISSIONS),
 )
 
-PERMISSIONS = Record(
-    Permissions, "server" / GLOBAL_PERMISSIONS, "streams" / Chained(STREAM_PERMISSIONS)
+PERMISSIONS = RecordStruct(
+    Permissions,
+    "server" / GLOBAL_PERMISSIONS,
+    "streams" / ContinuationFlagArray(STREAM_PERMISSIONS),
 )
 
-PERMISSIONS_GIVEN = Flagged(Measured(PERMISSIONS))
+PERMISSIONS_FIELD = PresenceFlagged(SizeChecked(PERMISSIONS))
 
 
-class PermissionsShown(Driven):
+class OptionalPermissions(Repeated):
     """Permissions in a reply: behind a byte of one, or four zero bytes when there are none."""
 
-    def gather(self, stream: Any, parse: Callable[[int], Any]) -> Permissions | None:
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Permissions | None:
         """Read the flag and what it announces."""
         start = stream.tell()
         flag = stream.read(1)
@@ -96,7 +132,7 @@ class PermissionsShown(Driven):
             raise InvalidField("no permissions are four zero bytes", offset=start, need=4, have=4)
         return None
 
-    def scatter(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
         """Write the flag and what it announces."""
         if obj is None:
             stream.write(bytes(4))
@@ -114,14 +150,16 @@ USER_FIELDS = (
     "status" / USER_STATUS,
     "username" / NAME,
 )
-USER = Record(User, *USER_FIELDS)
-USER_DETAILS = Record(
-    UserDetails, *USER_FIELDS, "permissions" / PermissionsShown(Measured(PERMISSIONS))
+USER = RecordStruct(User, *USER_FIELDS)
+USER_DETAILS = RecordStruct(
+    UserDetails, *USER_FIELDS, "permissions" / OptionalPermissions(SizeChecked(PERMISSIONS))
 )
-IDENTITY = Record(Identity, "user_id" / U32)
+IDENTITY = RecordStruct(Identity, "user_id" / U32)
 
 
-@command(CommandCode.GET_USER, "user" / IDENTIFIER, reply=maybe(USER_DETAILS, "UserDetails"))
+@command(
+    CommandCode.GET_USER, "user" / IDENTIFIER, reply=reply_of_optional(USER_DETAILS, "UserDetails")
+)
 @record
 class GetUser(Command[UserDetails | None]):
     """Ask for one user and its permissions."""
@@ -129,7 +167,7 @@ class GetUser(Command[UserDetails | None]):
     user: Identifier
 
 
-@command(CommandCode.GET_USERS, reply=many(USER, "users"))
+@command(CommandCode.GET_USERS, reply=reply_of_many(USER, "users"))
 @record
 class GetUsers(Command[tuple[User, ...]]):
     """Ask for all users."""
@@ -140,8 +178,8 @@ class GetUsers(Command[tuple[User, ...]]):
     "username" / NAME,
     "password" / PASSWORD,
     "status" / USER_STATUS,
-    "permissions" / PERMISSIONS_GIVEN,
-    reply=one(USER_DETAILS, "UserDetails"),
+    "permissions" / PERMISSIONS_FIELD,
+    reply=reply_of_one(USER_DETAILS, "UserDetails"),
 )
 @record
 class CreateUser(Command[UserDetails]):
@@ -164,8 +202,8 @@ class DeleteUser(Command[None]):
 @command(
     CommandCode.UPDATE_USER,
     "user" / IDENTIFIER,
-    "username" / Flagged(NAME),
-    "status" / Flagged(USER_STATUS),
+    "username" / PresenceFlagged(NAME),
+    "status" / PresenceFlagged(USER_STATUS),
     reply=EMPTY,
 )
 @record
@@ -180,7 +218,7 @@ class UpdateUser(Command[None]):
 @command(
     CommandCode.UPDATE_PERMISSIONS,
     "user" / IDENTIFIER,
-    "permissions" / PERMISSIONS_GIVEN,
+    "permissions" / PERMISSIONS_FIELD,
     reply=EMPTY,
 )
 @record
@@ -213,7 +251,7 @@ class ChangePassword(Command[None]):
     "password" / PASSWORD,
     "version" / TEXT,
     "context" / TEXT,
-    reply=one(IDENTITY, "Identity"),
+    reply=reply_of_one(IDENTITY, "Identity"),
 )
 @record
 class LoginUser(Command[Identity]):
@@ -229,3 +267,54 @@ class LoginUser(Command[Identity]):
 @record
 class LogoutUser(Command[None]):
     """Log out; the connection and its group memberships stay."""
+
+
+# Personal access tokens: a login without a password.
+
+
+TOKEN_INFO = RecordStruct(
+    PersonalAccessTokenInfo,
+    "name" / NAME,
+    "expires_at_us" / optional_number(U64, 0, "u64"),
+)
+RAW_TOKEN = RecordStruct(RawPersonalAccessToken, "token" / NAME)
+
+
+@command(CommandCode.GET_PERSONAL_ACCESS_TOKENS, reply=reply_of_many(TOKEN_INFO, "tokens"))
+@record
+class GetPersonalAccessTokens(Command[tuple[PersonalAccessTokenInfo, ...]]):
+    """Ask for the names of one's own tokens, in no particular order."""
+
+
+@command(
+    CommandCode.CREATE_PERSONAL_ACCESS_TOKEN,
+    "name" / NAME,
+    "expiry_us" / U64,
+    reply=reply_of_one(RAW_TOKEN, "RawPersonalAccessToken"),
+)
+@record
+class CreatePersonalAccessToken(Command[RawPersonalAccessToken]):
+    """Create a token; ``expiry_us`` counts from now, and 0 means never as well."""
+
+    name: str
+    expiry_us: int = NEVER_EXPIRES
+
+
+@command(CommandCode.DELETE_PERSONAL_ACCESS_TOKEN, "name" / NAME, reply=EMPTY)
+@record
+class DeletePersonalAccessToken(Command[None]):
+    """Delete one of one's own tokens."""
+
+    name: str
+
+
+@command(
+    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN,
+    "token" / NAME,
+    reply=reply_of_one(IDENTITY, "Identity"),
+)
+@record
+class LoginWithPersonalAccessToken(Command[Identity]):
+    """Log this connection in with a token."""
+
+    token: str = field(repr=False)

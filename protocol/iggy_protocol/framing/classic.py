@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from construct import Int32ul, Struct
 
-from iggy_protocol.fixed_layout import derive_struct
+from iggy_protocol.layout import derive_struct
 
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer

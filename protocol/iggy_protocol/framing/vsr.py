@@ -48,7 +48,7 @@ VERSIONS_AT, VERSIONS_END, REQUEST_AT = 144, 152, 168
 OPERATION_AT, CODE_AT, REASON_AT = 176, 196, 255
 
 # Where the bytes of every request are known, and what they are.
-FIXED: Final = (
+REQUEST_CONSTANT_PARTS: Final = (
     (0, bytes(SIZE_AT)),
     (52, bytes(8)),
     (COMMAND_AT, bytes([REQUEST])),
@@ -62,7 +62,7 @@ _NUMBER = struct.Struct("<Q")
 
 def begins_vsr_request(data: Buffer) -> bool:
     """Return whether bytes are the beginning of a request; True for no bytes."""
-    for start, expected in FIXED:
+    for start, expected in REQUEST_CONSTANT_PARTS:
         part = bytes(data[start : start + len(expected)])
         if part != expected[: len(part)]:
             return False

@@ -2,10 +2,67 @@
 
 from __future__ import annotations
 
-from iggy_protocol.model.topic import Topic
+from enum import IntEnum
+
 from iggy_protocol.records import record
 
-__all__ = ["Stream", "StreamDetails"]
+__all__ = [
+    "CompressionAlgorithm",
+    "ConsumerGroup",
+    "ConsumerGroupDetails",
+    "ConsumerGroupMember",
+    "ConsumerOffset",
+    "Partition",
+    "Stream",
+    "StreamDetails",
+    "Topic",
+    "TopicDetails",
+]
+
+
+# Topics and their partitions.
+
+
+class CompressionAlgorithm(IntEnum):
+    """A label that clients may agree on; servers do not compress."""
+
+    NONE = 1
+    GZIP = 2
+
+
+@record
+class Topic:
+    """A topic, its settings and its totals."""
+
+    id: int
+    created_at_us: int
+    partitions_count: int
+    message_expiry_us: int
+    compression: CompressionAlgorithm
+    max_topic_size_bytes: int
+    replication_factor: int
+    size_bytes: int
+    messages_count: int
+    name: str
+
+
+@record
+class Partition:
+    """One append-only log of a topic."""
+
+    id: int
+    created_at_us: int
+    segments_count: int
+    current_offset: int
+    size_bytes: int
+    messages_count: int
+
+
+@record
+class TopicDetails(Topic):
+    """A topic with its partitions, which are numbered from 0 without gaps."""
+
+    partitions: tuple[Partition, ...] = ()
 
 
 @record
@@ -25,3 +82,40 @@ class StreamDetails(Stream):
     """A stream with its topics, by ascending id."""
 
     topics: tuple[Topic, ...] = ()
+
+
+# Consumer groups, their members and stored offsets.
+
+
+@record
+class ConsumerGroup:
+    """A group of a topic and its totals."""
+
+    id: int
+    partitions_count: int
+    members_count: int
+    name: str
+
+
+@record
+class ConsumerGroupMember:
+    """A member and the partitions it reads; its id is a number within the group, not a client."""
+
+    id: int
+    partitions: tuple[int, ...] = ()
+
+
+@record
+class ConsumerGroupDetails(ConsumerGroup):
+    """A group with its members."""
+
+    members: tuple[ConsumerGroupMember, ...] = ()
+
+
+@record
+class ConsumerOffset:
+    """How far a consumer or group has come in a partition, and how far the partition goes."""
+
+    partition_id: int
+    current_offset: int
+    stored_offset: int

@@ -41,8 +41,8 @@ from iggy_protocol.rest.codec import (
     interpret_user_headers,
 )
 from iggy_protocol.rest.permissions import (
-    read_permissions,
-    show_permissions,
+    permissions_from_shape,
+    permissions_to_shape,
 )
 from iggy_protocol.rest.replies import (
     ABSENT,
@@ -180,7 +180,7 @@ __all__ = [
     "interpret_user_headers",
     "parse_message_id",
     "parse_size",
-    "read_permissions",
-    "show_permissions",
+    "permissions_from_shape",
+    "permissions_to_shape",
     "status_for",
 ]

@@ -17,8 +17,8 @@ from iggy_protocol.rest.shapes import (
     U32,
     U64,
     CompressionName,
-    Confidential,
     PermissionsShape,
+    SecretStruct,
     UserHeadersField,
     UserStatusName,
 )
@@ -118,7 +118,7 @@ def _demand_u64(**fields: int) -> None:
             raise ValueError(f"{name} has at most 64 bits")
 
 
-class LoginBody(Confidential, frozen=True):
+class LoginBody(SecretStruct, frozen=True):
     """Log in with a password."""
 
     username: str
@@ -127,19 +127,19 @@ class LoginBody(Confidential, frozen=True):
     context: str | None = None
 
 
-class RefreshTokenBody(Confidential, frozen=True):
+class RefreshTokenBody(SecretStruct, frozen=True):
     """Swap a JWT for a fresh one."""
 
     token: str
 
 
-class LoginWithTokenBody(Confidential, frozen=True):
+class LoginWithTokenBody(SecretStruct, frozen=True):
     """Log in with a personal access token."""
 
     token: str
 
 
-class CreateUserBody(Confidential, frozen=True):
+class CreateUserBody(SecretStruct, frozen=True):
     """Create a user."""
 
     username: str
@@ -161,7 +161,7 @@ class UpdatePermissionsBody(Struct, frozen=True):
     permissions: PermissionsShape | None = None
 
 
-class ChangePasswordBody(Confidential, frozen=True):
+class ChangePasswordBody(SecretStruct, frozen=True):
     """Change a user's password."""
 
     current_password: str

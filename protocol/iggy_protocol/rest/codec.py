@@ -95,7 +95,7 @@ def encode_header_entries(entries: Iterable[HeaderEntryShape]) -> bytes:
     The pairs are sorted by key, and of equal keys the last one counts. Sizes are not checked, as
     no server does: a block that does not add up comes back as bytes, not as entries.
     """
-    pairs = {_half(entry.key): _half(entry.value) for entry in entries}
+    pairs = {_header_field(entry.key): _header_field(entry.value) for entry in entries}
     return b"".join(
         _PREFIX.pack(kind, len(raw)) + raw
         for key in sorted(pairs)
@@ -152,7 +152,7 @@ def _refusal(complaint: str) -> InvalidField:
     return InvalidField(match["message"], field=re.sub(r"\[(\d+|\.+)\]", r".\1", match["path"]))
 
 
-def _half(field: HeaderFieldShape) -> tuple[HeaderKind, bytes]:
+def _header_field(field: HeaderFieldShape) -> tuple[HeaderKind, bytes]:
     return HeaderKind[field.kind.upper()], field.value
 
 

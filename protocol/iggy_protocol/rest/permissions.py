@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from iggy_protocol.model.permissions import (
+from iggy_protocol.model.user import (
     GlobalPermissions,
     Permissions,
     StreamPermissions,
@@ -17,19 +17,19 @@ from iggy_protocol.rest.shapes import (
     TopicPermissionsShape,
 )
 
-__all__ = ["read_permissions", "show_permissions"]
+__all__ = ["permissions_from_shape", "permissions_to_shape"]
 
 
-def read_permissions(shape: PermissionsShape | None) -> Permissions | None:
+def permissions_from_shape(shape: PermissionsShape | None) -> Permissions | None:
     """Read permissions, by ascending ids."""
     if shape is None:
         return None
     server = GlobalPermissions(**msgspec.structs.asdict(shape.global_))
-    streams = (_read_stream(*entry) for entry in sorted((shape.streams or {}).items()))
+    streams = (_stream_from_shape(*entry) for entry in sorted((shape.streams or {}).items()))
     return Permissions(server, tuple(streams))
 
 
-def _read_stream(stream_id: int, shape: StreamPermissionsShape) -> StreamPermissions:
+def _stream_from_shape(stream_id: int, shape: StreamPermissionsShape) -> StreamPermissions:
     flags = msgspec.structs.asdict(shape)
     flags["topics"] = tuple(
         TopicPermissions(topic_id, **msgspec.structs.asdict(topic))
@@ -38,16 +38,16 @@ def _read_stream(stream_id: int, shape: StreamPermissionsShape) -> StreamPermiss
     return StreamPermissions(stream_id, **flags)
 
 
-def show_permissions(permissions: Permissions | None) -> PermissionsShape | None:
+def permissions_to_shape(permissions: Permissions | None) -> PermissionsShape | None:
     """Write permissions; nothing below a level is ``null`` there."""
     if permissions is None:
         return None
     server = msgspec.convert(permissions.server, GlobalPermissionsShape, from_attributes=True)
-    streams = {stream.stream_id: _show_stream(stream) for stream in permissions.streams}
+    streams = {stream.stream_id: _stream_to_shape(stream) for stream in permissions.streams}
     return PermissionsShape(server, streams or None)
 
 
-def _show_stream(stream: StreamPermissions) -> StreamPermissionsShape:
+def _stream_to_shape(stream: StreamPermissions) -> StreamPermissionsShape:
     topics = {
         topic.topic_id: msgspec.convert(topic, TopicPermissionsShape, from_attributes=True)
         for topic in stream.topics

@@ -6,26 +6,39 @@ that asks for it.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
+from iggy_protocol.batch import MessageBatch, PolledMessages
 from iggy_protocol.codes import CommandCode, StatusCode
 from iggy_protocol.errors import InvalidField, RemoteProtocolError
-from iggy_protocol.model.client import (
-    ClientDetails,
-    ClientInfo,
-    ConsumerGroupMembership,
-    Transport,
-)
-from iggy_protocol.model.cluster import ClusterMetadata, ClusterNode, NodeRole, NodeStatus
-from iggy_protocol.model.consumer_group import (
+from iggy_protocol.message_view import HEADER
+from iggy_protocol.model.stream import (
+    CompressionAlgorithm,
     ConsumerGroup,
     ConsumerGroupDetails,
     ConsumerGroupMember,
     ConsumerOffset,
+    Partition,
+    Stream,
+    StreamDetails,
+    Topic,
+    TopicDetails,
 )
-from iggy_protocol.model.stats import CacheMetrics, HostResources, Snapshot, Stats
-from iggy_protocol.model.stream import Stream, StreamDetails
-from iggy_protocol.model.topic import CompressionAlgorithm, Partition, Topic, TopicDetails
+from iggy_protocol.model.system import (
+    CacheMetrics,
+    ClientDetails,
+    ClientInfo,
+    ClusterMetadata,
+    ClusterNode,
+    ConsumerGroupMembership,
+    HostResources,
+    NodeRole,
+    NodeStatus,
+    Snapshot,
+    Stats,
+    Transport,
+)
 from iggy_protocol.model.user import (
     Identity,
     PersonalAccessTokenInfo,
@@ -34,9 +47,8 @@ from iggy_protocol.model.user import (
     UserDetails,
     UserStatus,
 )
-from iggy_protocol.rest.codec import decode_json
-from iggy_protocol.rest.permissions import read_permissions
-from iggy_protocol.rest.polled import read_polled
+from iggy_protocol.rest.codec import decode_json, encode_header_entries
+from iggy_protocol.rest.permissions import permissions_from_shape
 from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
 from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape
 from iggy_protocol.rest.size_text import parse_size
@@ -45,8 +57,71 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iggy_protocol.rest import shapes
+    from iggy_protocol.rest.shapes import MessageShape, PolledMessagesShape
 
-__all__ = ["ABSENT", "decode_rest_error", "decode_rest_reply"]
+__all__ = ["ABSENT", "decode_rest_error", "decode_rest_reply", "polled_from_shape"]
+
+
+# Convert the JSON of a poll to the bytes of the binary protocol.
+#
+# Consumers read messages in place, from the stored byte format. So the JSON is converted back to
+# it; it has every number, the payloads and the user headers. Only the order of user headers may
+# differ from the producer's, because the server sorts them.
+
+
+ID_BYTES = 16
+
+
+def polled_from_shape(shape: PolledMessagesShape) -> PolledMessages:
+    """Make of JSON what a binary poll brings.
+
+    Raises:
+        InvalidField: a message contradicts itself, or a number does not fit its field.
+    """
+    parts: list[bytes] = []
+    for index, message in enumerate(shape.messages):
+        block = _block_of(message)
+        parts += (_header_of(message, block, index), message.payload, block)
+    return PolledMessages(
+        shape.partition_id,
+        shape.current_offset,
+        shape.count,
+        MessageBatch(b"".join(parts)),
+    )
+
+
+def _block_of(message: MessageShape) -> bytes:
+    headers = message.user_headers
+    if not headers:
+        return b""
+    return headers if isinstance(headers, bytes) else encode_header_entries(headers)
+
+
+def _header_of(message: MessageShape, block: bytes, index: int) -> bytes:
+    """Write the fixed part of a message, whose lengths have to be true."""
+    header = message.header
+    if header.payload_length != len(message.payload):
+        raise _contradiction("the payload has another length", index, "payload")
+    if header.user_headers_length != len(block):
+        raise _contradiction("the user headers have another length", index, "user_headers")
+    try:
+        return HEADER.pack(
+            header.checksum,
+            header.id.to_bytes(ID_BYTES, "little"),
+            header.offset,
+            header.timestamp,
+            header.origin_timestamp,
+            header.user_headers_length,
+            header.payload_length,
+            header.reserved,
+        )
+    except struct.error:
+        raise _contradiction("a number has at most 64 bits", index, "header") from None
+
+
+def _contradiction(message: str, index: int, field: str) -> InvalidField:
+    return InvalidField(message, field=f"messages.{index}.{field}")
+
 
 ABSENT: Final = object()
 """Returned instead of a status where an error only means that the resource does not exist."""
@@ -95,26 +170,26 @@ def decode_rest_error(code: CommandCode, body: bytes) -> int | object:
     if error.status in _ABSENT_STATUSES.get(code, ()):
         return ABSENT
     if error == NOT_FOUND:
-        return _NAMELESS.get(code, error.status)
+        return _STATUSES_WITHOUT_NAME.get(code, error.status)
     return error.status
 
 
 # What a refusal says of a thing that one has asked for.
 _NOTHING: Final = frozenset({StatusCode.RESOURCE_NOT_FOUND})
-_NO_PLACE: Final = _NOTHING | {StatusCode.STREAM_ID_NOT_FOUND, StatusCode.TOPIC_ID_NOT_FOUND}
+_NO_CACHE_KEY: Final = _NOTHING | {StatusCode.STREAM_ID_NOT_FOUND, StatusCode.TOPIC_ID_NOT_FOUND}
 _ABSENT_STATUSES: Final[Mapping[CommandCode, frozenset[StatusCode]]] = {
     CommandCode.GET_CLIENT: _NOTHING,
     CommandCode.GET_USER: _NOTHING,
     CommandCode.GET_STREAM: _NOTHING,
     CommandCode.GET_TOPIC: _NOTHING,
     CommandCode.GET_TOPICS: _NOTHING,
-    CommandCode.GET_CONSUMER_OFFSET: _NO_PLACE,
-    CommandCode.GET_CONSUMER_GROUP: _NO_PLACE | {StatusCode.CONSUMER_GROUP_ID_NOT_FOUND},
-    CommandCode.GET_CONSUMER_GROUPS: _NO_PLACE,
+    CommandCode.GET_CONSUMER_OFFSET: _NO_CACHE_KEY,
+    CommandCode.GET_CONSUMER_GROUP: _NO_CACHE_KEY | {StatusCode.CONSUMER_GROUP_ID_NOT_FOUND},
+    CommandCode.GET_CONSUMER_GROUPS: _NO_CACHE_KEY,
 }
 
 # What is missing where a refusal does not say it.
-_NAMELESS: Final[Mapping[CommandCode, StatusCode]] = {
+_STATUSES_WITHOUT_NAME: Final[Mapping[CommandCode, StatusCode]] = {
     CommandCode.CREATE_TOPIC: StatusCode.STREAM_ID_NOT_FOUND,
 }
 
@@ -140,7 +215,7 @@ def _users(users: list[shapes.UserShape]) -> tuple[User, ...]:
 
 
 def _user_details(shape: shapes.UserDetailsShape) -> UserDetails:
-    return UserDetails(**_user_fields(shape), permissions=read_permissions(shape.permissions))
+    return UserDetails(**_user_fields(shape), permissions=permissions_from_shape(shape.permissions))
 
 
 def _tokens(
@@ -352,5 +427,5 @@ _READERS: Final[Mapping[CommandCode, Callable[[Any], object]]] = {
     CommandCode.GET_CONSUMER_GROUP: _group_details,
     CommandCode.CREATE_CONSUMER_GROUP: _group,
     CommandCode.GET_CONSUMER_OFFSET: _offset,
-    CommandCode.POLL_MESSAGES: read_polled,
+    CommandCode.POLL_MESSAGES: polled_from_shape,
 }

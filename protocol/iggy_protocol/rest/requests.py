@@ -20,7 +20,7 @@ from iggy_protocol.records import record
 from iggy_protocol.registry import encode_request
 from iggy_protocol.rest import bodies
 from iggy_protocol.rest.codec import encode_json
-from iggy_protocol.rest.permissions import show_permissions
+from iggy_protocol.rest.permissions import permissions_to_shape
 from iggy_protocol.rest.routes import ROUTES, ROUTES_BY_COMMAND, Route
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _create_user(command: Any) -> _Parts:
         command.username,
         command.password,
         command.status.name.lower(),
-        show_permissions(command.permissions),
+        permissions_to_shape(command.permissions),
     ), None
 
 
@@ -203,7 +203,7 @@ def _update_user(command: Any) -> _Parts:
 
 
 def _update_permissions(command: Any) -> _Parts:
-    return bodies.UpdatePermissionsBody(show_permissions(command.permissions)), None
+    return bodies.UpdatePermissionsBody(permissions_to_shape(command.permissions)), None
 
 
 def _change_password(command: Any) -> _Parts:

@@ -28,7 +28,6 @@ __all__ = [
     "ClusterNodeShape",
     "ClusterShape",
     "CompressionName",
-    "Confidential",
     "ConsumerGroupDetailsShape",
     "ConsumerGroupMemberShape",
     "ConsumerGroupShape",
@@ -48,6 +47,7 @@ __all__ = [
     "PersonalAccessTokenShape",
     "PolledMessagesShape",
     "RawPersonalAccessTokenShape",
+    "SecretStruct",
     "SizeText",
     "StatsShape",
     "StreamDetailsShape",
@@ -97,7 +97,7 @@ HeaderKindName: TypeAlias = Literal[
 ]
 
 # Which field of a request a status blames.
-_BLAMED_FIELDS: Final[dict[int, str]] = {
+_FIELD_BY_STATUS: Final[dict[int, str]] = {
     StatusCode.USER_ALREADY_EXISTS: "username",
     StatusCode.PERSONAL_ACCESS_TOKEN_ALREADY_EXISTS: "name",
     StatusCode.CLIENT_NOT_FOUND: "client_id",
@@ -133,7 +133,7 @@ class ErrorShape(Struct, frozen=True):
             id=code,
             code=record.snake_name,
             reason=record.meaning if reason is None else reason,
-            field=_BLAMED_FIELDS.get(code),
+            field=_FIELD_BY_STATUS.get(code),
         )
 
     @property
@@ -149,14 +149,14 @@ Its id is no status: 404 in the table of statuses is a WebSocket failure.
 """
 
 
-class Confidential(Struct, frozen=True):
+class SecretStruct(Struct, frozen=True):
     """A struct with a secret: its repr hides all fields, in tracebacks too."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(hidden)"
 
 
-class AccessTokenShape(Confidential, frozen=True):
+class AccessTokenShape(SecretStruct, frozen=True):
     """A JWT and when it ends, in seconds since the epoch."""
 
     token: str
@@ -339,7 +339,7 @@ class PersonalAccessTokenShape(Struct, frozen=True):
     expiry_at: U64 | None
 
 
-class RawPersonalAccessTokenShape(Confidential, frozen=True):
+class RawPersonalAccessTokenShape(SecretStruct, frozen=True):
     """The secret of a new personal access token, shown once."""
 
     token: str

@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_sdk.backoff import Backoff
+from iggy_sdk.options import Backoff
 
 
 def middle() -> float:

@@ -53,8 +53,8 @@ from iggy_sdk.errors import (
     error_for_status,
 )
 from iggy_sdk.families import AllFamilies
-from tests.sdk.api.desk import Desk
 from tests.sdk.api.polling import polled
+from tests.sdk.api.recording_client import RecordingClient
 
 pytestmark = pytest.mark.anyio
 
@@ -119,8 +119,8 @@ REPLIES: dict[str, Any] = {
 @pytest.mark.parametrize("spec", COMMANDS.values(), ids=lambda spec: spec.command.__name__)
 async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec):
     verb = verb_of(spec.command)
-    desk = Desk({spec.command: REPLIES.get(verb)})
-    method = getattr(desk, verb)
+    recording_client = RecordingClient({spec.command: REPLIES.get(verb)})
+    method = getattr(recording_client, verb)
     arguments = {
         name: EXAMPLES.get(name, "name")
         for name, parameter in inspect.signature(method).parameters.items()
@@ -129,33 +129,55 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
 
     await method(**arguments, timeout=4)
 
-    assert [type(command) for command in desk.asked] == [spec.command]
-    assert desk.timeouts == [4]
+    assert [type(command) for command in recording_client.asked] == [spec.command]
+    assert recording_client.timeouts == [4]
 
 
 @pytest.mark.parametrize(
     ("call", "command", "error", "kind"),
     [
-        (lambda desk, **way: desk.get_stream("x", **way), GetStream, None, StreamNotFound),
-        (lambda desk, **way: desk.get_user("x", **way), GetUser, None, NotFoundError),
-        (lambda desk, **way: desk.get_client(7, **way), GetClient, None, NotFoundError),
         (
-            lambda desk, **way: desk.get_client(7, **way),
+            lambda recording_client, **way: recording_client.get_stream("x", **way),
+            GetStream,
+            None,
+            StreamNotFound,
+        ),
+        (
+            lambda recording_client, **way: recording_client.get_user("x", **way),
+            GetUser,
+            None,
+            NotFoundError,
+        ),
+        (
+            lambda recording_client, **way: recording_client.get_client(7, **way),
+            GetClient,
+            None,
+            NotFoundError,
+        ),
+        (
+            lambda recording_client, **way: recording_client.get_client(7, **way),
             GetClient,
             error_for_status(100),
             NotFoundError,
         ),
         (
-            lambda desk, **way: desk.get_consumer_offset(
+            lambda recording_client, **way: recording_client.get_consumer_offset(
                 "x", "y", consumer=Consumer.group("g"), **way
             ),
             GetConsumerOffset,
             None,
             NotFoundError,
         ),
-        (lambda desk, **way: desk.get_topic("x", "y", **way), GetTopic, None, StreamNotFound),
         (
-            lambda desk, **way: desk.get_consumer_group("x", "y", "z", **way),
+            lambda recording_client, **way: recording_client.get_topic("x", "y", **way),
+            GetTopic,
+            None,
+            StreamNotFound,
+        ),
+        (
+            lambda recording_client, **way: recording_client.get_consumer_group(
+                "x", "y", "z", **way
+            ),
             GetConsumerGroup,
             None,
             StreamNotFound,
@@ -165,58 +187,60 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
 async def test_get_when_it_is_missing_then_returns_none_or_raises_if_required(
     call, command, error, kind
 ):
-    desk = Desk({command: error})
+    recording_client = RecordingClient({command: error})
 
-    assert await call(desk) is None
+    assert await call(recording_client) is None
     with pytest.raises(kind) as caught:
-        await call(desk, required=True)
+        await call(recording_client, required=True)
     assert type(caught.value) is kind
 
 
 async def test_get_when_the_stream_is_there_then_blames_what_is_really_missing():
-    desk = Desk({GetStream: STREAM_DETAILS})
+    recording_client = RecordingClient({GetStream: STREAM_DETAILS})
     with pytest.raises(TopicNotFound):
-        await desk.get_topic("shop", "x", required=True)
+        await recording_client.get_topic("shop", "x", required=True)
     with pytest.raises(TopicNotFound):
-        await desk.get_consumer_group("shop", "x", "y", required=True)
+        await recording_client.get_consumer_group("shop", "x", "y", required=True)
 
-    desk.answers[GetTopic] = TOPIC
+    recording_client.answers[GetTopic] = TOPIC
     with pytest.raises(ConsumerGroupNotFound):
-        await desk.get_consumer_group("shop", "orders", "y", required=True)
+        await recording_client.get_consumer_group("shop", "orders", "y", required=True)
 
 
 async def test_get_client_when_found_then_returns_it():
     details = ClientDetails(7, 0, Transport.TCP, "host:1", 0)
 
-    assert await Desk({GetClient: details}).get_client(7) is details
+    assert await RecordingClient({GetClient: details}).get_client(7) is details
 
 
 @pytest.mark.parametrize(
     ("call", "create", "error", "get", "details"),
     [
         (
-            lambda desk, **way: desk.create_stream("shop", **way),
+            lambda recording_client, **way: recording_client.create_stream("shop", **way),
             CreateStream,
             StreamExists(),
             GetStream,
             STREAM_DETAILS,
         ),
         (
-            lambda desk, **way: desk.create_topic("shop", "orders", **way),
+            lambda recording_client, **way: recording_client.create_topic("shop", "orders", **way),
             CreateTopic,
             TopicExists(),
             GetTopic,
             TOPIC,
         ),
         (
-            lambda desk, **way: desk.create_consumer_group("shop", "orders", "billing", **way),
+            lambda recording_client, **way: recording_client.create_consumer_group(
+                "shop", "orders", "billing", **way
+            ),
             CreateConsumerGroup,
             ConsumerGroupExists(),
             GetConsumerGroup,
             GROUP,
         ),
         (
-            lambda desk, **way: desk.create_user("user", "password", **way),
+            lambda recording_client, **way: recording_client.create_user("user", "password", **way),
             CreateUser,
             AlreadyExistsError(),
             GetUser,
@@ -227,23 +251,25 @@ async def test_get_client_when_found_then_returns_it():
 async def test_create_when_it_exists_then_returns_it_only_if_that_is_ok(
     call, create, error, get, details
 ):
-    desk = Desk({create: error, get: details})
+    recording_client = RecordingClient({create: error, get: details})
 
-    assert await call(desk, exist_ok=True) is details
+    assert await call(recording_client, exist_ok=True) is details
     with pytest.raises(type(error)):
-        await call(desk)
+        await call(recording_client)
 
     # Deleted between the two requests: the first error still says it best.
-    desk.answers[get] = None
+    recording_client.answers[get] = None
     with pytest.raises(type(error)):
-        await call(desk, exist_ok=True)
+        await call(recording_client, exist_ok=True)
 
 
 async def test_create_when_new_then_returns_details():
-    desk = Desk({CreateStream: STREAM, CreateConsumerGroup: ConsumerGroup(1, 3, 0, "billing")})
+    recording_client = RecordingClient(
+        {CreateStream: STREAM, CreateConsumerGroup: ConsumerGroup(1, 3, 0, "billing")}
+    )
 
-    assert await desk.create_stream("shop") == STREAM_DETAILS
-    assert await desk.create_consumer_group("shop", "orders", "billing") == GROUP
+    assert await recording_client.create_stream("shop") == STREAM_DETAILS
+    assert await recording_client.create_consumer_group("shop", "orders", "billing") == GROUP
 
 
 @pytest.mark.parametrize(
@@ -258,12 +284,12 @@ async def test_create_when_new_then_returns_details():
     ],
 )
 async def test_topic_when_an_expiry_is_given_then_writes_microseconds(given, micros):
-    desk = Desk({CreateTopic: TOPIC})
+    recording_client = RecordingClient({CreateTopic: TOPIC})
 
-    await desk.create_topic("shop", "orders", message_expiry=given)
-    await desk.update_topic("shop", "orders", "orders", message_expiry=given)
+    await recording_client.create_topic("shop", "orders", message_expiry=given)
+    await recording_client.update_topic("shop", "orders", "orders", message_expiry=given)
 
-    assert [command.message_expiry_us for command in desk.asked] == [micros, micros]
+    assert [command.message_expiry_us for command in recording_client.asked] == [micros, micros]
 
 
 @pytest.mark.parametrize(
@@ -277,20 +303,24 @@ async def test_topic_when_an_expiry_is_given_then_writes_microseconds(given, mic
     ],
 )
 async def test_topic_when_a_size_is_given_then_writes_bytes(given, count):
-    desk = Desk({CreateTopic: TOPIC})
+    recording_client = RecordingClient({CreateTopic: TOPIC})
 
-    await desk.create_topic("shop", "orders", max_topic_size=given)
+    await recording_client.create_topic("shop", "orders", max_topic_size=given)
 
-    assert [command.max_topic_size_bytes for command in desk.asked] == [count]
+    assert [command.max_topic_size_bytes for command in recording_client.asked] == [count]
 
 
 async def test_topic_when_all_settings_are_given_then_they_are_in_their_places():
-    desk = Desk({CreateTopic: TOPIC})
+    recording_client = RecordingClient({CreateTopic: TOPIC})
 
-    await desk.create_topic("shop", "orders", 3, compression_algorithm="gzip", replication_factor=2)
-    await desk.update_topic(1, 2, "new", compression_algorithm=CompressionAlgorithm.NONE)
+    await recording_client.create_topic(
+        "shop", "orders", 3, compression_algorithm="gzip", replication_factor=2
+    )
+    await recording_client.update_topic(
+        1, 2, "new", compression_algorithm=CompressionAlgorithm.NONE
+    )
 
-    assert desk.asked == [
+    assert recording_client.asked == [
         CreateTopic("shop", "orders", 3, CompressionAlgorithm.GZIP, replication_factor=2),
         UpdateTopic(1, 2, "new"),
     ]
@@ -312,21 +342,23 @@ async def test_topic_when_all_settings_are_given_then_they_are_in_their_places()
     ],
 )
 async def test_topic_when_a_setting_is_unusable_then_refuses_before_asking(setting):
-    desk = Desk()
+    recording_client = RecordingClient()
 
     with pytest.raises((InvalidRequestError, ConfigurationError)) as caught:
-        await desk.create_topic("shop", "orders", **setting)
+        await recording_client.create_topic("shop", "orders", **setting)
 
     assert isinstance(caught.value, ValueError)
-    assert desk.asked == []
+    assert recording_client.asked == []
 
 
 @pytest.mark.parametrize(
     ("given", "micros"), [(None, NEVER_EXPIRES), ("never", NEVER_EXPIRES), (60, 60_000_000)]
 )
 async def test_token_when_an_expiry_is_given_then_writes_microseconds(given, micros):
-    desk = Desk({CreatePersonalAccessToken: RawPersonalAccessToken("secret")})
+    recording_client = RecordingClient(
+        {CreatePersonalAccessToken: RawPersonalAccessToken("secret")}
+    )
 
-    await desk.create_personal_access_token("token", expiry=given)
+    await recording_client.create_personal_access_token("token", expiry=given)
 
-    assert desk.asked == [CreatePersonalAccessToken("token", micros)]
+    assert recording_client.asked == [CreatePersonalAccessToken("token", micros)]

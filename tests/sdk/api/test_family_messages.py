@@ -19,20 +19,20 @@ from iggy_protocol import (
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import InvalidRequestError
 from iggy_sdk.message import Message
-from tests.sdk.api.desk import Desk
 from tests.sdk.api.polling import polled
+from tests.sdk.api.recording_client import RecordingClient
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_send_messages_when_payloads_are_plain_then_sends_the_very_list():
-    desk = Desk()
+    recording_client = RecordingClient()
     payloads = [b"one", b"two"]
     before = time.time_ns() // 1000
 
-    await desk.send_messages("shop", "orders", payloads)
+    await recording_client.send_messages("shop", "orders", payloads)
 
-    (command,) = desk.asked
+    (command,) = recording_client.asked
     assert isinstance(command, SendMessages)
     assert command.messages is payloads
     assert command.partitioning == Partitioning.balanced()
@@ -52,22 +52,24 @@ async def test_send_messages_when_payloads_are_plain_then_sends_the_very_list():
     ],
 )
 async def test_send_messages_when_a_way_is_given_then_partitions_so(way, partitioning):
-    desk = Desk()
+    recording_client = RecordingClient()
 
-    await desk.send_messages("shop", "orders", [b"x"], **way)
+    await recording_client.send_messages("shop", "orders", [b"x"], **way)
 
-    assert desk.asked[0].partitioning == partitioning
+    assert recording_client.asked[0].partitioning == partitioning
 
 
 async def test_send_messages_when_messages_have_headers_ids_and_keys_then_carries_them():
-    desk = Desk()
+    recording_client = RecordingClient()
 
-    await desk.send_messages(
+    await recording_client.send_messages(
         "shop", "orders", ["text", b"bytes", Message(b"raw", headers={"kind": "test"}, id=7)]
     )
-    await desk.send_messages("shop", "orders", [Message(b"a", key="k"), Message(b"b", key="k")])
+    await recording_client.send_messages(
+        "shop", "orders", [Message(b"a", key="k"), Message(b"b", key="k")]
+    )
 
-    plain, keyed = desk.asked
+    plain, keyed = recording_client.asked
     assert isinstance(plain, SendMessages)
     assert isinstance(keyed, SendMessages)
     assert plain.messages == [
@@ -79,12 +81,12 @@ async def test_send_messages_when_messages_have_headers_ids_and_keys_then_carrie
 
 
 async def test_send_messages_when_there_are_none_then_asks_nothing():
-    desk = Desk()
+    recording_client = RecordingClient()
 
-    await desk.send_messages("shop", "orders", [])
-    await desk.send_messages("shop", "orders", iter(()))
+    await recording_client.send_messages("shop", "orders", [])
+    await recording_client.send_messages("shop", "orders", iter(()))
 
-    assert desk.asked == []
+    assert recording_client.asked == []
 
 
 @pytest.mark.parametrize(
@@ -104,12 +106,12 @@ async def test_send_messages_when_there_are_none_then_asks_nothing():
     ],
 )
 async def test_send_messages_when_arguments_contradict_then_refuses(messages, way, kind):
-    desk = Desk()
+    recording_client = RecordingClient()
 
     with pytest.raises(kind):
-        await desk.send_messages("shop", "orders", messages, **way)
+        await recording_client.send_messages("shop", "orders", messages, **way)
 
-    assert desk.asked == []
+    assert recording_client.asked == []
 
 
 async def test_send_messages_when_the_client_has_a_partitioner_then_asks_it_last():
@@ -119,35 +121,35 @@ async def test_send_messages_when_the_client_has_a_partitioner_then_asks_it_last
         seen.append((stream, topic, list(messages)))
         return 5
 
-    desk = Desk(partitioner=choose)
-    await desk.send_messages("shop", "orders", [b"x"])
-    await desk.send_messages("shop", "orders", [b"x"], key="k")
+    recording_client = RecordingClient(partitioner=choose)
+    await recording_client.send_messages("shop", "orders", [b"x"])
+    await recording_client.send_messages("shop", "orders", [b"x"], key="k")
 
     assert seen == [("shop", "orders", [b"x"])]
-    assert [command.partitioning for command in desk.asked] == [
+    assert [command.partitioning for command in recording_client.asked] == [
         Partitioning.partition(5),
         Partitioning.key("k"),
     ]
 
 
 async def test_messages_when_the_client_has_an_encryptor_then_are_sealed_and_opened():
-    desk = Desk(encryptor=Encryptor.aes256_gcm(bytes(32)))
-    await desk.send_messages("shop", "orders", [b"secret"])
-    (sent,) = desk.asked
+    recording_client = RecordingClient(encryptor=Encryptor.aes256_gcm(bytes(32)))
+    await recording_client.send_messages("shop", "orders", [b"secret"])
+    (sent,) = recording_client.asked
     assert isinstance(sent, SendMessages)
     sealed: list[Any] = list(sent.messages)
     assert b"secret" not in sealed
 
-    desk.answers[PollMessages] = polled(sealed)
-    batch = await desk.poll_messages("shop", "orders", consumer=Consumer.single(1))
+    recording_client.answers[PollMessages] = polled(sealed)
+    batch = await recording_client.poll_messages("shop", "orders", consumer=Consumer.single(1))
 
     assert batch.payloads() == [b"secret"]
 
 
 async def test_poll_messages_when_called_then_asks_for_what_was_said():
-    desk = Desk({PollMessages: polled([b"a", b"b"])})
+    recording_client = RecordingClient({PollMessages: polled([b"a", b"b"])})
 
-    batch = await desk.poll_messages(
+    batch = await recording_client.poll_messages(
         "shop",
         7,
         consumer=Consumer.group("billing"),
@@ -156,9 +158,9 @@ async def test_poll_messages_when_called_then_asks_for_what_was_said():
         count=5,
         auto_commit=True,
     )
-    await desk.poll_messages("shop", 7, consumer=Consumer.single("me"))
+    await recording_client.poll_messages("shop", 7, consumer=Consumer.single("me"))
 
-    assert desk.asked == [
+    assert recording_client.asked == [
         PollMessages(Consumer.group("billing"), "shop", 7, PollingStrategy.offset(40), 5, 2, True),
         PollMessages(Consumer.single("me"), "shop", 7, PollingStrategy.next(), 100, None, False),
     ]

@@ -110,7 +110,7 @@ def test_hooks_when_one_breaks_then_others_go_on_and_it_is_counted(caplog):
     assert len(notes.calls) == 13
     assert hooks.failures_count == 14
     assert len(caplog.records) == 14
-    assert "Broken.on_connect failed" in caplog.text
+    assert "Broken.on_connect raised" in caplog.text
 
 
 class Cancelling(Hook):

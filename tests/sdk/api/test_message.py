@@ -66,7 +66,7 @@ def test_message_when_plain_then_has_no_headers_and_no_key():
 def test_message_when_id_is_a_uuid_then_reads_as_the_same_uuid():
     uuid = UUID("12345678-1234-5678-9abc-def012345678")
 
-    sent = RAW.outgoing(Message(b"x", id=uuid))
+    sent = RAW.encode_message(Message(b"x", id=uuid))
     assert isinstance(sent, NewMessage)
     message = received(sent)[0]
 
@@ -173,7 +173,7 @@ async def test_commit_when_polled_by_hand_then_says_what_to_use():
 def test_incoming_when_given_a_view_then_makes_one_message():
     view = next(iter(polled([b"a"]).messages))
 
-    message = RAW.incoming(view, partition_id=9, stream="shop", topic="orders")
+    message = RAW.decode_message(view, partition_id=9, stream="shop", topic="orders")
 
     assert isinstance(message, ReceivedMessage)
     assert (message.payload, message.partition_id, message.offset) == (b"a", 9, 40)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from iggy_sdk.address import Endpoint, PasswordLogin, TokenLogin
+from iggy_sdk.connection_string import Endpoint, PasswordLogin, TokenLogin
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.hooks import Hook

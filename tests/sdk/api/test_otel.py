@@ -138,7 +138,7 @@ def test_connections_when_they_come_and_go_then_are_counted(telemetry):
 @pytest.mark.parametrize("encryptor", [None, Encryptor.aes256_gcm(bytes(32))])
 def test_trace_when_a_message_travels_then_goes_on_at_the_consumer(telemetry, encryptor):
     pipeline = Pipeline(hooks=telemetry.hooks, encryptor=encryptor)
-    sent = pipeline.outgoing(b"x", stream="shop", topic="orders")
+    sent = pipeline.encode_message(b"x", stream="shop", topic="orders")
     (message,) = pipeline.batch(polled([sent]), stream="shop", topic="orders")
 
     with telemetry.hook.process(message):
@@ -157,7 +157,7 @@ def test_trace_when_a_message_travels_then_goes_on_at_the_consumer(telemetry, en
 def test_trace_when_the_sender_has_a_span_then_the_message_belongs_to_it(telemetry):
     tracer = RecordingTracerProvider().get_tracer()
     with tracer.start_as_current_span("handler"):
-        Pipeline(hooks=telemetry.hooks).outgoing(b"x", topic="orders")
+        Pipeline(hooks=telemetry.hooks).encode_message(b"x", topic="orders")
         telemetry.hooks.after_request(SEND, seconds=0.1)
 
     (handler,) = tracer.spans
@@ -198,7 +198,7 @@ def test_hook_when_there_is_no_sdk_then_does_nothing_and_breaks_nothing():
     hooks.after_request(SEND, seconds=0.1)
     pipeline = Pipeline(hooks=hooks)
 
-    assert pipeline.outgoing(b"x") == b"x"
+    assert pipeline.encode_message(b"x") == b"x"
     assert hooks.failures_count == 0
 
 

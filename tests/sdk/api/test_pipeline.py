@@ -52,7 +52,7 @@ STATIONS = st.fixed_dictionaries(
 
 def travel(pipeline: Pipeline[Any], *values: Any, **place: Any) -> list[ReceivedMessage[Any]]:
     """Send values and receive them."""
-    sent = pipeline.outgoing_all(list(values), **place)
+    sent = pipeline.encode_batch(list(values), **place)
     return list(pipeline.batch(polled(sent)))
 
 
@@ -97,25 +97,25 @@ def test_pipeline_when_values_go_through_a_serde_then_come_back(values, stations
 def test_outgoing_when_there_is_nothing_to_do_then_passes_the_very_object_on():
     payloads = [b"one", b"two"]
 
-    assert Pipeline().outgoing(payloads[0]) is payloads[0]
-    assert Pipeline().outgoing_all(payloads) is payloads
+    assert Pipeline().encode_message(payloads[0]) is payloads[0]
+    assert Pipeline().encode_batch(payloads) is payloads
     view = memoryview(b"three")
-    assert Pipeline().outgoing(view) is view
+    assert Pipeline().encode_message(view) is view
     new = NewMessage(b"four")
-    assert Pipeline().outgoing(new) is new
+    assert Pipeline().encode_message(new) is new
 
 
 def test_outgoing_when_value_is_text_then_is_written_as_utf8():
-    assert Pipeline().outgoing("grüße") == "grüße".encode()
-    assert Pipeline().outgoing_all([b"a", "b"]) == [b"a", b"b"]
-    assert Pipeline().outgoing(Message("c")) == b"c"
+    assert Pipeline().encode_message("grüße") == "grüße".encode()
+    assert Pipeline().encode_batch([b"a", "b"]) == [b"a", b"b"]
+    assert Pipeline().encode_message(Message("c")) == b"c"
 
 
 def test_outgoing_when_a_key_is_given_then_travels_in_a_header():
-    sent = Pipeline().outgoing(b"x", key="customer-1")
+    sent = Pipeline().encode_message(b"x", key="customer-1")
 
     assert sent == NewMessage(b"x", 0, encode_user_headers({"iggy-key": "customer-1"}))
-    assert Pipeline(key_header=False).outgoing(b"x", key="customer-1") == b"x"
+    assert Pipeline(key_header=False).encode_message(b"x", key="customer-1") == b"x"
 
 
 def test_outgoing_when_the_message_has_a_key_then_it_wins():
@@ -140,13 +140,13 @@ def test_outgoing_when_the_message_has_a_key_then_it_wins():
 )
 def test_outgoing_when_headers_do_not_fit_then_says_so(message):
     with pytest.raises(InvalidRequestError):
-        Pipeline().outgoing(message)
+        Pipeline().encode_message(message)
 
 
 @pytest.mark.parametrize("value", [7, None, ["a"]])
 def test_outgoing_when_the_serde_cannot_write_then_names_value_and_serde(value):
     with pytest.raises(SerdeError, match="RawSerde cannot write") as caught:
-        Pipeline().outgoing(value)
+        Pipeline().encode_message(value)
 
     assert caught.value.name == "CannotSerializeResource"
     assert isinstance(caught.value.__cause__, TypeError)
@@ -188,7 +188,7 @@ def test_value_when_never_asked_for_then_is_never_read_and_else_once():
 
 
 def test_payload_when_the_key_is_another_then_is_what_came_and_value_raises():
-    sealed = Pipeline(StrSerde(), encryptor=Encryptor.aes256_gcm(KEY)).outgoing(
+    sealed = Pipeline(StrSerde(), encryptor=Encryptor.aes256_gcm(KEY)).encode_message(
         Message("secret", headers={"a": 1}, key="k")
     )
     assert isinstance(sealed, NewMessage)
@@ -214,7 +214,7 @@ def test_value_when_only_the_headers_are_lost_then_raises_because_they_may_matte
 
 
 def test_encryption_when_used_then_seals_payload_and_headers_each_as_upstream_does():
-    sealed = Pipeline(encryptor=Encryptor.aes256_gcm(KEY)).outgoing(
+    sealed = Pipeline(encryptor=Encryptor.aes256_gcm(KEY)).encode_message(
         Message(b"secret", headers={"a": "b"}, id=UUID(int=1))
     )
     assert isinstance(sealed, NewMessage)
@@ -225,7 +225,7 @@ def test_encryption_when_used_then_seals_payload_and_headers_each_as_upstream_do
         HeaderKey.string("a"): HeaderValue.string("b")
     }
     assert memoryview(sealed.payload).nbytes == 12 + len(b"secret") + 16
-    plain = Pipeline(encryptor=Encryptor.aes256_gcm(KEY)).outgoing(b"secret")
+    plain = Pipeline(encryptor=Encryptor.aes256_gcm(KEY)).encode_message(b"secret")
     assert isinstance(plain, bytes)
     assert cipher.open(plain) == b"secret"
 
@@ -248,7 +248,7 @@ def test_compression_when_it_pays_then_marks_the_message():
     assert large.headers == {"content-encoding": "gzip"}
     assert len(large.raw_payload) < 100
     assert large.payload == b"a" * 1000
-    assert pipeline.batch(polled(pipeline.outgoing_all([b"a" * 1000]))).payloads() == [b"a" * 1000]
+    assert pipeline.batch(polled(pipeline.encode_batch([b"a" * 1000]))).payloads() == [b"a" * 1000]
 
 
 def test_compression_when_a_message_is_encoded_already_then_leaves_it_alone():
@@ -259,7 +259,7 @@ def test_compression_when_a_message_is_encoded_already_then_leaves_it_alone():
 
 
 def test_compression_when_the_reader_knows_nothing_of_it_then_goes_by_the_header():
-    sent = Pipeline(compression=Compression("gzip", 0)).outgoing_all([b"a" * 1000])
+    sent = Pipeline(compression=Compression("gzip", 0)).encode_batch([b"a" * 1000])
 
     assert Pipeline().batch(polled(sent))[0].value == b"a" * 1000
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from iggy_sdk.blocking.bridge import Bridge
+from iggy_sdk.blocking.loop_thread import EventLoopThread
 from iggy_sdk.errors import ClientClosedError
 
 
@@ -18,15 +18,15 @@ class Owner:
     """Something that owns a bridge and is collected."""
 
     def __init__(self) -> None:
-        self.bridge = Bridge()
-        self.bridge.open(self)
+        self.loop_thread = EventLoopThread()
+        self.loop_thread.open(self)
 
 
 @pytest.fixture
-def bridge():
+def loop_thread():
     owner = Owner()
-    yield owner.bridge
-    owner.bridge.close()
+    yield owner.loop_thread
+    owner.loop_thread.close()
 
 
 async def add(left, *, right):
@@ -38,20 +38,20 @@ async def fail():
     raise LookupError("gone")
 
 
-def test_call_when_the_function_returns_then_gives_its_result(bridge):
-    assert bridge.run(add(1, right=2)) == 3
+def test_call_when_the_function_returns_then_gives_its_result(loop_thread):
+    assert loop_thread.run(add(1, right=2)) == 3
 
 
-def test_call_when_the_function_raises_then_raises_it_here(bridge):
+def test_call_when_the_function_raises_then_raises_it_here(loop_thread):
     with pytest.raises(LookupError, match="gone"):
-        bridge.run(fail())
+        loop_thread.run(fail())
 
 
-def test_call_when_several_threads_call_then_each_gets_its_own(bridge):
+def test_call_when_several_threads_call_then_each_gets_its_own(loop_thread):
     results: list[int] = []
 
     def work(number):
-        results.extend(bridge.run(add(number * 100, right=step)) for step in range(20))
+        results.extend(loop_thread.run(add(number * 100, right=step)) for step in range(20))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
     for thread in threads:
@@ -64,13 +64,13 @@ def test_call_when_several_threads_call_then_each_gets_its_own(bridge):
 
 def test_call_when_closed_then_says_how_to_open():
     owner = Owner()
-    owner.bridge.close()
+    owner.loop_thread.close()
 
     with pytest.raises(ClientClosedError, match="with IggyClient"):
-        owner.bridge.run(add(1, right=1))
+        owner.loop_thread.run(add(1, right=1))
 
 
-def test_call_when_interrupted_then_is_cancelled_in_the_loop(bridge):
+def test_call_when_interrupted_then_is_cancelled_in_the_loop(loop_thread):
     cancelled = threading.Event()
 
     async def wait_forever():
@@ -81,21 +81,21 @@ def test_call_when_interrupted_then_is_cancelled_in_the_loop(bridge):
             cancelled.set()
 
     with pytest.raises(KeyboardInterrupt):
-        bridge.run(wait_forever())
+        loop_thread.run(wait_forever())
 
     assert cancelled.wait(5)
-    assert bridge.run(add(1, right=1)) == 2
+    assert loop_thread.run(add(1, right=1)) == 2
 
 
-def test_call_when_made_from_the_loop_itself_then_says_what_to_do(bridge):
+def test_call_when_made_from_the_loop_itself_then_says_what_to_do(loop_thread):
     async def call_again():
-        bridge.run(add(1, right=1))
+        loop_thread.run(add(1, right=1))
 
     with pytest.raises(RuntimeError, match="one of its own callbacks"):
-        bridge.run(call_again())
+        loop_thread.run(call_again())
 
 
-def test_hosted_when_left_then_is_left_in_the_task_that_entered_it(bridge):
+def test_hosted_when_left_then_is_left_in_the_task_that_entered_it(loop_thread):
     tasks = []
 
     @asynccontextmanager
@@ -106,13 +106,13 @@ def test_hosted_when_left_then_is_left_in_the_task_that_entered_it(bridge):
             group.cancel_scope.cancel()
         tasks.append(anyio.get_current_task().id)
 
-    hosted, _ = bridge.host(block())
+    hosted, _ = loop_thread.host(block())
     hosted.leave()
 
     assert tasks[0] == tasks[1]
 
 
-def test_hosted_when_the_block_failed_then_hears_of_the_error(bridge):
+def test_hosted_when_the_block_failed_then_hears_of_the_error(loop_thread):
     heard = []
 
     @asynccontextmanager
@@ -122,7 +122,7 @@ def test_hosted_when_the_block_failed_then_hears_of_the_error(bridge):
         except ValueError as error:
             heard.append(str(error))
 
-    hosted, value = bridge.host(block())
+    hosted, value = loop_thread.host(block())
     error = ValueError("mine")
 
     assert value == 1
@@ -130,7 +130,7 @@ def test_hosted_when_the_block_failed_then_hears_of_the_error(bridge):
     assert heard == ["mine"]
 
 
-def test_hosted_when_entering_fails_then_raises_it(bridge):
+def test_hosted_when_entering_fails_then_raises_it(loop_thread):
     @asynccontextmanager
     async def block(word):
         if word:
@@ -138,7 +138,7 @@ def test_hosted_when_entering_fails_then_raises_it(bridge):
         yield
 
     with pytest.raises(LookupError, match="no entry"):
-        bridge.host(block("no entry"))
+        loop_thread.host(block("no entry"))
 
 
 def test_close_when_things_are_hosted_then_leaves_the_last_first():
@@ -149,19 +149,19 @@ def test_close_when_things_are_hosted_then_leaves_the_last_first():
         yield
         order.append(name)
 
-    owner.bridge.host(block("first"))
-    owner.bridge.host(block("last"))
-    owner.bridge.close()
+    owner.loop_thread.host(block("first"))
+    owner.loop_thread.host(block("last"))
+    owner.loop_thread.close()
 
     assert order == ["last", "first"]
 
 
 def test_close_when_called_twice_then_is_content():
     owner = Owner()
-    owner.bridge.close()
-    owner.bridge.close()
+    owner.loop_thread.close()
+    owner.loop_thread.close()
 
-    assert not owner.bridge.is_open
+    assert not owner.loop_thread.is_open
 
 
 def test_owner_when_forgotten_then_is_closed_with_a_warning():
@@ -172,7 +172,7 @@ def test_owner_when_forgotten_then_is_closed_with_a_warning():
         yield
         left.set()
 
-    owner.bridge.host(block())
+    owner.loop_thread.host(block())
     owners = [owner]
     del owner
 
@@ -183,16 +183,16 @@ def test_owner_when_forgotten_then_is_closed_with_a_warning():
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_call_when_forked_then_the_child_is_told_and_can_close(bridge):
+def test_call_when_forked_then_the_child_is_told_and_can_close(loop_thread):
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         said = b"nothing"
         try:
-            bridge.run(add(1, right=1))
+            loop_thread.run(add(1, right=1))
         except ClientClosedError as error:
             said = str(error).encode()
-        bridge.close()
+        loop_thread.close()
         os.write(writing, said)
         os._exit(0)
     os.close(writing)
@@ -201,4 +201,4 @@ def test_call_when_forked_then_the_child_is_told_and_can_close(bridge):
     os.waitpid(child, 0)
 
     assert "Create a client in each process" in text
-    assert bridge.run(add(1, right=1)) == 2
+    assert loop_thread.run(add(1, right=1)) == 2

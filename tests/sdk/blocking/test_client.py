@@ -357,7 +357,7 @@ async def test_client_when_used_in_a_task_of_another_engine_then_works(iggy_serv
 
 
 def test_client_when_pickled_then_says_what_to_send_instead(client):
-    with pytest.raises(TypeError, match="send the address instead"):
+    with pytest.raises(TypeError, match="pass the address instead"):
         pickle.dumps(client)
 
 

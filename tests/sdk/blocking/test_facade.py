@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from iggy_sdk import blocking, client, consumer, producer
-from tests.sdk.blocking import facade
+from tools import blocking_facade
 
 # Under the blocking name; what only tasks can use has no twin.
 RENAMED = {"aclose": "close"}
@@ -30,16 +30,16 @@ def public(kind):
 
 
 def test_twins_when_written_again_then_are_the_same():
-    assert [twin.target for twin in facade.stale()] == []
+    assert [twin.target for twin in blocking_facade.stale()] == []
 
 
 def test_check_when_a_twin_is_stale_then_fails(monkeypatch, capsys, tmp_path):
-    streams = facade.family("streams")
+    streams = blocking_facade.family("streams")
     assert streams is not None
     twin = replace(streams, doc="Verbs about rivers.")
-    monkeypatch.setattr(facade, "TWINS", (twin,))
+    monkeypatch.setattr(blocking_facade, "TWINS", (twin,))
 
-    assert facade.main(["--check"]) == 1
+    assert blocking_facade.main(["--check"]) == 1
     assert "stale iggy_sdk.blocking.families.streams" in capsys.readouterr().out
 
 

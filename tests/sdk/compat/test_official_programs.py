@@ -102,4 +102,4 @@ def test_program_when_it_consumes_in_a_group_then_reports_what_the_wheel_reports
 
 
 def test_programs_when_there_are_many_then_nothing_is_lost_and_nothing_comes_twice(report_of):
-    assert report_of("crowd") == {"counted": 2000, "dense": True, "taken": 2000, "twice": 0}
+    assert report_of("many_clients") == {"counted": 2000, "dense": True, "taken": 2000, "twice": 0}

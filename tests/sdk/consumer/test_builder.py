@@ -13,7 +13,7 @@ from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.hooks import Hook
 from iggy_sdk.serde import JsonSerde
-from tests.sdk.consumer.shelf import shelf_and_client, take
+from tests.sdk.consumer.fake_topic import fake_topic_and_client, take
 
 SAMPLES = {
     "partition_id": [0, 2],
@@ -127,21 +127,21 @@ class Watcher(Hook):
 @pytest.mark.virtual_time
 async def test_hooks_when_messages_are_read_see_each_of_them_once():
     watcher = Watcher()
-    async with shelf_and_client(hooks=(watcher,)) as (shelf, client):
-        shelf.fill(0, 9)
+    async with fake_topic_and_client(hooks=(watcher,)) as (fake_topic, client):
+        fake_topic.fill(0, 9)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 3)
             await anext(consumer.batches(max_messages=3))
             await consumer.run(lambda message: None, until_end=True)
         assert watcher.seen == list(range(9))
-        assert shelf.offset() == 8
+        assert fake_topic.offset() == 8
 
 
 @pytest.mark.anyio
 @pytest.mark.virtual_time
 async def test_builder_when_entered_again_gives_another_consumer():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 4)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 4)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", commit=AutoCommit.disabled())
         async with builder as one, builder as other:
             assert one is not other

@@ -8,7 +8,7 @@ import pytest
 from iggy_protocol import LoginUser, PollingStrategy
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from tests.sdk.cancelling import cancel_at, cancelled_everywhere, tasks_at_rest
-from tests.sdk.consumer.shelf import places, shelf_and_client, take
+from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
@@ -29,9 +29,9 @@ MODES = [
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("is_group", [True, False])
 async def test_next_when_cancelled_at_every_checkpoint_skips_no_message(mode, is_group):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 12)
-        shelf.fill(1, 12)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 12)
+        fake_topic.fill(1, 12)
         make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
         builder = make(client, "g", "s", "t", partition_id=None if is_group else "all")
         seen: list[tuple[int, int]] = []
@@ -52,26 +52,26 @@ async def test_next_when_cancelled_at_every_checkpoint_skips_no_message(mode, is
 
 
 async def test_commit_when_cancelled_at_every_checkpoint_is_made_by_the_end():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 50)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 50)
         async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=2) as consumer:
             await take(consumer, 2)
             async for _ in cancelled_everywhere(lambda: anext(consumer)):
-                assert shelf.offset() in (None, 1, *range(1, 50))
-            handed_out = consumer.get_last_consumed_offset(0)
-        assert handed_out is not None
-        assert shelf.offset() == handed_out - 1
+                assert fake_topic.offset() in (None, 1, *range(1, 50))
+            delivered = consumer.get_last_consumed_offset(0)
+        assert delivered is not None
+        assert fake_topic.offset() == delivered - 1
 
 
 @pytest.mark.parametrize("is_group", [True, False])
 async def test_own_commit_when_cancelled_at_every_checkpoint_is_made_or_can_be_made(is_group):
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 50)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 50)
         make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
         builder = make(client, "g", "s", "t", batch_length=50, partition_id=None if is_group else 0)
         async with builder.commit(AutoCommit.disabled()) as consumer:
             messages = await take(consumer, 50)
-            tasks, logins = await tasks_at_rest(), shelf.count(LoginUser)
+            tasks, logins = await tasks_at_rest(), fake_topic.count(LoginUser)
             checkpoints = 0
 
             async def commit_first() -> None:
@@ -79,21 +79,21 @@ async def test_own_commit_when_cancelled_at_every_checkpoint_is_made_or_can_be_m
 
             async for _ in cancelled_everywhere(commit_first, children=True):
                 before = messages[0].offset - 1 if checkpoints else None
-                assert shelf.offset() in (before, messages[0].offset)
+                assert fake_topic.offset() in (before, messages[0].offset)
                 assert await tasks_at_rest() == tasks
                 # The next answer belongs to the next question, and no commit blocks a later one.
                 await messages[1].commit()
-                assert shelf.offset() == messages[1].offset
+                assert fake_topic.offset() == messages[1].offset
                 del messages[:2]
                 checkpoints += 1
             assert checkpoints
-            assert shelf.offset() == messages[0].offset
-            assert shelf.count(LoginUser) == logins
+            assert fake_topic.offset() == messages[0].offset
+            assert fake_topic.count(LoginUser) == logins
 
 
 async def test_seek_when_cancelled_at_every_checkpoint_moves_or_does_not():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 5)
             async for _ in cancelled_everywhere(lambda: consumer.seek(PollingStrategy.offset(2))):
@@ -103,8 +103,8 @@ async def test_seek_when_cancelled_at_every_checkpoint_moves_or_does_not():
 
 
 async def test_close_when_cancelled_at_every_checkpoint_still_commits_and_leaves():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 1_000)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 1_000)
         builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=7)
         expected = -1
         checkpoints = 0
@@ -115,14 +115,14 @@ async def test_close_when_cancelled_at_every_checkpoint_still_commits_and_leaves
             expected = read[1].offset
             reached = await cancel_at(consumer.aclose, checkpoint)
             assert consumer.is_closed
-            assert shelf.offset() == expected
-            assert shelf.make_group("g").members_count == 0
+            assert fake_topic.offset() == expected
+            assert fake_topic.make_group("g").members_count == 0
             checkpoints += reached
         assert checkpoints > 2
 
 
 async def test_entering_when_cancelled_at_every_checkpoint_leaves_no_member_behind():
-    async with shelf_and_client() as (shelf, client):
+    async with fake_topic_and_client() as (fake_topic, client):
         builder = ConsumerBuilder.group(client, "g", "s", "t")
 
         async def enter_and_leave() -> None:
@@ -131,4 +131,4 @@ async def test_entering_when_cancelled_at_every_checkpoint_leaves_no_member_behi
 
         async for _ in cancelled_everywhere(enter_and_leave):
             await anyio.sleep(10)
-            assert shelf.make_group("g").members_count == 0
+            assert fake_topic.make_group("g").members_count == 0

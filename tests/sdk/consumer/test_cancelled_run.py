@@ -10,7 +10,7 @@ import pytest
 from iggy_protocol import LoginUser
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, tasks_at_rest
-from tests.sdk.consumer.shelf import Shelf, shelf_and_client
+from tests.sdk.consumer.fake_topic import FakeTopic, fake_topic_and_client
 
 if TYPE_CHECKING:
     from iggy_sdk.consumer import IggyConsumer
@@ -29,9 +29,11 @@ BATCHWISE = AutoCommit.after_all()
 class Trial:
     """One call that is cancelled, and what it leaves behind."""
 
-    def __init__(self, shelf: Shelf, consumer: IggyConsumer[Any], order_by: OrderBy | None) -> None:
+    def __init__(
+        self, fake_topic: FakeTopic, consumer: IggyConsumer[Any], order_by: OrderBy | None
+    ) -> None:
         self.done: list[tuple[int, int]] = []
-        self._shelf = shelf
+        self._shelf = fake_topic
         self._consumer = consumer
         self._order_by = order_by
 
@@ -60,13 +62,13 @@ class Trial:
 
 async def cancel_run(checkpoint: int, order_by: OrderBy | None, mode: AutoCommit) -> bool:
     """Cancel one call at one checkpoint; return whether it came that far."""
-    async with shelf_and_client(2) as (shelf, client):
+    async with fake_topic_and_client(2) as (fake_topic, client):
         for partition_id, count in MESSAGES.items():
-            shelf.fill(partition_id, count)
+            fake_topic.fill(partition_id, count)
         builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=2).commit(mode)
         async with builder as consumer:
-            trial = Trial(shelf, consumer, order_by)
-            tasks, logins = await tasks_at_rest(), shelf.count(LoginUser)
+            trial = Trial(fake_topic, consumer, order_by)
+            tasks, logins = await tasks_at_rest(), fake_topic.count(LoginUser)
 
             is_reached = await cancel_at(trial.run, checkpoint, children=True)
 
@@ -77,7 +79,7 @@ async def cancel_run(checkpoint: int, order_by: OrderBy | None, mode: AutoCommit
             assert is_reached or set(trial.done) == EVERY
             await trial.run()
             assert await tasks_at_rest() == tasks
-            assert shelf.count(LoginUser) == logins
+            assert fake_topic.count(LoginUser) == logins
         assert set(trial.done) == EVERY
         assert [trial.stored(partition_id) for partition_id in MESSAGES] == [*MESSAGES.values()]
     return is_reached

@@ -8,31 +8,31 @@ import pytest
 from iggy_protocol import GetConsumerOffset, PollMessages, StatusCode, StoreConsumerOffset
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import ClientClosedError, PermissionDeniedError
-from tests.sdk.consumer.shelf import places, shelf_and_client, take
+from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 async def test_message_when_the_next_is_asked_for_counts_as_done():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             assert places(await take(consumer, 3)) == [(0, 0), (0, 1), (0, 2)]
-        assert shelf.offset() == 1
+        assert fake_topic.offset() == 1
 
 
 async def test_message_when_its_block_is_left_by_break_stays_uncommitted():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             async for _ in consumer:
                 break
-        assert shelf.offset() is None
+        assert fake_topic.offset() is None
 
 
 async def test_message_when_the_body_raises_stays_uncommitted_and_the_error_is_bare():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
 
         async def fail_at_the_third() -> None:
             async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
@@ -42,75 +42,75 @@ async def test_message_when_the_body_raises_stays_uncommitted_and_the_error_is_b
 
         with pytest.raises(KeyError):
             await fail_at_the_third()
-        assert shelf.offset() == 1
+        assert fake_topic.offset() == 1
 
 
 async def test_message_when_committed_by_hand_is_stored_at_once():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             message = (await take(consumer, 3))[-1]
             await message.commit()
-            assert shelf.offset() == 2
+            assert fake_topic.offset() == 2
             assert consumer.get_last_stored_offset(0) == 2
 
 
 async def test_commit_when_the_buffer_is_drained_comes_before_the_next_poll():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
         async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=3) as consumer:
             await take(consumer, 3)
-            shelf.fill(0, 1)
+            fake_topic.fill(0, 1)
             await take(consumer, 1)
-            kinds = [type(said) for said in shelf.heard]
+            kinds = [type(said) for said in fake_topic.heard]
             assert kinds[-2:] == [StoreConsumerOffset, PollMessages]
-        assert shelf.stores() == [(0, 2)]
+        assert fake_topic.stores() == [(0, 2)]
 
 
 async def test_commits_when_messages_are_slow_are_gathered_for_a_fifth_of_a_second():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 100)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 100)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             for _ in range(21):
                 await take(consumer, 1)
                 await anyio.sleep(0.05)
-            assert 4 <= len(shelf.stores()) <= 6
-            assert shelf.offset() in range(14, 20)
+            assert 4 <= len(fake_topic.stores()) <= 6
+            assert fake_topic.offset() in range(14, 20)
 
 
 async def test_commit_when_a_handler_takes_long_does_not_wait_for_it():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 100)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 100)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 10)
             await anyio.sleep(0.3)
-            assert shelf.offset() == 8
+            assert fake_topic.offset() == 8
             await anyio.sleep(3600)
-            assert shelf.stores() == [(0, 8)]
+            assert fake_topic.stores() == [(0, 8)]
 
 
 async def test_commits_when_messages_are_fast_are_gathered_by_the_thousand():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3_500)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3_500)
         async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=5_000) as consumer:
             await take(consumer, 3_500)
-            assert shelf.stores() == [(0, 999), (0, 1_999), (0, 2_999)]
-        assert shelf.offset() == 3_498
+            assert fake_topic.stores() == [(0, 999), (0, 1_999), (0, 2_999)]
+        assert fake_topic.offset() == 3_498
 
 
 async def test_commits_when_nobody_hosts_the_consumer_happen_as_messages_are_read():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 100)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 100)
         consumer = await ConsumerBuilder.group(client, "g", "s", "t")
         await take(consumer, 10)
         await anyio.sleep(0.3)
         await take(consumer, 1)
-        assert shelf.offset() == 9
+        assert fake_topic.offset() == 9
         await take(consumer, 1)
-        assert shelf.offset() == 9
+        assert fake_topic.offset() == 9
         await consumer.shutdown()
         await consumer.shutdown()
-        assert shelf.offset() == 10
+        assert fake_topic.offset() == 10
         assert consumer.is_closed
         with pytest.raises(ClientClosedError):
             await anext(consumer)
@@ -139,58 +139,58 @@ async def test_commits_when_nobody_hosts_the_consumer_happen_as_messages_are_rea
 async def test_mode_when_messages_are_read_stores_what_it_says_and_no_more(
     mode, read, at_once, in_the_end, is_group
 ):
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 20)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 20)
         make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
         async with make(client, "g", "s", "t", batch_length=5, commit=mode) as consumer:
             messages = await take(consumer, read)
             assert places(messages) == [(0, offset) for offset in range(read)]
-            assert shelf.offset() == at_once
-        assert shelf.offset() == in_the_end
+            assert fake_topic.offset() == at_once
+        assert fake_topic.offset() == in_the_end
 
 
 async def test_interval_when_time_passes_stores_what_was_acknowledged():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 20)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 20)
         mode = AutoCommit.interval(10)
         async with ConsumerBuilder.group(client, "g", "s", "t", commit=mode) as consumer:
             await take(consumer, 5)
             await anyio.sleep(9)
-            assert shelf.offset() is None
+            assert fake_topic.offset() is None
             await anyio.sleep(2)
-            assert shelf.offset() == 3
+            assert fake_topic.offset() == 3
             await take(consumer, 5)
             await anyio.sleep(20)
-            assert shelf.stores() == [(0, 3), (0, 8)]
+            assert fake_topic.stores() == [(0, 3), (0, 8)]
 
 
 async def test_store_when_the_server_forbids_it_is_raised_by_the_next_call_and_not_in_the_block():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 20)
-        shelf.plan(StoreConsumerOffset, StatusCode.UNAUTHORIZED)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 20)
+        fake_topic.plan(StoreConsumerOffset, StatusCode.UNAUTHORIZED)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 5)
             await anyio.sleep(1)
             with pytest.raises(PermissionDeniedError):
                 await consumer.lag()
             assert places(await take(consumer, 1)) == [(0, 5)]
-        assert shelf.offset() == 4
+        assert fake_topic.offset() == 4
 
 
 async def test_store_when_it_fails_for_a_while_is_made_later():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 20)
-        shelf.plan(StoreConsumerOffset, *[StatusCode.CANNOT_WRITE_TO_FILE] * 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 20)
+        fake_topic.plan(StoreConsumerOffset, *[StatusCode.CANNOT_WRITE_TO_FILE] * 3)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 5)
             await anyio.sleep(1)
             assert consumer.statistics().commit_failures == 3
-            assert shelf.offset() == 3
+            assert fake_topic.offset() == 3
 
 
 async def test_offsets_when_handled_by_hand_work_for_the_last_partition():
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(1, 5)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(1, 5)
         mode = AutoCommit.disabled()
         async with ConsumerBuilder.group(client, "g", "s", "t", commit=mode) as consumer:
             await take(consumer, 3)
@@ -198,29 +198,29 @@ async def test_offsets_when_handled_by_hand_work_for_the_last_partition():
             assert consumer.get_last_consumed_offset(1) == 2
             assert consumer.get_last_consumed_offset(0) is None
             await consumer.store_offset(1)
-            assert shelf.offset(1) == 1
+            assert fake_topic.offset(1) == 1
             await consumer.delete_offset()
-            assert shelf.offset(1) is None
+            assert fake_topic.offset(1) is None
             assert (consumer.name(), consumer.stream(), consumer.topic()) == ("g", "s", "t")
-        assert shelf.count(GetConsumerOffset) == 0
+        assert fake_topic.count(GetConsumerOffset) == 0
 
 
 async def test_iteration_when_nothing_comes_waits_longer_and_longer_and_reads_on():
     async with (
-        shelf_and_client(3) as (shelf, client),
+        fake_topic_and_client(3) as (fake_topic, client),
         ConsumerBuilder.group(client, "g", "s", "t") as consumer,
     ):
         with anyio.move_on_after(60):
             await anext(consumer)
         polls = consumer.statistics().polls
         assert 60 / 0.1 * 3 < polls < 60 / 0.1 * 5
-        shelf.fill(2, 1)
+        fake_topic.fill(2, 1)
         assert places(await take(consumer, 1)) == [(2, 0)]
 
 
 async def test_poll_interval_when_given_keeps_polls_apart():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=1)
         async with builder.poll_interval(2.0) as consumer:
             began = anyio.current_time()
@@ -229,8 +229,8 @@ async def test_poll_interval_when_given_keeps_polls_apart():
 
 
 async def test_stop_when_somebody_waits_for_messages_ends_the_iteration():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 1)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 1)
         async with (
             ConsumerBuilder.group(client, "g", "s", "t") as consumer,
             anyio.create_task_group() as tasks,
@@ -242,12 +242,12 @@ async def test_stop_when_somebody_waits_for_messages_ends_the_iteration():
 
             tasks.start_soon(stop_later)
             assert [message.offset async for message in consumer] == [0]
-        assert shelf.offset() == 0
+        assert fake_topic.offset() == 0
 
 
 async def test_two_readers_when_they_read_at_once_are_told():
     async with (
-        shelf_and_client() as (_, client),
+        fake_topic_and_client() as (_, client),
         ConsumerBuilder.group(client, "g", "s", "t") as consumer,
         anyio.create_task_group() as tasks,
     ):

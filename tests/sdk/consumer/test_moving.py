@@ -7,9 +7,9 @@ import pytest
 
 from iggy_protocol import GetTopic, Partition, PollingStrategy, PollMessages, StatusCode
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
-from iggy_sdk.consumer.lag import behind
+from iggy_sdk.consumer.subscription import messages_behind
 from iggy_sdk.errors import StreamNotFound, TopicNotFound
-from tests.sdk.consumer.shelf import places, shelf_and_client, take
+from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
@@ -27,11 +27,11 @@ FIRST, LAST, OFFSET = PollingStrategy.first(), PollingStrategy.last(), PollingSt
     ],
 )
 async def test_start_when_a_group_reads_several_partitions_applies_to_each(start, expected, mode):
-    async with shelf_and_client(3) as (shelf, client):
+    async with fake_topic_and_client(3) as (fake_topic, client):
         for partition_id, length in ((0, 10), (1, 10), (2, 5)):
-            shelf.fill(partition_id, length)
-        shelf.make_group("g")
-        shelf.stored[2, "g", 0] = 3
+            fake_topic.fill(partition_id, length)
+        fake_topic.make_group("g")
+        fake_topic.stored[2, "g", 0] = 3
         builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=2, until_end=True)
         seen: dict[int, list[int]] = {0: [], 1: [], 2: []}
         async with builder.start(start).commit(mode) as consumer:
@@ -42,9 +42,9 @@ async def test_start_when_a_group_reads_several_partitions_applies_to_each(start
 
 @pytest.mark.parametrize("partitions", [[0, 2], "all", 2])
 async def test_standalone_consumer_when_told_partitions_reads_those_in_turn(partitions):
-    async with shelf_and_client(3) as (shelf, client):
+    async with fake_topic_and_client(3) as (fake_topic, client):
         for partition_id in range(3):
-            shelf.fill(partition_id, 4)
+            fake_topic.fill(partition_id, 4)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", until_end=True, batch_length=3)
         async with builder.partition_id(partitions) as consumer:
             seen = [message.partition_id async for message in consumer]
@@ -53,53 +53,53 @@ async def test_standalone_consumer_when_told_partitions_reads_those_in_turn(part
         assert {partition_id: seen.count(partition_id) for partition_id in seen} == dict.fromkeys(
             chosen, 4
         )
-        assert [shelf.offset(number, name="c") for number in chosen] == [3] * len(chosen)
+        assert [fake_topic.offset(number, name="c") for number in chosen] == [3] * len(chosen)
 
 
 async def test_until_end_when_a_producer_goes_on_ends_all_the_same():
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 4)
-        shelf.fill(1, 4)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 4)
+        fake_topic.fill(1, 4)
         count = 0
         async with ConsumerBuilder.group(client, "g", "s", "t", until_end=True) as consumer:
             async for message in consumer:
                 count += 1
-                shelf.fill(message.partition_id, 1)
+                fake_topic.fill(message.partition_id, 1)
         assert 8 <= count < 40
 
 
 async def test_iter_messages_when_it_reaches_the_end_can_be_begun_again():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             first = [message.offset async for message in consumer.iter_messages(until_end=True)]
-            shelf.fill(0, 2)
+            fake_topic.fill(0, 2)
             again = consumer.iter_messages(until_end=True)
             second = [message.offset async for message in again]
             await again.aclose()
             assert [message async for message in again] == []
         assert (first, second) == ([0, 1, 2], [3, 4])
-        assert shelf.offset() == 4
+        assert fake_topic.offset() == 4
 
 
 async def test_seek_when_given_a_partition_moves_that_one_and_stores_what_was_done():
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 10)
         async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=4) as consumer:
             await take(consumer, 6)
             await consumer.seek(OFFSET(1), partition_id=0)
-            assert shelf.offset() == 4
+            assert fake_topic.offset() == 4
             assert places(await take(consumer, 3)) == [(0, 1), (0, 2), (0, 3)]
             assert consumer.position(0) == 4
             await consumer.seek(OFFSET(8))
             assert places(await take(consumer, 2)) == [(0, 8), (0, 9)]
-            assert shelf.offset() == 2
-        assert shelf.offset() == 8
+            assert fake_topic.offset() == 2
+        assert fake_topic.offset() == 8
 
 
 async def test_seek_when_called_by_a_reader_that_waits_takes_effect_at_once():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
         async with ConsumerBuilder.standalone(client, "c", "s", "t") as consumer:
             await take(consumer, 3)
             with anyio.move_on_after(5):
@@ -111,9 +111,9 @@ async def test_seek_when_called_by_a_reader_that_waits_takes_effect_at_once():
 @pytest.mark.parametrize("mode", [AutoCommit.after_each(), AutoCommit.when_polling()])
 @pytest.mark.parametrize("is_group", [True, False])
 async def test_pause_when_a_partition_is_paused_reads_the_others_and_loses_nothing(is_group, mode):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 6)
-        shelf.fill(1, 6)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 6)
+        fake_topic.fill(1, 6)
         make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
         builder = make(client, "g", "s", "t", partition_id=None if is_group else "all")
         async with builder.batch_length(4).commit(mode) as consumer:
@@ -131,22 +131,22 @@ async def test_pause_when_a_partition_is_paused_reads_the_others_and_loses_nothi
 
 @pytest.mark.parametrize("start", [FIRST, PollingStrategy.next()])
 async def test_poll_when_the_server_commits_it_is_never_thrown_away(start):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 6)
-        shelf.fill(1, 6)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 6)
+        fake_topic.fill(1, 6)
         mode = AutoCommit.when_polling()
         builder = ConsumerBuilder.group(client, "g", "s", "t", commit=mode, start=start)
         async with builder.batch_length(3) as consumer:
             await take(consumer, 6)
             await consumer.seek(OFFSET(1), partition_id=0)
             await take(consumer, 6)
-        polls = [said for said in shelf.heard if isinstance(said, PollMessages)]
+        polls = [said for said in fake_topic.heard if isinstance(said, PollMessages)]
         assert sum(poll.auto_commit for poll in polls) == 4
 
 
 async def test_pause_when_everything_pauses_polls_nothing_until_resumed():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         async with (
             ConsumerBuilder.group(client, "g", "s", "t") as consumer,
             anyio.create_task_group() as tasks,
@@ -165,11 +165,11 @@ async def test_pause_when_everything_pauses_polls_nothing_until_resumed():
 
 
 async def test_lag_when_asked_counts_what_is_still_to_come():
-    async with shelf_and_client(4) as (shelf, client):
+    async with fake_topic_and_client(4) as (fake_topic, client):
         for partition_id, length in ((0, 10), (1, 1), (3, 5)):
-            shelf.fill(partition_id, length)
-        shelf.make_group("g")
-        shelf.stored[2, "g", 3] = 1
+            fake_topic.fill(partition_id, length)
+        fake_topic.make_group("g")
+        fake_topic.stored[2, "g", 3] = 1
         async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=5) as consumer:
             assert await consumer.lag() == {0: 10, 1: 1, 2: 0, 3: 3}
             await take(consumer, 3)
@@ -185,70 +185,70 @@ async def test_lag_when_asked_counts_what_is_still_to_come():
 async def test_behind_when_messages_are_gone_counts_those_that_are_there(
     current, count, position, expected
 ):
-    assert behind(Partition(0, 0, 1, current, 0, count), position) == expected
+    assert messages_behind(Partition(0, 0, 1, current, 0, count), position) == expected
 
 
 async def test_reader_when_retention_overtakes_it_goes_on_with_what_is_left():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         async with ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=2) as consumer:
             await take(consumer, 2)
-            shelf.delete_before(0, 7)
+            fake_topic.delete_before(0, 7)
             assert places(await take(consumer, 3)) == [(0, 7), (0, 8), (0, 9)]
 
 
 @pytest.mark.parametrize("is_group", [True, False])
 @pytest.mark.parametrize("mode", [AutoCommit.after_each(), AutoCommit.disabled()])
 async def test_reader_when_the_topic_is_purged_begins_anew(is_group, mode):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(1, 10)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(1, 10)
         make = ConsumerBuilder.group if is_group else ConsumerBuilder.standalone
         builder = make(client, "g", "s", "t", partition_id=None if is_group else 1)
         async with builder.commit(mode) as consumer:
             await take(consumer, 10)
-            shelf.purge()
+            fake_topic.purge()
             with anyio.move_on_after(3):
                 await anext(consumer)
-            shelf.fill(1, 3)
+            fake_topic.fill(1, 3)
             assert places(await take(consumer, 3)) == [(1, 0), (1, 1), (1, 2)]
 
 
 async def test_reader_when_a_killed_server_lost_the_end_of_the_log_reads_what_takes_its_place():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await take(consumer, 10)
             with anyio.move_on_after(3):
                 await anext(consumer)
-            del shelf.logs[0].messages[6:]
-            shelf.stored[2, "g", 0] = 5
-            shelf.put(0, b"new")
+            del fake_topic.logs[0].messages[6:]
+            fake_topic.stored[2, "g", 0] = 5
+            fake_topic.put(0, b"new")
             assert [message.payload for message in await take(consumer, 1)] == [b"new"]
 
 
 async def test_partitions_when_added_while_reading_are_read_too():
-    async with shelf_and_client(1) as (shelf, client):
-        shelf.fill(0, 2)
+    async with fake_topic_and_client(1) as (fake_topic, client):
+        fake_topic.fill(0, 2)
         async with (
             ConsumerBuilder.group(client, "g", "s", "t") as member,
             ConsumerBuilder.standalone(client, "c", "s", "t", partition_id="all") as single,
         ):
             for consumer in (member, single):
                 await take(consumer, 2)
-            shelf.add_partition()
-            shelf.fill(1, 2)
+            fake_topic.add_partition()
+            fake_topic.fill(1, 2)
             assert places(await take(member, 2)) == [(1, 0), (1, 1)]
             assert places(await take(single, 2)) == [(1, 0), (1, 1)]
 
 
 async def test_partitions_when_added_while_there_is_always_something_to_read_are_read_too():
-    async with shelf_and_client(1) as (shelf, client):
-        shelf.fill(0, 10_000)
+    async with fake_topic_and_client(1) as (fake_topic, client):
+        fake_topic.fill(0, 10_000)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", partition_id="all")
         async with builder.batch_length(10) as consumer:
             await take(consumer, 1)
-            shelf.add_partition()
-            shelf.fill(1, 1)
+            fake_topic.add_partition()
+            fake_topic.fill(1, 1)
             for _ in range(200):
                 await anyio.sleep(0.1)
                 if (await take(consumer, 1))[0].partition_id == 1:
@@ -257,62 +257,62 @@ async def test_partitions_when_added_while_there_is_always_something_to_read_are
 
 
 async def test_partitions_when_deleted_while_all_are_read_are_left_out():
-    async with shelf_and_client(3) as (shelf, client):
+    async with fake_topic_and_client(3) as (fake_topic, client):
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", partition_id="all")
         async with builder as consumer:
             with anyio.move_on_after(1):
                 await anext(consumer)
-            del shelf.logs[2:]
-            shelf.fill(1, 2)
+            del fake_topic.logs[2:]
+            fake_topic.fill(1, 2)
             assert places(await take(consumer, 2)) == [(1, 0), (1, 1)]
 
 
 async def test_replay_when_allowed_hands_out_what_was_moved_back():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 4)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 4)
         builder = ConsumerBuilder.group(client, "g", "s", "t")
         for allowed, expected in ((False, []), (True, [1, 2, 3])):
             async with builder.allow_replay(allowed).start(FIRST) as consumer:
                 await take(consumer, 4)
                 with anyio.move_on_after(1):
                     await anext(consumer)
-                shelf.stored[2, "g", 0] = 0
+                fake_topic.stored[2, "g", 0] = 0
                 seen = [message.offset async for message in consumer.iter_messages(until_end=True)]
                 assert seen == expected
 
 
 async def test_topic_when_it_comes_late_is_waited_for_as_often_as_told():
-    async with shelf_and_client() as (shelf, client), anyio.create_task_group() as tasks:
-        shelf.has_topic = False
+    async with fake_topic_and_client() as (fake_topic, client), anyio.create_task_group() as tasks:
+        fake_topic.has_topic = False
 
         async def create_later() -> None:
             await anyio.sleep(25)
-            shelf.has_topic = True
+            fake_topic.has_topic = True
 
         tasks.start_soon(create_later)
         builder = ConsumerBuilder.group(client, "g", "s", "t")
         with pytest.raises(TopicNotFound):
             await builder
         async with builder.init_retries(10, 5.0):
-            assert shelf.count(GetTopic) == 1 + 6
-        shelf.has_stream = False
+            assert fake_topic.count(GetTopic) == 1 + 6
+        fake_topic.has_stream = False
         with pytest.raises(StreamNotFound):
             await builder
 
 
 async def test_poll_when_the_server_does_not_answer_for_long_is_made_until_it_does():
-    async with shelf_and_client(request_timeout=2.0) as (shelf, client):
-        shelf.fill(0, 3)
+    async with fake_topic_and_client(request_timeout=2.0) as (fake_topic, client):
+        fake_topic.fill(0, 3)
         for _ in range(20):
-            shelf.plan(PollMessages, "hold")
+            fake_topic.plan(PollMessages, "hold")
         async with ConsumerBuilder.standalone(client, "c", "s", "t") as consumer:
             assert places(await take(consumer, 1)) == [(0, 0)]
             assert anyio.current_time() > 30
 
 
 async def test_poll_when_the_server_stumbles_is_made_again():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
-        shelf.plan(PollMessages, *[StatusCode.CANNOT_READ_MESSAGE] * 3, "drop", None)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
+        fake_topic.plan(PollMessages, *[StatusCode.CANNOT_READ_MESSAGE] * 3, "drop", None)
         async with ConsumerBuilder.standalone(client, "c", "s", "t") as consumer:
             assert places(await take(consumer, 3)) == [(0, 0), (0, 1), (0, 2)]

@@ -23,7 +23,7 @@ from iggy_protocol import (
 from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import IggyError
-from iggy_sdk.testing.shared import standing_address
+from iggy_sdk.testing.server import external_server_address
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -94,11 +94,11 @@ async def consume(builder: ConsumerBuilder, tally: Tally, *, stop: anyio.Event) 
     """Consume until told to stop, as one member."""
     async with builder as consumer, anyio.create_task_group() as tasks:
 
-        async def watch() -> None:
+        async def add_reader() -> None:
             await stop.wait()
             consumer.stop()
 
-        tasks.start_soon(watch)
+        tasks.start_soon(add_reader)
         async for message in consumer:
             tally.note(message)
             await checkpoint()
@@ -128,7 +128,7 @@ async def test_reading_when_alone_or_in_a_group_sees_each_message_once(
 
 
 @pytest.mark.skipif(
-    standing_address() is not None,
+    external_server_address() is not None,
     reason="the original gives a member who comes later one partition, however many there are",
 )
 async def test_members_when_they_come_and_go_share_everything_and_end_balanced(

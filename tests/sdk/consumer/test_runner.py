@@ -19,19 +19,19 @@ from iggy_sdk.options import Retry
 from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer import ProducerBuilder
 from iggy_sdk.serde import JsonSerde
-from tests.sdk.consumer.shelf import places, shelf_and_client, take
+from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
 
 def keyed(key: str, payload: bytes):
     """Make a message as a producer with keys sends it."""
-    return Pipeline().outgoing(Message(payload, key=key))
+    return Pipeline().encode_message(Message(payload, key=key))
 
 
 async def test_run_when_several_hands_work_takes_a_fraction_of_the_time():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 80)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 80)
         running = peak = 0
 
         async def handle(message) -> None:
@@ -46,14 +46,14 @@ async def test_run_when_several_hands_work_takes_a_fraction_of_the_time():
             await consumer.run(handle, concurrency=8, until_end=True)
             assert anyio.current_time() - began == pytest.approx(10, abs=0.5)
         assert peak == 8
-        assert shelf.offset() == 79
+        assert fake_topic.offset() == 79
 
 
 @pytest.mark.parametrize("order_by", ["partition", "key", lambda message: message.payload[:1]])
 async def test_run_when_ordered_lets_none_overtake_and_others_go_on(order_by):
-    async with shelf_and_client(3) as (shelf, client):
+    async with fake_topic_and_client(3) as (fake_topic, client):
         for number in range(30):
-            shelf.put(
+            fake_topic.put(
                 number % 3, keyed("abc"[number % 3], b"abc"[number % 3 :][:1] + b"%d" % number)
             )
         spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -75,15 +75,15 @@ async def test_run_when_ordered_lets_none_overtake_and_others_go_on(order_by):
 
 @pytest.mark.parametrize("is_group", [True, False])
 async def test_partition_when_its_lane_is_full_is_not_polled_and_others_are(is_group):
-    async with shelf_and_client(2) as (shelf, client):
-        shelf.fill(0, 100)
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 100)
         peak, seen = 0, Counter[int]()
 
         async def handle(message) -> None:
             nonlocal peak
             peak = max(peak, consumer.statistics().in_progress)
             if message.offset == 20 and message.partition_id == 0:
-                shelf.fill(1, 50)
+                fake_topic.fill(1, 50)
             await anyio.sleep(1)
             seen[message.partition_id] += 1
             if seen[1] == 50:
@@ -99,8 +99,8 @@ async def test_partition_when_its_lane_is_full_is_not_polled_and_others_are(is_g
 
 
 async def test_run_when_only_one_lane_is_there_comes_to_its_end():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 50)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 50)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=5)
         async with builder as consumer:
             with anyio.fail_after(60):
@@ -110,21 +110,21 @@ async def test_run_when_only_one_lane_is_there_comes_to_its_end():
                     order_by="partition",
                     until_end=True,
                 )
-        assert shelf.offset(name="c") == 49
+        assert fake_topic.offset(name="c") == 49
 
 
 async def test_mode_when_it_counts_messages_stores_at_each_mark_while_it_runs():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         mode = AutoCommit.after_every_nth(3)
         async with ConsumerBuilder.group(client, "g", "s", "t", commit=mode) as consumer:
             await consumer.run(lambda message: None, until_end=True)
-        assert shelf.stores() == [(0, 2), (0, 5), (0, 8)]
+        assert fake_topic.stores() == [(0, 2), (0, 5), (0, 8)]
 
 
 async def test_commit_when_an_old_message_takes_long_waits_for_it():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 20)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 20)
         release = anyio.Event()
 
         async def handle(message) -> None:
@@ -137,15 +137,15 @@ async def test_commit_when_an_old_message_takes_long_waits_for_it():
         ):
             tasks.start_soon(lambda: consumer.run(handle, concurrency=4, until_end=True))
             await anyio.sleep(5)
-            assert shelf.offset() == 2
+            assert fake_topic.offset() == 2
             assert consumer.statistics().in_progress == 1
             release.set()
-        assert shelf.offset() == 19
+        assert fake_topic.offset() == 19
 
 
 async def test_handler_when_it_fails_is_called_again_with_growing_waits():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
         attempts: list[tuple[int, float]] = []
 
         async def handle(message) -> None:
@@ -162,12 +162,12 @@ async def test_handler_when_it_fails_is_called_again_with_growing_waits():
         waits = [later - moment for moment, later in pairwise(moments)]
         assert waits == pytest.approx([1, 2, 4])
         assert (numbers.handler_failures, numbers.handler_retries) == (3, 3)
-        assert shelf.offset() == 2
+        assert fake_topic.offset() == 2
 
 
 async def test_handler_when_it_fails_for_good_is_raised_and_its_message_comes_again():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
 
         async def handle(message) -> None:
             await checkpoint()
@@ -177,13 +177,13 @@ async def test_handler_when_it_fails_for_good_is_raised_and_its_message_comes_ag
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with pytest.raises(ValueError, match="4"):
                 await consumer.run(handle, retry=Retry(attempts=1, backoff=0.0))
-            assert shelf.offset() == 3
+            assert fake_topic.offset() == 3
             assert places(await take(consumer, 2)) == [(0, 4), (0, 5)]
 
 
 async def test_failure_when_others_are_at_work_lets_them_end_but_not_for_ever():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 4)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 4)
         ended: list[int] = []
 
         async def handle(message) -> None:
@@ -199,12 +199,12 @@ async def test_failure_when_others_are_at_work_lets_them_end_but_not_for_ever():
                 await consumer.run(handle, concurrency=4)
             assert anyio.current_time() - began == pytest.approx(5.5, abs=0.2)
             assert ended == [0, 1]
-            assert shelf.offset() == 1
+            assert fake_topic.offset() == 1
 
 
 async def test_dead_letter_when_a_message_cannot_be_handled_carries_it_and_its_story():
-    async with shelf_and_client() as (shelf, client):
-        shelf.put(0, b"good", keyed("k", b"bad"), b"fine")
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.put(0, b"good", keyed("k", b"bad"), b"fine")
 
         async def handle(message) -> None:
             if message.payload == b"bad":
@@ -218,10 +218,10 @@ async def test_dead_letter_when_a_message_cannot_be_handled_carries_it_and_its_s
                 until_end=True,
             )
             assert consumer.statistics().dead_letters == 1
-        assert shelf.offset() == 2
-        (topic, batch), *others = shelf.sent
+        assert fake_topic.offset() == 2
+        (topic, batch), *others = fake_topic.sent
         assert (topic, others) == ("dlq", [])
-        polled = [Pipeline().incoming(view, partition_id=0) for view in batch]
+        polled = [Pipeline().decode_message(view, partition_id=0) for view in batch]
         assert [message.payload for message in polled] == [b"bad"]
         assert polled[0].key == "k"
         headers = polled[0].headers
@@ -233,9 +233,9 @@ async def test_dead_letter_when_a_message_cannot_be_handled_carries_it_and_its_s
 
 
 async def test_dead_letter_when_it_cannot_be_sent_keeps_the_message_uncommitted():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
-        shelf.plan(SendMessages, StatusCode.UNAUTHORIZED)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
+        fake_topic.plan(SendMessages, StatusCode.UNAUTHORIZED)
 
         async def handle(message) -> None:
             if message.offset == 1:
@@ -245,13 +245,13 @@ async def test_dead_letter_when_it_cannot_be_sent_keeps_the_message_uncommitted(
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with pytest.raises(Exception, match="not sent"):
                 await consumer.run(handle, dead_letter=producer)
-        assert shelf.offset() == 0
+        assert fake_topic.offset() == 0
 
 
 async def test_dead_letter_when_its_producer_works_in_the_background_is_waited_for():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 3)
-        shelf.plan(SendMessages, *[StatusCode.UNAUTHORIZED] * 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 3)
+        fake_topic.plan(SendMessages, *[StatusCode.UNAUTHORIZED] * 3)
 
         async def handle(message) -> None:
             assert message.offset != 1
@@ -260,12 +260,12 @@ async def test_dead_letter_when_its_producer_works_in_the_background_is_waited_f
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with pytest.raises(Exception, match="not sent"):
                 await consumer.run(handle, dead_letter=producer)
-        assert shelf.offset() == 0
+        assert fake_topic.offset() == 0
 
 
 async def test_dead_letter_when_the_message_was_compressed_travels_unpacked():
-    async with shelf_and_client() as (shelf, client):
-        shelf.put(0, Pipeline(compression=Compression("gzip")).outgoing(b"text" * 1_000))
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.put(0, Pipeline(compression=Compression("gzip")).encode_message(b"text" * 1_000))
 
         async def handle(message) -> None:
             assert message.payload == b""
@@ -277,15 +277,17 @@ async def test_dead_letter_when_the_message_was_compressed_travels_unpacked():
         ):
             await consumer.run(handle, dead_letter=producer, until_end=True)
             assert not producer.is_closed
-        letter = next(Pipeline().incoming(view, partition_id=0) for view in shelf.sent[0][1])
+        letter = next(
+            Pipeline().decode_message(view, partition_id=0) for view in fake_topic.sent[0][1]
+        )
         assert letter.error is None
         assert letter.payload == b"text" * 1_000
         assert "content-encoding" not in letter.headers
 
 
 async def test_message_when_it_cannot_be_read_is_not_tried_again():
-    async with shelf_and_client() as (shelf, client):
-        shelf.put(0, b"[1]", b"{broken", b"[3]")
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.put(0, b"[1]", b"{broken", b"[3]")
         calls = []
 
         async def handle(message) -> None:
@@ -301,15 +303,15 @@ async def test_message_when_it_cannot_be_read_is_not_tried_again():
                 handle, dead_letter=ProducerBuilder(client, "s", "dlq"), until_end=True
             )
         assert calls == [0, 1, 1, 2]
-        assert shelf.offset() == 2
-        assert shelf.sent[0][1].payloads() == [b"{broken"]
+        assert fake_topic.offset() == 2
+        assert fake_topic.sent[0][1].payloads() == [b"{broken"]
 
 
 async def test_message_when_it_was_sealed_with_another_key_fails_alone():
-    async with shelf_and_client() as (shelf, client):
+    async with fake_topic_and_client() as (fake_topic, client):
         ours, theirs = (Encryptor.aes256_gcm(key=bytes([n]) * 32) for n in (1, 2))
         for encryptor, payload in ((ours, b"a"), (theirs, b"b"), (ours, b"c")):
-            shelf.put(0, Pipeline(encryptor=encryptor).outgoing(payload))
+            fake_topic.put(0, Pipeline(encryptor=encryptor).encode_message(payload))
         builder = ConsumerBuilder.group(client, "g", "s", "t", until_end=True)
         async with builder.encryptor(ours) as consumer:
             seen = [
@@ -317,12 +319,12 @@ async def test_message_when_it_was_sealed_with_another_key_fails_alone():
                 async for message in consumer
             ]
         assert seen == [b"a", "DecryptionError", b"c"]
-        assert shelf.offset() == 2
+        assert fake_topic.offset() == 2
 
 
 async def test_stop_when_handlers_run_lets_them_end_and_takes_no_more():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 100)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 100)
         handled = []
 
         async def handle(message) -> None:
@@ -334,12 +336,12 @@ async def test_stop_when_handlers_run_lets_them_end_and_takes_no_more():
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await consumer.run(handle, concurrency=2)
             assert max(handled) <= 7
-        assert shelf.offset() == max(handled)
+        assert fake_topic.offset() == max(handled)
 
 
 async def test_consume_messages_when_the_event_is_set_returns_and_can_be_called_again():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         event = anyio.Event()
         seen = []
 
@@ -352,15 +354,15 @@ async def test_consume_messages_when_the_event_is_set_returns_and_can_be_called_
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await consumer.consume_messages(callback, event)
             assert seen == [0, 1, 2]
-            assert shelf.offset() == 2
+            assert fake_topic.offset() == 2
             event = anyio.Event()
             await consumer.run(callback, until_end=True)
         assert seen == list(range(10))
 
 
 async def test_plain_function_when_given_as_handler_is_called():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
         seen: list[int] = []
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             await consumer.run(lambda message: seen.append(message.offset), until_end=True)
@@ -370,12 +372,12 @@ async def test_plain_function_when_given_as_handler_is_called():
 
 
 async def test_order_when_the_function_fails_is_raised_before_anything_else_runs():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with pytest.raises(ZeroDivisionError):
                 await consumer.run(lambda message: None, order_by=lambda message: 1 // 0)
-        assert shelf.offset() is None
+        assert fake_topic.offset() is None
 
 
 @pytest.mark.parametrize(
@@ -383,8 +385,8 @@ async def test_order_when_the_function_fails_is_raised_before_anything_else_runs
     [(AutoCommit.when_each(), 2), (AutoCommit.when_polling(), 4), (AutoCommit.disabled(), None)],
 )
 async def test_mode_when_a_handler_fails_stores_what_it_says(mode, stored):
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
 
         async def handle(message) -> None:
             await checkpoint()
@@ -393,29 +395,29 @@ async def test_mode_when_a_handler_fails_stores_what_it_says(mode, stored):
         async with ConsumerBuilder.group(client, "g", "s", "t", commit=mode) as consumer:
             with pytest.raises(AssertionError):
                 await consumer.run(handle)
-        assert shelf.offset() == stored
+        assert fake_topic.offset() == stored
 
 
 async def test_run_when_storing_is_forbidden_says_so():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 5)
-        shelf.plan(StoreConsumerOffset, *[StatusCode.UNAUTHORIZED] * 3)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5)
+        fake_topic.plan(StoreConsumerOffset, *[StatusCode.UNAUTHORIZED] * 3)
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with pytest.raises(PermissionDeniedError):
                 await consumer.run(lambda message: None)
 
 
 async def test_run_when_the_partition_is_lost_skips_what_waits_of_it():
-    async with shelf_and_client() as (shelf, client):
-        shelf.fill(0, 10)
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 10)
         handled = []
 
         async def handle(message) -> None:
             await anyio.sleep(0.3)
             handled.append(message.offset)
             if message.offset == 2:
-                shelf.plan(StoreConsumerOffset, StatusCode.NOT_RESOLVED_CONSUMER)
-                shelf.stored[2, "g", 0] = 7
+                fake_topic.plan(StoreConsumerOffset, StatusCode.NOT_RESOLVED_CONSUMER)
+                fake_topic.stored[2, "g", 0] = 7
 
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             with anyio.move_on_after(20):

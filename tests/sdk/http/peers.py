@@ -22,9 +22,9 @@ from anyio.lowlevel import checkpoint
 
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConnectionFailedError
-from iggy_sdk.http import HttpConversation
 from iggy_sdk.options import ClientOptions, Endpoint
-from iggy_sdk.transport.memory import MemoryTransport, memory_pair
+from iggy_sdk.session.http import HttpSession
+from tests.sdk.memory_transport import MemoryTransport, memory_pair
 from tests.sdk.scripted_peer import options
 
 if TYPE_CHECKING:
@@ -192,9 +192,9 @@ class HttpServer:
         finally:
             peer.wire.abort()
 
-    async def open(self, **changes: Any) -> HttpConversation:
+    async def open(self, **changes: Any) -> HttpSession:
         """Open a conversation without a client around it."""
-        return await HttpConversation.open(ENDPOINT, http_options(**changes), dial=self.dial)
+        return await HttpSession.open(ENDPOINT, http_options(**changes), dial=self.dial)
 
     def client(self, **changes: Any) -> IggyClient:
         """Make a client of this server."""

@@ -31,8 +31,8 @@ from iggy_sdk.errors import (
     ServerError,
     StreamNotFound,
 )
-from iggy_sdk.http import exchange
 from iggy_sdk.options import Reconnect
+from iggy_sdk.session.http import connection
 from tests.sdk.http.peers import NO_STREAM, HttpPeer, Script, http_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
@@ -126,8 +126,8 @@ async def test_answer_when_nothing_is_there_then_is_nothing_or_no_things():
         (204, ProtocolError, "HTTP status 204"),
         (302, ProtocolError, "redirect"),
         (400, InvalidRequestError, "could not read the request.*café"),
-        (404, ProtocolError, "no answer of an Iggy server"),
-        (405, ProtocolError, "no answer of an Iggy server"),
+        (404, ProtocolError, "not a response of an Iggy server"),
+        (405, ProtocolError, "not a response of an Iggy server"),
         (408, RequestTimeoutError, "rest of the request"),
         (413, MessageTooLarge, "more bytes"),
         (415, InvalidRequestError, "could not read"),
@@ -173,14 +173,14 @@ async def test_answer_when_the_json_is_of_another_shape_then_is_refused(body):
 
 
 async def test_answer_when_a_large_one_is_announced_then_is_refused_unread():
-    announced = exchange.ANSWER_BYTES_MAX + 1
+    announced = connection.RESPONSE_BYTES_MAX + 1
     head = f"HTTP/1.1 200 OK\r\ncontent-length: {announced}\r\n\r\n"
 
-    assert "larger than any" in str(await error_of(writing(head.encode())))
+    assert "larger than those" in str(await error_of(writing(head.encode())))
 
 
 async def test_answer_when_it_does_not_end_then_is_refused_at_the_limit(monkeypatch):
-    monkeypatch.setattr(exchange, "ANSWER_BYTES_MAX", 200_000)
+    monkeypatch.setattr(connection, "RESPONSE_BYTES_MAX", 200_000)
 
     async def endless(peer: HttpPeer) -> None:
         while (heard := await peer.hear()).line == "GET /ping":
@@ -189,7 +189,7 @@ async def test_answer_when_it_does_not_end_then_is_refused_at_the_limit(monkeypa
         while True:
             await peer.write(b"1000\r\n" + bytes(0x1000) + b"\r\n")
 
-    assert "larger than any" in str(await error_of(endless))
+    assert "larger than those" in str(await error_of(endless))
 
 
 @pytest.mark.parametrize(

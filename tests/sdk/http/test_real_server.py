@@ -210,8 +210,8 @@ async def test_refusals_when_asked_over_both_then_are_the_same_errors(server):
 
 async def test_token_when_it_is_taken_back_behind_our_back_then_nobody_notices(server):
     async with IggyClient(url_of(server)) as client:
-        conversation: Any = client._link._session
-        bearer = conversation._bearer
+        conversation: Any = client._session._session
+        bearer = conversation._token_source
         first = bearer._token
         await _revoke(server, first)
         assert await client.get_users()
@@ -233,8 +233,8 @@ async def _revoke(server: RunningServer, token: str) -> None:
 
 async def test_token_when_it_is_exchanged_then_the_server_takes_the_new_one(server):
     async with IggyClient(url_of(server)) as client:
-        conversation: Any = client._link._session
-        bearer = conversation._bearer
+        conversation: Any = client._session._session
+        bearer = conversation._token_source
         first, bearer._renew_at = bearer._token, 0.0
         assert await client.get_users()
         assert bearer._token != first

@@ -10,8 +10,8 @@ import pytest
 
 from iggy_protocol import GetStream, Partitioning, SendMessages, StreamDetails
 from iggy_sdk.options import Endpoint
-from iggy_sdk.stream_session import Session
-from iggy_sdk.transport.memory import CAPACITY_BYTES
+from iggy_sdk.session.stream import StreamSession
+from tests.sdk.memory_transport import CAPACITY_BYTES
 from tests.sdk.scripted_peer import Peer, Script, options, polite, scripted_server
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def open_session(
     watched: bool = True,
     capacity_bytes: int = CAPACITY_BYTES,
     **changes: Any,
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[StreamSession]:
     """Connect a session to a script.
 
     Args:
@@ -59,7 +59,7 @@ async def open_session(
         changes: options of the session.
     """
     async with scripted_server(script, capacity_bytes=capacity_bytes) as server:
-        session = await Session.open(ENDPOINT, options(**changes), dial=server.dial)
+        session = await StreamSession.open(ENDPOINT, options(**changes), dial=server.dial)
         async with anyio.create_task_group() as tasks:
             if watched:
                 tasks.start_soon(session.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import COMMANDS, Consumer, PollingStrategy, PollMessages
-from iggy_sdk.idempotence import is_repeatable
+from iggy_sdk.session.pending_requests import is_repeatable
 
 # What happens twice when it is sent twice, or answers differently the second time.
 ONCE = {

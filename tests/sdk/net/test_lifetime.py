@@ -29,7 +29,7 @@ from tests.sdk.scripted_peer import (
 )
 
 if TYPE_CHECKING:
-    from iggy_sdk.door import ClientDoor
+    from iggy_sdk.client_interface import ClientInterface
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
 
@@ -257,7 +257,7 @@ async def test_factories_when_called_then_begin_producers_and_consumers():
 
 
 def test_client_when_seen_as_a_door_then_fits():
-    door: ClientDoor = IggyClient("localhost:8090")
+    door: ClientInterface = IggyClient("localhost:8090")
 
     assert door.epoch == 0
     assert not door.is_connected

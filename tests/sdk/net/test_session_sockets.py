@@ -32,7 +32,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
 )
 from iggy_sdk.options import Endpoint
-from iggy_sdk.stream_session import READ_ON_BYTES_MIN, READS_MAX, WATCH_AFTER_SECONDS, Session
+from iggy_sdk.session.stream import IDLE_AFTER_SECONDS, READ_ON_BYTES_MIN, READS_MAX, StreamSession
 from iggy_sdk.transport.tcp import TcpTransport
 from tests.sdk.api.polling import polled
 from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, cancelled_everywhere
@@ -70,12 +70,12 @@ class Counted(TcpTransport):
         self._note_read()
         return super().receive_nowait(space[: self.piece_bytes])
 
-    def watch(self, on_bytes: Callable[[], None]) -> bool:
+    def add_reader(self, on_bytes: Callable[[], None]) -> bool:
         def counted() -> None:
             self._note_wake()
             on_bytes()
 
-        return super().watch(counted)
+        return super().add_reader(counted)
 
     def _note_wake(self) -> None:
         self.wakes_count += 1
@@ -96,7 +96,7 @@ def socket_pair() -> tuple[Counted, TcpTransport]:
 @asynccontextmanager
 async def open_session(
     script: Script = tell_names, *, watched: bool = True, **changes: Any
-) -> AsyncIterator[Session]:
+) -> AsyncIterator[StreamSession]:
     async with open_both(script, watched=watched, **changes) as (session, _):
         yield session
 
@@ -104,7 +104,7 @@ async def open_session(
 @asynccontextmanager
 async def open_both(
     script: Script, *, watched: bool = True, **changes: Any
-) -> AsyncIterator[tuple[Session, Counted]]:
+) -> AsyncIterator[tuple[StreamSession, Counted]]:
     """Connect a session to a script, and show its end of the connection as well."""
     near, far = socket_pair()
 
@@ -118,7 +118,7 @@ async def open_both(
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(attend)
-        session = Session(near, options(**changes))
+        session = StreamSession(near, options(**changes))
         if watched:
             tasks.start_soon(session.run)
         yield session, near
@@ -249,7 +249,7 @@ async def test_request_when_there_is_no_answer_then_ends_in_time_and_drops_the_l
         assert await session.request(GetStream("next"), timeout=TIMEOUT) == details("next")
 
     assert elapsed >= seconds - 0.01
-    assert elapsed < seconds + WATCH_AFTER_SECONDS + 1.0
+    assert elapsed < seconds + IDLE_AFTER_SECONDS + 1.0
 
 
 @WATCHED
@@ -285,7 +285,7 @@ async def test_session_when_the_server_writes_garbage_then_is_a_protocol_error(w
 
 async def test_session_when_an_idle_server_takes_its_leave_then_run_returns():
     async def farewell(peer: Peer) -> None:
-        await anyio.sleep(3 * WATCH_AFTER_SECONDS)
+        await anyio.sleep(3 * IDLE_AFTER_SECONDS)
         await peer.push(StatusCode.DISCONNECTED)
         await peer.serve()
 
@@ -313,12 +313,12 @@ async def test_session_when_the_server_went_while_nobody_looked_then_the_next_re
 @pytest.mark.parametrize("is_idle", [True, False])
 async def test_run_when_the_session_is_closed_then_returns(is_idle):
     near, far = socket_pair()
-    session = Session(near, options())
+    session = StreamSession(near, options())
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.run)
         await anyio.wait_all_tasks_blocked()
         if is_idle:
-            await anyio.sleep(2 * WATCH_AFTER_SECONDS)
+            await anyio.sleep(2 * IDLE_AFTER_SECONDS)
         await session.aclose()
     far.abort()
 

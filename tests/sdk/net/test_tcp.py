@@ -12,8 +12,8 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConnectionFailedError, DisconnectedError
 from iggy_sdk.options import Endpoint, Reconnect
 from iggy_sdk.transport import open_transport
-from iggy_sdk.transport.memory import memory_pair
-from iggy_sdk.transport.tcp import TcpTransport, skip_written
+from iggy_sdk.transport.tcp import TcpTransport, unwritten_buffers
+from tests.sdk.memory_transport import memory_pair
 from tests.sdk.net.socket_servers import socket_server
 from tests.sdk.scripted_peer import options
 
@@ -176,7 +176,7 @@ async def test_transport_when_the_other_end_closes_then_reads_the_rest_and_the_e
 
 @pytest.mark.parametrize("written", range(8))
 def test_skip_written_when_bytes_are_gone_then_returns_the_others(written):
-    left = skip_written([b"abc", b"", b"de", b"fg"], written)
+    left = unwritten_buffers([b"abc", b"", b"de", b"fg"], written)
 
     assert b"".join(left) == b"abcdefg"[written:]
 

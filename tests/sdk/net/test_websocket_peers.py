@@ -19,7 +19,7 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError, IggyError
 from iggy_sdk.options import Endpoint, Reconnect
 from iggy_sdk.transport import websocket_frames
-from iggy_sdk.transport.websocket_frames import FrameStripper, RequestFramer, client_protocol
+from iggy_sdk.transport.websocket_frames import FrameDecoder, FrameEncoder, client_protocol
 from tests.sdk.net.socket_servers import Serve, socket_server
 from tests.sdk.net.websocket_servers import accept_nothing, dial, echo, frame, granted
 from tests.sdk.scripted_peer import options
@@ -51,7 +51,7 @@ ACCEPTED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnectio
     [
         (b"", "ended the WebSocket handshake.*8092", True),
         (b"\x03\x00\x00\x00\x00\x00\x00\x00", "does not speak WebSocket.*8092", False),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "wants TLS", False),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "requires TLS", False),
         (b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope", "404 Not Found", False),
         (b"HTTP/1.1 503 Away\r\n\r\n", "503 Away.*proxy", True),
         (b"HTTP/1.1 200", "refused the WebSocket", False),
@@ -128,7 +128,7 @@ async def test_transport_when_bytes_come_with_the_handshake_then_they_are_read()
         await accept_nothing(stream)
 
     async with talking_to(eager) as transport:
-        assert not transport.watch(lambda: None)
+        assert not transport.add_reader(lambda: None)
         assert await read(transport, 9) == b"earlybird"
 
 
@@ -181,7 +181,7 @@ async def test_transport_when_the_server_ends_or_errs_then_the_reader_is_told(da
         if is_clean:
             assert await transport.receive_into(space) == 0
         else:
-            with pytest.raises(OSError, match="no WebSocket"):
+            with pytest.raises(OSError, match="broke the WebSocket protocol"):
                 await transport.receive_into(space)
 
 
@@ -306,7 +306,7 @@ def test_frames_when_cut_anywhere_then_their_payloads_are_what_is_left(messages,
     data = b"".join(fragments(payload, count) for payload, count in messages)
     protocol = client_protocol("localhost", 1, secure=False)
     protocol.state = State.OPEN
-    stripper = FrameStripper(protocol, frame_bytes_max=10**9, message_bytes_max=10**9)
+    stripper = FrameDecoder(protocol, frame_bytes_max=10**9, message_bytes_max=10**9)
     # The library begins with the answer to the handshake, which is not what this is about.
     protocol.parser = super(type(protocol), protocol).parse()
     next(protocol.parser)
@@ -314,7 +314,7 @@ def test_frames_when_cut_anywhere_then_their_payloads_are_what_is_left(messages,
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, end in pairwise(edges):
         space = memoryview(bytearray(data[start:end]))
-        received += space[: stripper.strip(space, len(space))]
+        received += space[: stripper.decode_in_place(space, len(space))]
 
     assert received == b"".join(payload for payload, _ in messages)
     assert not stripper.is_ended
@@ -324,7 +324,7 @@ def test_frames_when_cut_anywhere_then_their_payloads_are_what_is_left(messages,
 def test_request_when_framed_then_the_library_reads_it_as_one_message(buffers):
     protocol = ServerProtocol(state=State.OPEN, max_size=None)
 
-    protocol.receive_data(b"".join(RequestFramer().frame(buffers)))
+    protocol.receive_data(b"".join(FrameEncoder().frame(buffers)))
 
     (message,) = protocol.events_received()
     assert isinstance(message, Frame)
@@ -337,7 +337,7 @@ def test_request_when_longer_than_servers_take_then_is_several_messages(monkeypa
     protocol = ServerProtocol(state=State.OPEN, max_size=None)
     payload = bytes(range(256)) * 200
 
-    protocol.receive_data(b"".join(RequestFramer().frame([payload])))
+    protocol.receive_data(b"".join(FrameEncoder().frame([payload])))
 
     frames = protocol.events_received()
     assert [len(one.data) for one in frames] == [20_000, 20_000, 11_200]  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from iggy_sdk.accumulator import STALE_TIMERS_MAX, Accumulator, Batch
+from iggy_sdk.producer.accumulator import STALE_TIMERS_MAX, Accumulator, ProducerBatch
 
 BYTES_MAX = 50
 
@@ -28,7 +28,7 @@ def accumulator(
         batch_size=batch_size,
         linger=linger,
         bytes_max=bytes_max,
-        make_ticket=count().__next__,
+        make_outcome=count().__next__,
     )
 
 
@@ -224,7 +224,7 @@ def test_extend_when_compared_with_add_then_batches_are_the_same(
         for message, size in zip(messages, sizes, strict=True)
     ]
 
-    assert [batch.ticket for batch, _, _ in used] == sorted({batch.ticket for batch in expected})
+    assert [batch.outcome for batch, _, _ in used] == sorted({batch.outcome for batch in expected})
     assert [row for batch, start, stop in used for row in batch.messages[start:stop]] == messages
     assert shapes(together) == shapes(singly)
 
@@ -250,7 +250,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.numbers = count()
         self.expected: dict[str, list[tuple[int, float]]] = {}
-        self.out: list[Batch[str, int]] = []
+        self.out: list[ProducerBatch[str, int]] = []
 
     @rule(lane=st.sampled_from("abc"), size=st.integers(1, 60))
     def add(self, lane, size):

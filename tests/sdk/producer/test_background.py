@@ -17,7 +17,7 @@ from iggy_sdk.errors import (
 from iggy_sdk.message import Message
 from iggy_sdk.options import Retry
 from iggy_sdk.producer import Backpressure
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
 from iggy_sdk.serde import JsonSerde
 from tests.sdk.producer.broker import Broker, broker_and_client, orders, producing
@@ -162,7 +162,7 @@ async def test_buffer_when_full_for_longer_than_the_timeout_then_buffer_full_err
 
 async def test_buffer_when_message_never_fits_then_refused_whatever_the_mode():
     async with producing(background={"max_buffer_size": ONE}) as (_, producer):
-        with pytest.raises(BufferFullError, match="never fit"):
+        with pytest.raises(BufferFullError, match="do not fit"):
             await producer.send(bytes(11))
 
 
@@ -313,7 +313,7 @@ async def test_keys_when_sent_to_another_topic_then_its_partitions_are_counted_o
             await producer.send_to("shop", "other", [Message(str(number), key=f"{number}")])
 
     looks = [command for command in broker.commands if isinstance(command, GetTopic)]
-    assert [look.topic for look in looks] == ["orders", "other"]
+    assert [refresh_partitions.topic for refresh_partitions in looks] == ["orders", "other"]
 
 
 async def test_producer_when_awaited_without_a_block_then_shutdown_flushes_and_ends_it():

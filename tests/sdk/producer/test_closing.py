@@ -13,7 +13,7 @@ from iggy_protocol import StatusCode
 from iggy_sdk.errors import ProducerClosedError, ProducerError, SendFailedError
 from iggy_sdk.options import Retry
 from iggy_sdk.producer.background import BackgroundProducer
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from tests.sdk.cancelling import cancel_at, tasks_at_rest
 from tests.sdk.producer.broker import Broker, broker_and_client, orders, producing
 
@@ -212,7 +212,7 @@ async def test_block_when_cancelled_then_callbacks_have_their_time_and_no_more(c
                 scope.cancel()
 
     assert told == [(payload,) for payload in payloads(3)]
-    assert "on_error was not told in time" in caplog.text
+    assert "on_error was not called before" in caplog.text
 
 
 async def test_close_when_cancelled_at_every_checkpoint_then_it_is_closed_all_the_same():
@@ -280,12 +280,14 @@ async def test_task_when_it_breaks_by_our_own_mistake_then_the_next_calls_say_so
                 await receipt.delivered()
             assert isinstance(given_up.value.cause, ProducerError)
             for _ in range(2):
-                with pytest.raises(ProducerError, match="the producer broke") as caught:
+                with pytest.raises(
+                    ProducerError, match="an internal error stopped the producer"
+                ) as caught:
                     await producer.send(b"two")
                 assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
     async with broker_and_client() as (broker, client):
-        with pytest.raises(ProducerError, match="the producer broke"):
+        with pytest.raises(ProducerError, match="an internal error stopped the producer"):
             await misuse(client)
 
     assert broker.payloads == []

@@ -27,7 +27,7 @@ from iggy_sdk.errors import (
 )
 from iggy_sdk.message import Message
 from iggy_sdk.options import Retry
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
 from iggy_sdk.serde import JsonSerde
 from tests.sdk.cancelling import cancelled_everywhere, tasks_at_rest

@@ -8,7 +8,7 @@ from anyio import wait_all_tasks_blocked
 
 from iggy_protocol import StatusCode
 from iggy_sdk.errors import SendFailedError, TopicNotFound
-from iggy_sdk.producer.outbound import OVERHEAD_BYTES
+from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from tests.sdk.producer.broker import broker_and_client, orders, producing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
@@ -140,7 +140,7 @@ async def test_callback_when_it_raises_then_counted_and_the_producer_goes_on(cap
 
         assert producer.statistics().callback_errors_count == 1
     assert broker.payloads == [b"2"]
-    assert "on_error failed" in caplog.text
+    assert "on_error raised an exception" in caplog.text
 
 
 async def test_callback_when_the_block_is_left_then_the_last_failures_were_told():

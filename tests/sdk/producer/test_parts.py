@@ -20,7 +20,6 @@ from iggy_protocol import (
     encode_messages,
     partition_for_key,
 )
-from iggy_sdk.accumulator import Accumulator
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     BufferFullError,
@@ -31,16 +30,17 @@ from iggy_sdk.errors import (
 from iggy_sdk.message import Message
 from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer import Backpressure, NewTopic, ProducerBuilder
-from iggy_sdk.producer.budget import ByteBudget
-from iggy_sdk.producer.outbound import Outbound, cut, with_overrides
-from iggy_sdk.producer.routing import Destination, Route
+from iggy_sdk.producer.accumulator import Accumulator
+from iggy_sdk.producer.byte_budget import ByteBudget
+from iggy_sdk.producer.encoder import MessageEncoder, split_batches, with_overrides
+from iggy_sdk.producer.routing import Destination, TopicRoute
 from tests.sdk.producer.broker import Broker, broker_and_client, orders
 
 LARGE = 1 << 40
 
 
-def outbound(*, has_ids: bool = False, keeps: bool = False) -> Outbound:
-    return Outbound(Pipeline(), has_ids=has_ids, keeps=keeps)
+def outbound(*, has_ids: bool = False, copies_buffers: bool = False) -> MessageEncoder:
+    return MessageEncoder(Pipeline(), has_ids=has_ids, copies_buffers=copies_buffers)
 
 
 # Sizes and pieces
@@ -74,12 +74,12 @@ def test_cut_when_compared_with_an_accumulator_then_pieces_are_its_batches(
         batch_size=size_bytes,
         linger=1.0,
         bytes_max=50,
-        make_ticket=lambda: None,
+        make_outcome=lambda: None,
     )
     for number, size in enumerate(sizes):
         box.add("lane", number, original=number, size_bytes=size, now=0.0)
 
-    pieces = cut(sizes, length=length, size_bytes=size_bytes, bytes_max=50)
+    pieces = split_batches(sizes, length=length, size_bytes=size_bytes, bytes_max=50)
 
     assert [list(range(*piece)) for piece in pieces] == [batch.messages for batch in box.waiting()]
 
@@ -96,7 +96,7 @@ def test_ids_when_given_then_all_differ_and_none_is_zero():
 def test_plain_bytes_when_prepared_then_the_very_list_travels():
     messages = [b"one", b"two"]
 
-    assert outbound(keeps=True).encode_many(messages, stream="s", topic="t")[0] is messages
+    assert outbound(copies_buffers=True).encode_many(messages, stream="s", topic="t")[0] is messages
 
 
 def test_overrides_when_message_has_its_own_then_those_stay():
@@ -122,10 +122,10 @@ def test_overrides_when_message_is_written_already_then_headers_are_refused():
 def test_budget_when_taken_then_room_shrinks_until_it_is_given_back():
     budget = ByteBudget(10, Backpressure.block())
 
-    assert budget.take_now(6)
-    assert not budget.take_now(5)
-    budget.give_back(6)
-    assert budget.take_now(10)
+    assert budget.try_acquire(6)
+    assert not budget.try_acquire(5)
+    budget.release(6)
+    assert budget.try_acquire(10)
 
 
 @pytest.mark.anyio
@@ -137,17 +137,17 @@ async def test_budget_when_a_large_one_waits_then_small_ones_do_not_pass_it():
         await budget.take(size)
         order.append(size)
 
-    assert budget.take_now(8)
+    assert budget.try_acquire(8)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(take, 9)
         await wait_all_tasks_blocked()
         tasks.start_soon(take, 2)
         await wait_all_tasks_blocked()
         assert order == []
-        budget.give_back(8)
+        budget.release(8)
         await wait_all_tasks_blocked()
         assert order == [9]
-        budget.give_back(9)
+        budget.release(9)
 
     assert order == [9, 2]
     assert budget.taken_bytes == 2
@@ -156,7 +156,7 @@ async def test_budget_when_a_large_one_waits_then_small_ones_do_not_pass_it():
 @pytest.mark.anyio
 async def test_budget_when_first_in_line_leaves_then_the_next_is_let_in():
     budget = ByteBudget(10, Backpressure.block())
-    assert budget.take_now(8)
+    assert budget.try_acquire(8)
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
             async with anyio.create_task_group() as leaving:
@@ -172,23 +172,23 @@ async def test_budget_when_first_in_line_leaves_then_the_next_is_let_in():
 @pytest.mark.anyio
 async def test_budget_when_granted_and_cancelled_at_once_then_the_bytes_go_on():
     budget = ByteBudget(10, Backpressure.block())
-    assert budget.take_now(10)
+    assert budget.try_acquire(10)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(budget.take, 10)
         await wait_all_tasks_blocked()
-        budget.give_back(10)
+        budget.release(10)
         tasks.cancel_scope.cancel()
 
     # The engines differ in whether the waiter still got it; nothing may be left over if not.
     assert budget.taken_bytes in (0, 10)
-    budget.give_back(budget.taken_bytes)
-    assert budget.take_now(10)
+    budget.release(budget.taken_bytes)
+    assert budget.try_acquire(10)
 
 
 @pytest.mark.anyio
 async def test_budget_when_closed_then_everybody_in_line_is_sent_away():
     budget = ByteBudget(1, Backpressure.block())
-    assert budget.take_now(1)
+    assert budget.try_acquire(1)
 
     async def blocked() -> None:
         with pytest.raises(ProducerClosedError):
@@ -205,7 +205,7 @@ async def test_budget_when_closed_then_everybody_in_line_is_sent_away():
 
 @pytest.mark.anyio
 async def test_budget_when_size_is_above_the_limit_then_refused_even_when_empty():
-    with pytest.raises(BufferFullError, match="never fit"):
+    with pytest.raises(BufferFullError, match="do not fit"):
         await ByteBudget(10, Backpressure.block()).take(11)
 
 
@@ -214,8 +214,8 @@ async def test_budget_when_size_is_above_the_limit_then_refused_even_when_empty(
 
 @given(key=st.binary(min_size=1, max_size=255), count=st.integers(1, 64))
 def test_route_when_partitions_are_counted_then_keys_go_where_the_server_puts_them(key, count):
-    route = Route(IggyClient(), "s", "t")
-    route.learn(count, now=0.0)
+    route = TopicRoute(IggyClient(), "s", "t")
+    route.set_partitions_count(count, now=0.0)
 
     destination = route.to_key(key)
 
@@ -224,7 +224,7 @@ def test_route_when_partitions_are_counted_then_keys_go_where_the_server_puts_th
 
 
 def test_route_when_partitions_are_unknown_then_every_key_is_a_destination():
-    route = Route(IggyClient(), "s", "t")
+    route = TopicRoute(IggyClient(), "s", "t")
 
     assert route.to_key(b"a") == route.to_key(b"a")
     assert route.to_key(b"a") != route.to_key(b"b")

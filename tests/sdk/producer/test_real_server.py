@@ -33,7 +33,7 @@ from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer import Backpressure, ProducerBuilder
 from iggy_sdk.serde import JsonSerde
 from iggy_sdk.testing import RunningServer
-from iggy_sdk.testing.shared import standing_address
+from iggy_sdk.testing.server import external_server_address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -46,7 +46,7 @@ TOPIC = "orders"
 PARTITIONS = 3
 
 deduplicating = pytest.mark.skipif(
-    standing_address() is not None,
+    external_server_address() is not None,
     reason="the original deduplicates no partition that was made while it runs",
 )
 
@@ -55,7 +55,7 @@ deduplicating = pytest.mark.skipif(
 def running() -> Iterator[RunningServer]:
     """Run one server for the tests that leave it as it is; it deduplicates."""
     settings = {"IGGY_SYSTEM_MESSAGE_DEDUPLICATION_ENABLED": "true"}
-    with RunningServer(settings=settings, address=standing_address()) as server:
+    with RunningServer(settings=settings, address=external_server_address()) as server:
         yield server
 
 

@@ -25,7 +25,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
     StreamExists,
 )
-from iggy_sdk.quic_session import QuicSession
+from iggy_sdk.session.quic import QuicSession
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.exchanges import batch_of, check_echo, last_of, make_topic
 
@@ -44,7 +44,7 @@ def url_of(server: Any, query: str = "") -> str:
 
 
 def session_of(client: IggyClient) -> QuicSession:
-    session: Any = client._link._session
+    session: Any = client._session._session
     assert isinstance(session, QuicSession)
     return session
 

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from iggy_sdk.transport import quic_datagrams
-from iggy_sdk.transport.quic_datagrams import DatagramSender
+from iggy_sdk.transport import quic
+from iggy_sdk.transport.quic import DatagramSender
 
 
 @pytest.fixture
@@ -23,9 +23,9 @@ def pair():
     theirs.close()
 
 
-@pytest.mark.parametrize("option", [quic_datagrams.UDP_SEGMENT, 9_999])
+@pytest.mark.parametrize("option", [quic.UDP_SEGMENT, 9_999])
 def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, pair, option):
-    monkeypatch.setattr(quic_datagrams, "UDP_SEGMENT", option)
+    monkeypatch.setattr(quic, "UDP_SEGMENT", option)
     ours, theirs = pair
     sizes = [1_200, 1_200, 300, 8_000, 8_000, 8_000]
     datagrams = [bytes([number]) * size for number, size in enumerate(sizes)]

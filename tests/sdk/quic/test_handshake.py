@@ -15,7 +15,7 @@ from iggy_protocol import GetMe, Ping
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
 from iggy_sdk.options import Reconnect, TlsOptions, resolve_options
-from iggy_sdk.transport.quic_settings import QuicSettings, quic_settings
+from iggy_sdk.transport.quic_settings import QuicSettings, parse_quic_settings
 from tests.sdk.quic.test_client import session_of
 from tests.server.running import RunningServer
 
@@ -207,13 +207,13 @@ def test_settings_when_left_out_then_datagrams_suit_the_way():
 def test_setting_when_it_cannot_work_then_says_what_can(pair):
     options = resolve_options(f"iggy+quic://host?{pair}")
     with pytest.raises(ConfigurationError, match=pair.partition("=")[0]):
-        quic_settings(options.transport_settings)
+        parse_quic_settings(options.transport_settings)
 
 
 async def test_library_when_it_is_missing_then_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "aioquic"]:
         monkeypatch.setitem(sys.modules, name, None)
-    for name in ("iggy_sdk.quic_session", "iggy_sdk.transport.quic"):
+    for name in ("iggy_sdk.session.quic", "iggy_sdk.transport.quic"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
     with pytest.raises(ConfigurationError, match=r"iggy-python\[quic\]"):

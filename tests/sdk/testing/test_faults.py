@@ -191,5 +191,5 @@ def test_delay_when_it_is_none_then_is_refused(server, seconds):
 
 
 def test_answer_with_when_the_code_means_success_then_is_refused(server):
-    with pytest.raises(ValueError, match="0 is success"):
+    with pytest.raises(ValueError, match="0 is not an error status"):
         server.faults.answer_with(0)

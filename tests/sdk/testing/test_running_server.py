@@ -18,8 +18,8 @@ from iggy_protocol import (
     Ping,
 )
 from iggy_sdk.testing import NotOursError, RunningServer, ServerFailedError, ServerNotFoundError
-from iggy_sdk.testing.finding import server_command
-from iggy_sdk.testing.shared import SharedServer, standing_address
+from iggy_sdk.testing.process import server_command
+from iggy_sdk.testing.server import SharedServer, external_server_address
 from tests.server.wire_client import WireClient
 
 pytestmark = pytest.mark.timeout(90)
@@ -71,7 +71,7 @@ def test_server_when_its_settings_change_then_a_restart_brings_them():
     with RunningServer() as server:
         server.settings["IGGY_TCP_ADDRESS"] = "not an address"
 
-        with pytest.raises(ServerFailedError, match="it said"):
+        with pytest.raises(ServerFailedError, match="its output"):
             server.restart()
 
 
@@ -124,7 +124,7 @@ def test_server_when_it_lacks_a_package_then_says_what_to_install():
 
 
 def test_server_when_the_command_is_missing_then_says_so(tmp_path):
-    with pytest.raises(ServerNotFoundError, match="is no command here"):
+    with pytest.raises(ServerNotFoundError, match="There is no command"):
         RunningServer(command=[str(tmp_path / "nothing")]).__enter__()
 
 
@@ -190,7 +190,7 @@ def test_server_of_somebody_else_when_used_then_is_emptied_and_never_stopped():
             theirs.faults.drop_connections()
             assert client.is_closed_by_peer()
         for control in (theirs.stop, theirs.kill, theirs.restart):
-            with pytest.raises(NotOursError, match="somebody else"):
+            with pytest.raises(NotOursError, match="external server"):
                 control()
         theirs.close()
         with logged_in(ours) as client:
@@ -204,7 +204,7 @@ def test_server_of_somebody_else_when_used_then_is_emptied_and_never_stopped():
 def test_environment_when_it_names_a_server_then_that_is_used(monkeypatch, told, address):
     monkeypatch.setenv("IGGY_TEST_SERVER", told)
 
-    assert standing_address() == address
+    assert external_server_address() == address
 
 
 @pytest.mark.parametrize("told", ["8090", "node", ":8090", "node:http"])
@@ -212,4 +212,4 @@ def test_environment_when_it_names_nonsense_then_says_what_is_wanted(monkeypatch
     monkeypatch.setenv("IGGY_TEST_SERVER", told)
 
     with pytest.raises(ValueError, match="host:port"):
-        standing_address()
+        external_server_address()

@@ -17,7 +17,7 @@ from iggy_ref_server.certificates import (
     find_certificate,
     tls_context,
 )
-from iggy_ref_server.config import Tls, default_config
+from iggy_ref_server.config import TlsConfig, default_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,14 +27,14 @@ NOW_US = time.time_ns() // 1000
 TLS = replace(default_config().tcp.tls, enabled=True)
 
 
-def find(directory: Path, tls: Tls = TLS, now_us: int = NOW_US) -> CertificateFiles:
+def find(directory: Path, tls: TlsConfig = TLS, now_us: int = NOW_US) -> CertificateFiles:
     """Find a certificate where everything is in one directory."""
     return find_certificate(
         tls, working_directory=directory, runtime_directory=directory, now_us=now_us
     )
 
 
-def issue(directory: Path, prefix: str = "") -> tuple[trustme.CA, Tls]:
+def issue(directory: Path, prefix: str = "") -> tuple[trustme.CA, TlsConfig]:
     """Put files of a real authority into a directory."""
     authority = trustme.CA()
     leaf = authority.issue_cert("localhost")

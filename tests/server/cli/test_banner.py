@@ -6,23 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from iggy_ref_server.banner import Door, Started, root_password_line, start_lines
 from iggy_ref_server.config import RootCredentials
+from iggy_ref_server.process.banner import (
+    ListenerInfo,
+    StartupInfo,
+    root_password_line,
+    startup_lines,
+)
 
-TCP = Door(name="tcp", address="127.0.0.1:8090", is_served=True)
-STARTED = Started(
+TCP = ListenerInfo(name="tcp", address="127.0.0.1:8090", is_served=True)
+STARTED = StartupInfo(
     version="0.1.0",
     cores=[0, 2],
     engine="io_uring",
     ack="written",
     data_directory="/srv/local_data",
     source="built-in defaults",
-    doors=[TCP, Door(name="http", address="127.0.0.1:3000", is_served=False)],
+    listeners=[TCP, ListenerInfo(name="http", address="127.0.0.1:3000", is_served=False)],
 )
 
 
 def test_lines_when_started_then_answer_the_first_questions():
-    assert start_lines(STARTED) == [
+    assert startup_lines(STARTED) == [
         "iggy-server 0.1.0, speaks Apache Iggy 0.8",
         "  shards    2 on cores 0, 2",
         "  storage   io_uring; messages are acknowledged when written",
@@ -35,7 +40,7 @@ def test_lines_when_started_then_answer_the_first_questions():
 
 
 def test_lines_when_alone_and_following_then_say_so():
-    lines = start_lines(replace(STARTED, cores=[3], is_follower=True))
+    lines = startup_lines(replace(STARTED, cores=[3], is_follower=True))
 
     assert lines[0].endswith("0.8, as a follower")
     assert lines[1] == "  shards    1 on core 3"
@@ -45,7 +50,7 @@ def test_lines_when_alone_and_following_then_say_so():
     ("ack", "promise"), [("memory", "a crash may lose some"), ("fsync", "when synced to disk")]
 )
 def test_lines_when_another_promise_is_made_then_it_is_told(ack, promise):
-    assert promise in start_lines(replace(STARTED, ack=ack))[2]
+    assert promise in startup_lines(replace(STARTED, ack=ack))[2]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +63,7 @@ def test_lines_when_another_promise_is_made_then_it_is_told(ack, promise):
     ],
 )
 def test_lines_when_bound_anywhere_then_the_example_can_be_typed(address, reachable):
-    lines = start_lines(replace(STARTED, doors=[replace(TCP, address=address)]))
+    lines = startup_lines(replace(STARTED, listeners=[replace(TCP, address=address)]))
 
     assert lines[-1] == f"Connect with iggy://iggy:<password>@{reachable}"
 
@@ -67,15 +72,17 @@ def test_lines_when_encrypted_then_the_example_trusts_the_certificate():
     plain = replace(TCP, is_encrypted=True)
     made = replace(plain, development_certificate="runtime/cert.pem")
 
-    assert "  tcp       127.0.0.1:8090 with TLS" in start_lines(replace(STARTED, doors=[plain]))
-    assert start_lines(replace(STARTED, doors=[plain]))[-1].endswith("8090?tls=true")
-    assert start_lines(replace(STARTED, doors=[made]))[-1].endswith(
+    assert "  tcp       127.0.0.1:8090 with TLS" in startup_lines(
+        replace(STARTED, listeners=[plain])
+    )
+    assert startup_lines(replace(STARTED, listeners=[plain]))[-1].endswith("8090?tls=true")
+    assert startup_lines(replace(STARTED, listeners=[made]))[-1].endswith(
         "?tls=true&tls_domain=localhost&tls_ca_file=runtime/cert.pem"
     )
 
 
 def test_lines_when_nothing_is_served_then_nobody_is_told_to_connect():
-    assert not [line for line in start_lines(replace(STARTED, doors=[])) if "Connect" in line]
+    assert not [line for line in startup_lines(replace(STARTED, listeners=[])) if "Connect" in line]
 
 
 @pytest.mark.parametrize(
@@ -88,9 +95,9 @@ def test_lines_when_nothing_is_served_then_nobody_is_told_to_connect():
     ],
 )
 def test_lines_when_tcp_is_off_then_clients_are_sent_to_another_door(name, encrypted, address):
-    door = Door(name=name, address="0.0.0.0:9", is_served=True, is_encrypted=encrypted)
+    listener = ListenerInfo(name=name, address="0.0.0.0:9", is_served=True, is_encrypted=encrypted)
 
-    assert start_lines(replace(STARTED, doors=[door]))[-1] == f"Connect with {address}"
+    assert startup_lines(replace(STARTED, listeners=[listener]))[-1] == f"Connect with {address}"
 
 
 def test_password_when_made_up_then_is_told():

@@ -8,19 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from iggy_ref_server.cli import Check, Defaults, Repair, Serve, parse_arguments
-from iggy_ref_server.start_flags import StartFlags
+from iggy_ref_server.cli import (
+    CheckCommand,
+    DefaultsCommand,
+    RepairCommand,
+    ServeCommand,
+    StartFlags,
+    parse_arguments,
+)
 
 COMMANDS = {
-    "": Serve(StartFlags()),
-    "-f": Serve(StartFlags(fresh=True)),
-    "--fresh": Serve(StartFlags(fresh=True)),
-    "-c file": Serve(StartFlags()),
-    "--config-provider file --follower": Serve(StartFlags(follower=True)),
-    "--with-default-root-credentials": Serve(StartFlags(with_default_root_credentials=True)),
-    "check data": Check(Path("data")),
-    "repair data": Repair(Path("data")),
-    "defaults": Defaults(),
+    "": ServeCommand(StartFlags()),
+    "-f": ServeCommand(StartFlags(fresh=True)),
+    "--fresh": ServeCommand(StartFlags(fresh=True)),
+    "-c file": ServeCommand(StartFlags()),
+    "--config-provider file --follower": ServeCommand(StartFlags(follower=True)),
+    "--with-default-root-credentials": ServeCommand(StartFlags(with_default_root_credentials=True)),
+    "check data": CheckCommand(Path("data")),
+    "repair data": RepairCommand(Path("data")),
+    "defaults": DefaultsCommand(),
 }
 
 

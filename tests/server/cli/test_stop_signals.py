@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from iggy_ref_server.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
+from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
 
 
 def is_readable(descriptor):

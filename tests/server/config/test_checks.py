@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from iggy_ref_server.config import default_config
-from iggy_ref_server.config.inert import REFUSED, WARNED, flatten
+from iggy_ref_server.config.rules import IGNORED_KEYS, UNSUPPORTED_KEYS, flatten_section
 from tests.server.config.loading import load_text, problems_of
 
 KEY = base64.b64encode(bytes(32)).decode()
@@ -193,24 +193,26 @@ def variable(path: str) -> str:
     return f"IGGY_{path.replace('.', '_').upper()}"
 
 
-@pytest.mark.parametrize("path", REFUSED)
+@pytest.mark.parametrize("path", UNSUPPORTED_KEYS)
 def test_inert_key_when_changed_then_refused_with_the_reason(tmp_path, path):
     (problem,) = problems_of(tmp_path, **{variable(path): CHANGED[path]})
 
     assert problem.startswith(f"{path} must be ")
-    assert REFUSED[path] in problem
+    assert UNSUPPORTED_KEYS[path] in problem
     assert problem.endswith(f"(from {variable(path)})")
 
 
-@pytest.mark.parametrize("path", WARNED)
+@pytest.mark.parametrize("path", IGNORED_KEYS)
 def test_key_without_effect_when_changed_then_warned_about(tmp_path, path):
     (warning,) = load_text(tmp_path, **{variable(path): CHANGED[path]}).warnings
 
-    assert warning == f"{path} has no effect on this server: {WARNED[path]}"
+    assert warning == f"{path} has no effect on this server: {IGNORED_KEYS[path]}"
 
 
 def test_inert_keys_when_listed_then_are_keys():
-    assert {*REFUSED, *WARNED} <= {path for path, _, _ in flatten(default_config())}
+    assert {*UNSUPPORTED_KEYS, *IGNORED_KEYS} <= {
+        path for path, _, _ in flatten_section(default_config())
+    }
 
 
 def test_ack_when_fsync_is_enforced_then_is_fsync(tmp_path):

@@ -7,8 +7,8 @@ import tomllib
 import pytest
 
 from iggy_ref_server.config import DEFAULT_TOML, default_config
-from iggy_ref_server.config.inert import flatten
-from iggy_ref_server.config.keys import environment_names, known_paths, leaves
+from iggy_ref_server.config.rules import flatten_section
+from iggy_ref_server.config.tree import environment_names, known_paths, scalar_keys
 from tests.server.config.loading import load_text
 
 CERTIFICATE = {"cert_file": "core/certs/iggy_cert.pem", "key_file": "core/certs/iggy_key.pem"}
@@ -197,7 +197,7 @@ def test_default_when_the_original_has_one_then_is_the_same(path):
 
 def test_default_text_when_walked_then_holds_every_key_of_the_schema_and_no_other():
     parsed = tomllib.loads(DEFAULT_TOML)
-    written = {path for path, _, _ in flatten(default_config())}
+    written = {path for path, _, _ in flatten_section(default_config())}
     theirs = {f"{path}.{key}" for path, keys in ORIGINAL.items() for key in keys}
 
     missing = {
@@ -232,7 +232,7 @@ def test_default_text_when_loaded_as_a_file_then_changes_nothing(tmp_path):
 
 
 def test_environment_names_when_made_then_no_two_keys_share_one():
-    assert len(environment_names()) == len(list(leaves()))
+    assert len(environment_names()) == len(list(scalar_keys()))
     assert "IGGY_SYSTEM_PARTITION_MESSAGES_REQUIRED_TO_SAVE" in environment_names()
     assert "IGGY_CLUSTER_NODE_OTHERS_9_PORTS_TCP" in environment_names()
     assert "IGGY_CLUSTER_NODE_OTHERS_10_NAME" not in environment_names()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.config.dotenv import parse_dotenv
+from iggy_ref_server.config.sources import parse_dotenv
 
 LINES = {
     "A=1": "1",

@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from iggy_ref_server.config import ServerConfig, default_config, dump_config, write_private
-from iggy_ref_server.config.layers import Layer, build, merge, plant
 from iggy_ref_server.config.load import _default_tree
+from iggy_ref_server.config.tree import Layer, build_section, merge_trees, tree_from_toml
 from tests.server.config.loading import load_text
 
 
 def read_back(text: str) -> ServerConfig | None:
     """Build what a dump says over the defaults, without the rules across keys."""
-    return build(ServerConfig, merge(_default_tree(), plant(tomllib.loads(text), Layer.FILE)), [])
+    return build_section(
+        ServerConfig,
+        merge_trees(_default_tree(), tree_from_toml(tomllib.loads(text), Layer.FILE)),
+        [],
+    )
 
 
 def test_dump_when_loaded_then_is_the_same(tmp_path):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_ref_server.config import StartFlags, load_config
-from iggy_ref_server.config.kinds import TextsKind, guess_value
+from iggy_ref_server.config.value_codecs import StringListCodec, infer_value
 from tests.server.config.loading import load_text, problems_of
 
 GUESSES: dict[str, object] = {
@@ -30,7 +30,7 @@ GUESSES: dict[str, object] = {
 
 @pytest.mark.parametrize("text", GUESSES)
 def test_value_when_it_has_no_type_then_is_guessed(text):
-    guess = guess_value(text)
+    guess = infer_value(text)
 
     assert guess == GUESSES[text]
     assert type(guess) is type(GUESSES[text])
@@ -40,7 +40,7 @@ def test_value_when_it_has_no_type_then_is_guessed(text):
 def test_array_when_elements_are_quoted_then_commas_are_protected(elements):
     quoted = ", ".join(f'"{element}"' for element in elements)
 
-    assert TextsKind().read_text(f"[{quoted}]") == tuple(elements)
+    assert StringListCodec().read_text(f"[{quoted}]") == tuple(elements)
 
 
 def test_environment_when_booleans_expiry_and_byte_counts_then_override(tmp_path):

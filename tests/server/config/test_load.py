@@ -13,8 +13,8 @@ from iggy_ref_server.config import (
     default_config,
     load_config,
 )
-from iggy_ref_server.config.former import FORMER
-from iggy_ref_server.config.keys import known_paths
+from iggy_ref_server.config.rules import DEPRECATED_KEYS
+from iggy_ref_server.config.tree import known_paths
 from tests.server.config.loading import load_text, problems_of
 
 
@@ -106,7 +106,7 @@ def test_load_when_the_file_has_keys_of_older_releases_then_they_are_passed_over
 
 
 def test_former_keys_when_compared_with_those_of_today_then_none_is_in_both_lists():
-    assert not {path for path in known_paths() if path in FORMER}
+    assert not {path for path in known_paths() if path in DEPRECATED_KEYS}
 
 
 @pytest.mark.parametrize("text", UNKNOWN)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from iggy_ref_server.config.log_filter import OFF, TRACE, LogFilter, parse_log_filter
+from iggy_ref_server.config.syntax import OFF, TRACE, LogFilter, parse_log_filter
 
 
 def own(level: int, below: str = "") -> dict[str, int]:
@@ -34,5 +34,5 @@ def test_filter_when_written_as_rust_log_then_is_read(text):
 
 @pytest.mark.parametrize("text", ["", " , ", "loud", "info,iggy=loud", "iggy[span]=info", "=info"])
 def test_filter_when_senseless_then_refused(text):
-    with pytest.raises(ValueError, match=r"neither|names no level"):
+    with pytest.raises(ValueError, match=r"neither|has no level"):
         parse_log_filter(text)

@@ -48,7 +48,7 @@ def test_root_when_one_is_set_then_refused(name, missing):
     ],
 )
 def test_root_when_too_short_or_too_long_then_refused(username, password, culprit):
-    with pytest.raises(ConfigError, match=f"IGGY_ROOT_{culprit} has from 3 to"):
+    with pytest.raises(ConfigError, match=f"IGGY_ROOT_{culprit} must have from 3 to"):
         choose_root_credentials(given(username=username, password=password), secrets.choice)
 
 

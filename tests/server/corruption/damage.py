@@ -15,7 +15,7 @@ from pathlib import Path
 
 from iggy_protocol import InvalidField, MessageBatch, TruncatedField
 from iggy_protocol.message_view import extents_of
-from tests.server.corruption.specimen import Specimen
+from tests.server.corruption.sample_data import Specimen
 
 HEADER_BYTES = 64
 PAGE_BYTES = 4_096

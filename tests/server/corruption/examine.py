@@ -29,30 +29,30 @@ from iggy_protocol import (
     RemoteProtocolError,
     SendMessages,
 )
-from iggy_ref_server.boot import writes_survived
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config import ConfigError
-from iggy_ref_server.doctor.case import Case
-from iggy_ref_server.doctor.visit import check_case, repair_case
-from iggy_ref_server.metadata.damage import MetadataError
+from iggy_ref_server.fsck.command import check_context, repair_context
+from iggy_ref_server.fsck.context import FsckContext
+from iggy_ref_server.metadata.errors import MetadataError
+from iggy_ref_server.process.data_directory import writes_survived
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.threads import ThreadStorage
 from tests.server import wire_client
 from tests.server.running import RunningServer, ServerFailed
+from tests.server.simulated import server
+from tests.server.simulated.server import make_config, open_simulated_server
 from tests.server.watching import unforeseen
-from tests.server.world import world
-from tests.server.world.world import make_config, open_world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tests.server.corruption.specimen import PartitionTruth, Truth
+    from tests.server.corruption.sample_data import PartitionTruth, Truth
 
 Ask = Callable[[Any], Awaitable[Any]]
 
-REFUSALS = (world.Refused, wire_client.Refused)
-HANG_UPS = (world.HungUp, wire_client.HungUp, ConnectionError)
+REFUSALS = (server.Refused, wire_client.Refused)
+HANG_UPS = (server.HungUp, wire_client.HungUp, ConnectionError)
 FORESEEN = (StorageError, MetadataError, ConfigError)
 """What a start may be refused with: these have words for the person who runs the server."""
 CHECKER = Consumer.single(9)
@@ -65,7 +65,7 @@ NEW_MESSAGE = b"a message after all this"
 PARTITION = re.compile(r"streams/\d+/topics/\d+/partitions/\d+")
 LOST = re.compile(r"the messages ([\d, to]+?) are (?:lost|missing)")
 LOST_FROM = re.compile(r"all messages from (\d+) on are lost")
-FINDING = re.compile(r"(?:to mend|cannot be mended): (.*)")
+FINDING = re.compile(r"(?:repairable|not repairable): (.*)")
 EMPTIED = re.compile(r"repair .*\bbegins (?:it|the partition) (?:empty|anew)")
 TORN = re.compile(r"a server truncates them")
 
@@ -176,15 +176,15 @@ def visit(directory: Path, settings: Mapping[str, str], *, mends: bool) -> Verdi
 
     async def treat() -> None:
         storage = ThreadStorage(directory)
-        case = Case(
+        context = FsckContext(
             storage=storage,
             clock=SystemClock(),
             config=make_config(settings),
-            say=verdict.said.append,
+            print_line=verdict.said.append,
             writes_survived=writes_survived(directory),
         )
         try:
-            verdict.status = await (repair_case if mends else check_case)(case)
+            verdict.status = await (repair_context if mends else check_context)(context)
         finally:
             await storage.aclose()
 
@@ -232,7 +232,7 @@ def serve_here(
     async def run() -> None:
         storage = ThreadStorage(directory)
         try:
-            async with open_world(
+            async with open_simulated_server(
                 storage,
                 shards_count=shards,
                 settings=settings,

@@ -33,14 +33,14 @@ from tests.server.corruption.examine import (
     visit,
     with_new_messages,
 )
-from tests.server.corruption.judge import (
+from tests.server.corruption.expectations import (
     SOUND,
     judge_doctor,
     judge_kept,
     judge_served,
     present_records,
 )
-from tests.server.corruption.specimen import Specimen, Truth, make_specimens
+from tests.server.corruption.sample_data import Specimen, Truth, make_specimens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

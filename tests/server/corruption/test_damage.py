@@ -10,9 +10,9 @@ import pytest
 
 from tests.server.corruption.damage import Excused, Scene, inflict, kind_of
 from tests.server.corruption.examine import serve_here, visit
+from tests.server.corruption.expectations import SOUND, judge_kept, judge_served, present_records
 from tests.server.corruption.fuzz import run_case, run_cases, scratch, seeds_from
-from tests.server.corruption.judge import SOUND, judge_kept, judge_served, present_records
-from tests.server.corruption.specimen import make_specimens
+from tests.server.corruption.sample_data import make_specimens
 
 CASES = 100
 SLOW_CASES = 4_000

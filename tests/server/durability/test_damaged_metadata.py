@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import CreateStream, GetStreams
-from iggy_ref_server.doctor import check, repair
+from iggy_ref_server.fsck import check, repair
 from tests.server.running import ServerFailed
 
 pytestmark = pytest.mark.timeout(60)

@@ -19,7 +19,7 @@ from iggy_protocol import (
     PollMessages,
     SendMessages,
 )
-from tests.server.features.scene import eventually
+from tests.server.features.topic_calls import eventually
 from tests.server.running import RunningServer
 from tests.server.wire_client import HungUp
 

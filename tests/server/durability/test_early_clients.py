@@ -19,7 +19,7 @@ from iggy_protocol import (
     SendMessages,
     StoreConsumerOffset,
 )
-from tests.server.features.scene import eventually
+from tests.server.features.topic_calls import eventually
 from tests.server.running import READY_SECONDS_MAX, RunningServer
 from tests.server.wire_client import HungUp, Refused, WireClient
 

@@ -17,9 +17,9 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
 )
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.world.world import Refused, open_world
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.simulated.server import Refused, open_simulated_server
 
 pytestmark = pytest.mark.trio
 
@@ -36,12 +36,14 @@ async def test_partition_when_a_sync_fails_then_is_read_only_until_a_restart(
     shards_count, ack, autojump_clock, caplog
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = {"SYSTEM_PARTITION_ACK": ack}
     first = PollingStrategy.first()
     poll = PollMessages(Consumer.single(1), "s", "t", first, 100, 0)
     send = SendMessages("s", "t", Partitioning.partition(0), [b"x"])
-    async with open_world(storage, shards_count=shards_count, settings=settings) as world:
+    async with open_simulated_server(
+        storage, shards_count=shards_count, settings=settings
+    ) as world:
         client = await world.log_in(shards_count - 1)
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "t", 2))
@@ -50,11 +52,13 @@ async def test_partition_when_a_sync_fails_then_is_read_only_until_a_restart(
         trigger = send if ack == "fsync" else FlushUnsavedBuffer("s", "t", 0, fsync=True)
         with caplog.at_level(logging.ERROR):
             assert await refusal(client, trigger) == StatusCode.CANNOT_SYNC_FILE
-        assert "partitions/0 is read_only" in caplog.text
+        assert "partitions/0 is now read_only" in caplog.text
         assert await refusal(client, send) == StatusCode.CANNOT_APPEND_MESSAGE
         assert (await client.ask(poll)).messages.payloads() == [b"x"]
         await client.ask(SendMessages("s", "t", Partitioning.partition(1), [b"others"]))
-    async with open_world(storage, shards_count=shards_count, settings=settings) as world:
+    async with open_simulated_server(
+        storage, shards_count=shards_count, settings=settings
+    ) as world:
         client = await world.log_in()
         found = (await client.ask(poll)).messages.payloads()
         assert found[0] == b"x"

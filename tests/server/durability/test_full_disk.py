@@ -27,12 +27,12 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
 )
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.durability.small_disk import ServerOnSmallDisk, SmallDisk
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
+from tests.server.simulated import server as worlds
 from tests.server.wire_client import Refused
-from tests.server.world import world as worlds
 
 SIZE_BYTES = 6 << 20
 BATCH_BYTES = 100_000
@@ -102,11 +102,13 @@ async def test_disk_in_memory_when_full_then_nothing_acknowledged_is_harmed_and_
     ack, shards_count, autojump_clock
 ):
     plan = FaultPlan(seed=3)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = {"SYSTEM_PARTITION_ACK": ack, "SYSTEM_SEGMENT_SIZE": "64 KiB"}
     first = PollingStrategy.first()
     poll = PollMessages(Consumer.single(1), "s", "t", first, 10_000, 0)
-    async with worlds.open_world(storage, shards_count=shards_count, settings=settings) as world:
+    async with worlds.open_simulated_server(
+        storage, shards_count=shards_count, settings=settings
+    ) as world:
         client = await world.log_in()
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "t", 1))
@@ -127,7 +129,7 @@ async def test_disk_in_memory_when_full_then_nothing_acknowledged_is_harmed_and_
         await trio.sleep(2)
         await client.ask(SendMessages("s", "t", Partitioning.partition(0), [b"room again"]))
         kept.append(b"room again")
-    async with worlds.open_world(storage.kill(), shards_count=shards_count) as world:
+    async with worlds.open_simulated_server(storage.kill(), shards_count=shards_count) as world:
         client = await world.log_in()
         assert (await client.ask(poll)).messages.payloads() == kept
 
@@ -185,8 +187,10 @@ async def test_shards_when_closed_on_a_full_disk_then_say_what_is_lost(
 ):
     plan = FaultPlan()
     settings = {"SYSTEM_PARTITION_ACK": "memory"}
-    storage = MemoryStorage(plan)
-    async with worlds.open_world(storage, shards_count=shards_count, settings=settings) as world:
+    storage = SimulatedStorage(plan)
+    async with worlds.open_simulated_server(
+        storage, shards_count=shards_count, settings=settings
+    ) as world:
         client = await world.log_in()
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "t", 2))
@@ -242,15 +246,15 @@ async def test_metadata_when_the_disk_is_full_then_deletes_are_still_noted(
     shards_count, autojump_clock
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
-    async with worlds.open_world(storage, shards_count=shards_count) as world:
+    storage = SimulatedStorage(plan)
+    async with worlds.open_simulated_server(storage, shards_count=shards_count) as world:
         client = await world.log_in()
         await client.ask(CreateStream("s"))
         for name in ("a", "b"):
             await client.ask(CreateTopic("s", name, 1))
             await client.ask(SendMessages("s", name, Partitioning.partition(0), [b"x" * 500]))
         plan.capacity_bytes = 1
-    async with worlds.open_world(storage.kill(), shards_count=shards_count) as world:
+    async with worlds.open_simulated_server(storage.kill(), shards_count=shards_count) as world:
         client = await world.log_in()
         with pytest.raises(worlds.Refused) as refused:
             await client.ask(SendMessages("s", "a", Partitioning.partition(0), [b"x" * 500]))
@@ -265,7 +269,9 @@ async def test_partitions_when_the_disk_cannot_hold_them_then_refused_before_the
     shards_count, autojump_clock
 ):
     plan = FaultPlan(capacity_bytes=10 << 20)
-    async with worlds.open_world(MemoryStorage(plan), shards_count=shards_count) as world:
+    async with worlds.open_simulated_server(
+        SimulatedStorage(plan), shards_count=shards_count
+    ) as world:
         client = await world.log_in(shards_count - 1)
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "small", 1))

@@ -20,7 +20,7 @@ from iggy_protocol import (
     PollMessages,
     decode_reply,
 )
-from tests.server.features.scene import TopicScene
+from tests.server.features.topic_calls import TopicScene
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.timeout(60)

@@ -19,7 +19,7 @@ from iggy_protocol import (
     SendMessages,
 )
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.doctor import check, repair
+from iggy_ref_server.fsck import check, repair
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.storage.threads import ThreadStorage
 from tests.server.running import RunningServer, ServerFailed

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -42,4 +42,4 @@ def test_data_directory_when_it_is_open_to_others_then_that_is_said_and_left(sta
     server.start()
 
     assert stat.S_IMODE(server.data.stat().st_mode) == 0o755
-    assert "(mode 755); `chmod -R go= " in server.output()
+    assert "(mode 755); run `chmod -R go= " in server.output()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iggy_protocol import Partitioning, SendMessages
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,7 +35,7 @@ def shard_pid(server):
     return int(listed)
 
 
-def figures(server):
+def statistics(server):
     """Return what the shard has read, and what it holds in memory."""
     shard = Path(f"/proc/{shard_pid(server)}")
     counters = dict(line.split(": ") for line in (shard / "io").read_text().splitlines())
@@ -75,7 +75,7 @@ def filled_and_killed(directory, messages_count):
         began = time.monotonic()
         server.start()
         took = time.monotonic() - began
-        read_bytes, memory_bytes = figures(server)
+        read_bytes, memory_bytes = statistics(server)
         topic = topic.seen_by(server.login())
         assert topic.details().messages_count == messages_count
         return read_bytes, memory_bytes, took

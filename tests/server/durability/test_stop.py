@@ -15,7 +15,7 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
 )
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 from tests.server.wire_client import HungUp, Refused
 
 pytestmark = pytest.mark.timeout(90)

@@ -48,7 +48,7 @@ from iggy_protocol import (
     UpdateUser,
     UserStatus,
 )
-from tests.server.features.scene import frame_of, make_topic, unique
+from tests.server.features.topic_calls import frame_of, make_topic, unique
 from tests.server.replay.raw_peer import Absence, RawPeer
 from tests.server.replay.recording import Exchange, read_recording
 from tests.server.wire_client import Refused

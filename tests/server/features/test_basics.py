@@ -37,7 +37,7 @@ from iggy_protocol import (
     UpdateStream,
     UpdateTopic,
 )
-from tests.server.features.scene import SINGLE, make_topic, unique
+from tests.server.features.topic_calls import SINGLE, make_topic, unique
 
 MESSAGES = [f"message {number}" for number in range(1337)]
 

@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parents[2]
 WITHOUT = {
     119: "tokens over HTTP and TCP: there is no HTTP door",
     120: "tokens of other issuers: there is no HTTP door",
-    128: "the load program of the original is not at hand; tests/bench has one of its own",
+    128: "the load program of the original is not at hand; bench has one of its own",
 }
 
 ITEMS = {

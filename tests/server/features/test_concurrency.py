@@ -22,7 +22,7 @@ from iggy_protocol import (
     PollingStrategy,
     StatusCode,
 )
-from tests.server.features.scene import make_topic, unique
+from tests.server.features.topic_calls import make_topic, unique
 from tests.server.wire_client import Refused
 
 SERVER_SHARDS = 2

@@ -17,7 +17,7 @@ from iggy_protocol import (
     PollingStrategy,
     StatusCode,
 )
-from tests.server.features.scene import TopicScene, make_topic
+from tests.server.features.topic_calls import TopicScene, make_topic
 from tests.server.running import RunningServer
 from tests.server.wire_client import Refused
 

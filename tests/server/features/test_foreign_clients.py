@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 
 from iggy_protocol import VSR_HEAD_BYTES, Ping, is_vsr_refusal
-from iggy_ref_server.data_plane.foreign import ADDRESSES_MAX, SILENCE_S, ForeignClients
-from iggy_ref_server.session import Session
-from tests.server.features.test_strangers import trusting
+from iggy_ref_server.net.scheduler import ADDRESSES_MAX, LOG_INTERVAL_S, UnsupportedProtocolLog
+from iggy_ref_server.session import ClientSession
+from tests.server.features.test_unauthenticated import trusting
 
 RECORDING = Path(__file__).parents[2] / "golden" / "vsr" / "login.0.9.0.jsonl"
 REFUSED = "it speaks the protocol of Apache Iggy 0.9"
@@ -66,18 +66,18 @@ def test_client_of_0_9_when_it_connects_over_tls_then_is_refused_there_as_well(s
 
 def test_log_when_one_address_comes_again_and_again_then_has_a_line_for_each_ten_minutes(caplog):
     now_s = 0.0
-    foreign = ForeignClients(lambda: now_s)
+    foreign = UnsupportedProtocolLog(lambda: now_s)
     for port in range(100):
-        foreign.note(Session(port, f"10.0.0.1:{port}"))
+        foreign.note(ClientSession(port, f"10.0.0.1:{port}"))
     assert len(caplog.records) == 1
-    now_s = SILENCE_S + 1
-    foreign.note(Session(1, "10.0.0.1:1"))
+    now_s = LOG_INTERVAL_S + 1
+    foreign.note(ClientSession(1, "10.0.0.1:1"))
     assert len(caplog.records) == 2
 
 
 def test_log_when_many_addresses_come_then_remembers_a_bounded_number(caplog):
-    foreign = ForeignClients(lambda: 0.0)
+    foreign = UnsupportedProtocolLog(lambda: 0.0)
     for number in range(ADDRESSES_MAX + 10):
-        foreign.note(Session(number, f"[2001:db8::{number:x}]:80"))
+        foreign.note(ClientSession(number, f"[2001:db8::{number:x}]:80"))
     assert len(caplog.records) == ADDRESSES_MAX + 10
-    assert len(foreign._told_s) == ADDRESSES_MAX
+    assert len(foreign._logged_at_s) == ADDRESSES_MAX

@@ -23,7 +23,7 @@ from iggy_protocol import (
     StatusCode,
     StoreConsumerOffset,
 )
-from tests.server.features.scene import eventually, make_topic
+from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.wire_client import Refused
 
 SERVER_SHARDS = 2

@@ -17,7 +17,7 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
 )
-from tests.server.features.scene import frame_of, make_topic
+from tests.server.features.topic_calls import frame_of, make_topic
 from tests.server.replay.raw_peer import Absence, RawPeer
 
 OK = bytes(8)

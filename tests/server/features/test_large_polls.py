@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 
 MESSAGES, PAYLOAD_BYTES = 5_000, 20_000
 KEY = base64.b64encode(bytes(32)).decode()

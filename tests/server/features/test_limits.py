@@ -20,7 +20,7 @@ from iggy_protocol import (
     decode_user_headers,
     encode_user_headers,
 )
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 
 TINY, MEGABYTE = 1, 1_000_000
 

@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 import httpx
 
 from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
-from tests.server.doors.ws_peer import door_of
-from tests.server.features.scene import eventually, make_topic
-from tests.server.features.test_strangers import SEND_MESSAGES, head, resident_bytes
+from tests.server.features.test_unauthenticated import SEND_MESSAGES, head, resident_bytes
+from tests.server.features.topic_calls import eventually, make_topic
+from tests.server.net.ws_peer import door_of
 
 MIB = 1 << 20
 KEY = base64.b64encode(bytes(32)).decode()

@@ -11,7 +11,7 @@ import trustme
 
 from iggy_protocol import Partitioning, Ping, SendMessages
 from tests.certificates import Certificate
-from tests.server.features.scene import frame_of, make_topic
+from tests.server.features.topic_calls import frame_of, make_topic
 
 OK = bytes(8)
 # The delayed acknowledgement of a kernel that is not asked to hurry takes at least this long.

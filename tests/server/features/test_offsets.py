@@ -13,7 +13,7 @@ from iggy_protocol import (
     StatusCode,
     StoreConsumerOffset,
 )
-from tests.server.features.scene import SINGLE, make_topic
+from tests.server.features.topic_calls import SINGLE, make_topic
 
 SERVER_SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "512 B"}
 

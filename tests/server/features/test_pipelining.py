@@ -15,7 +15,7 @@ from iggy_protocol import (
     SendMessages,
     UserStatus,
 )
-from tests.server.features.scene import frame_of, make_topic, unique
+from tests.server.features.topic_calls import frame_of, make_topic, unique
 
 # What a server may leave unanswered for one client is 1,024 requests.
 DEPTHS = [1025, 5000]

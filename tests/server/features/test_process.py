@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iggy_protocol import GetStreams, Ping, StatusCode
-from tests.server.features.scene import eventually, make_topic
+from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.running import RunningServer, ServerFailed
 from tests.server.wire_client import HungUp, Refused
 

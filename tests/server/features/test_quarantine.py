@@ -10,8 +10,8 @@ import shutil
 import pytest
 
 from iggy_protocol import PollingStrategy, PurgeTopic, StatusCode
-from iggy_ref_server.doctor import check, repair
-from tests.server.features.scene import make_topic
+from iggy_ref_server.fsck import check, repair
+from tests.server.features.topic_calls import make_topic
 from tests.server.running import RunningServer
 from tests.server.wire_client import Refused
 

@@ -21,7 +21,7 @@ from iggy_protocol import (
     LoginUser,
     UserStatus,
 )
-from tests.server.features.scene import frame_of
+from tests.server.features.topic_calls import frame_of
 
 SERVER_SHARDS = 2
 NOTHING = (0, b"")

@@ -42,7 +42,7 @@ from iggy_protocol import (
     UpdateTopic,
     encode_user_headers,
 )
-from tests.server.features.scene import SINGLE, TopicScene, make_topic
+from tests.server.features.topic_calls import SINGLE, TopicScene, make_topic
 from tests.server.running import RunningServer
 
 SECRET = "a-very-secret-passphrase"

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from iggy_protocol import HeaderKey, HeaderValue, NewMessage, PollingStrategy, encode_user_headers
-from tests.server.features.scene import make_topic
+from tests.server.features.topic_calls import make_topic
 from tests.server.running import RunningServer
 
 HOUR_US = 3_600_000_000

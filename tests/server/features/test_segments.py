@@ -14,7 +14,7 @@ from iggy_protocol import (
     PurgeTopic,
     StatusCode,
 )
-from tests.server.features.scene import SINGLE, eventually, make_topic
+from tests.server.features.topic_calls import SINGLE, eventually, make_topic
 from tests.server.running import RunningServer
 
 # Records of 1000 bytes, so that a segment holds seven of them: the sixth fills it, the seventh

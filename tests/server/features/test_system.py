@@ -28,12 +28,12 @@ from iggy_protocol import (
     SnapshotCompression,
     SnapshotType,
 )
-from tests.server.features.scene import eventually, make_topic
+from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.running import ServerFailed
 from tests.server.wire_client import HungUp, Refused
 
 
-def figures(topic):
+def statistics(topic):
     details = topic.client.ask(GetStream(topic.stream))
     return [(found.name, found.size_bytes, found.messages_count) for found in details.topics], (
         details.size_bytes,
@@ -47,13 +47,13 @@ def test_sizes_when_one_topic_is_purged_or_deleted_then_only_its_part_goes(root)
     first.send("aaaa", "bbbb")
     first.send("cccc", partition=1)
     second.send("dddd")
-    assert figures(first) == ([("first", 204, 3), ("second", 68, 1)], (272, 4))
+    assert statistics(first) == ([("first", 204, 3), ("second", 68, 1)], (272, 4))
 
     root.ask(PurgeTopic(first.stream, "first"))
-    assert figures(first) == ([("first", 0, 0), ("second", 68, 1)], (68, 1))
+    assert statistics(first) == ([("first", 0, 0), ("second", 68, 1)], (68, 1))
 
     root.ask(DeleteTopic(first.stream, "second"))
-    assert figures(first) == ([("first", 0, 0)], (0, 0))
+    assert statistics(first) == ([("first", 0, 0)], (0, 0))
 
 
 def snapshot(client, *types, compression=SnapshotCompression.DEFLATED):
@@ -162,7 +162,7 @@ def test_log_when_things_change_then_it_says_who_did_what_and_no_secret(start_se
     assert f"{client.local_address} as user 0: CreateStream(name='orders')" in log
     assert f"{client.local_address} as user 0: CreateUser(username='reader', status=ACTIVE)" in log
     assert f"{client.local_address} as user 0: LogoutUser()" in log
-    [refusal] = [line for line in log.splitlines() if " WARN " in line and "is refused" in line]
+    [refusal] = [line for line in log.splitlines() if " WARN " in line and "refused a request" in line]
     assert "wrong user name or password" in refusal
     assert not any(secret in log for secret in ("very-secret", "not-the-secret", token))
 

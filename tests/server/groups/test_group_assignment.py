@@ -6,8 +6,8 @@ import pytest
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import ConsumerGroup
-from tests.server.groups.group_talk import (
+from iggy_ref_server.groups.group import GroupState
+from tests.server.groups.group_calls import (
     TIMEOUT_US,
     all_partitions,
     group_of,
@@ -224,7 +224,7 @@ def test_partitions_when_changed_rapidly_then_stay_shared_out():
 
 
 def test_partitions_when_changed_without_members_then_the_next_member_owns_all():
-    group = ConsumerGroup(1, rebalancing_timeout_us=TIMEOUT_US)
+    group = GroupState(1, rebalancing_timeout_us=TIMEOUT_US)
     group.set_partitions(3)
     group.join(1, 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
-from tests.server.groups.group_talk import commit, group_of, owned, poll
+from tests.server.groups.group_calls import commit, group_of, owned, poll
 
 
 def test_single_member_when_polling_one_by_one_then_visits_partitions_in_order():
@@ -111,8 +111,8 @@ def test_commit_when_partition_does_not_exist_then_is_refused():
 
 def test_polled_when_noted_for_a_stranger_then_leaves_no_mark():
     group = group_of(2, 1)
-    group.note_polled(9, 1, 5)
-    group.note_polled(1, 7, 5)
+    group.record_polled(9, 1, 5)
+    group.record_polled(1, 7, 5)
 
     group.join(2, 0)
 

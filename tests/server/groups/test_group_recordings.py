@@ -30,9 +30,9 @@ from iggy_protocol import (
     decode_request,
 )
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.registry import GroupKey, GroupRegistry
+from iggy_ref_server.groups.group import GroupKey, GroupRegistry
 from tests.protocol.recordings import GOLDEN
-from tests.server.groups.group_talk import all_partitions, sizes
+from tests.server.groups.group_calls import all_partitions, sizes
 
 FILES = (
     "group-joins-1-to-4",
@@ -81,7 +81,7 @@ class Replay:
         for number, line in enumerate(lines, start=1):
             entry = json.loads(line)
             if entry.get("event") == "close":
-                self.registry.client_gone(entry["conn"])
+                self.registry.remove_client(entry["conn"])
             if "request" in entry and entry["status"] not in (1009, 2010, None):
                 request = bytes.fromhex(entry["request"])
                 command = decode_request(entry["code"], request[8:])
@@ -107,7 +107,7 @@ class Replay:
 
     def on_DeleteConsumerGroup(self, _line, _client, command: DeleteConsumerGroup, status, _value):
         if status == 0:
-            self.registry.forget_group(self.key(command.group))
+            self.registry.remove_group(self.key(command.group))
             del self.groups[str(command.group)]
 
     def on_CreatePartitions(self, _line, _client, command: CreatePartitions, status, _value):
@@ -189,21 +189,21 @@ class Replay:
         assert group.confirm(grant)
         offsets = [message.offset for message in value.messages]
         if offsets:
-            group.note_polled(client_id, grant.partition, offsets[-1])
+            group.record_polled(client_id, grant.partition, offsets[-1])
             if command.auto_commit:
-                group.note_committed(grant.partition, offsets[-1])
+                group.record_committed(grant.partition, offsets[-1])
 
     def on_StoreConsumerOffset(self, line, client_id, command: StoreConsumerOffset, status, _value):
         group, partition = self.resolve_commit(line, client_id, command, status)
         if status == 0 and partition is not None:
-            group.note_committed(partition, command.offset)
+            group.record_committed(partition, command.offset)
 
     def on_DeleteConsumerOffset(
         self, line, client_id, command: DeleteConsumerOffset, status, _value
     ):
         group, partition = self.resolve_commit(line, client_id, command, status)
         if status == 0 and partition is not None:
-            group.note_committed(partition, None)
+            group.record_committed(partition, None)
 
     def resolve_commit(self, line, client_id, command, status):
         if command.consumer.kind is not ConsumerKind.GROUP:

@@ -8,8 +8,8 @@ import pytest
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.registry import GroupKey, GroupRegistry
-from tests.server.groups.group_talk import TIMEOUT_US, owned, poll_all, sizes
+from iggy_ref_server.groups.group import GroupKey, GroupRegistry
+from tests.server.groups.group_calls import TIMEOUT_US, owned, poll_all, sizes
 
 ORDERS = GroupKey(0, 0, 0)
 AUDIT = GroupKey(0, 0, 1)
@@ -66,19 +66,19 @@ def test_client_when_gone_then_no_group_keeps_a_ghost(registry):
         registry.join(key, 7, 0)
         registry.join(key, 8, 0)
 
-    registry.client_gone(7)
+    registry.remove_client(7)
 
     for key in KEYS:
         assert owned(registry.require(key)) == {8: (0, 1, 2, 3)}
     assert registry.memberships(7) == ()
-    registry.client_gone(7)
+    registry.remove_client(7)
 
 
 def test_clients_when_reconnected_then_own_each_partition_once(registry):
     for client_id in (1, 2, 3):
         registry.join(ORDERS, client_id, 0)
     for client_id in (1, 2, 3):
-        registry.client_gone(client_id)
+        registry.remove_client(client_id)
     assert registry.require(ORDERS).details() == ()
     for client_id in (4, 5, 6):
         registry.join(ORDERS, client_id, 0)
@@ -90,10 +90,10 @@ def test_clients_when_reconnected_then_own_each_partition_once(registry):
 @pytest.mark.parametrize(
     ("forget", "arguments", "remaining"),
     [
-        ("forget_group", (ORDERS,), (AUDIT, OTHER_TOPIC, OTHER_STREAM)),
-        ("forget_topic", (0, 0), (OTHER_TOPIC, OTHER_STREAM)),
-        ("forget_stream", (0,), (OTHER_STREAM,)),
-        ("forget_group", (GroupKey(9, 9, 9),), KEYS),
+        ("remove_group", (ORDERS,), (AUDIT, OTHER_TOPIC, OTHER_STREAM)),
+        ("remove_topic", (0, 0), (OTHER_TOPIC, OTHER_STREAM)),
+        ("remove_stream", (0,), (OTHER_STREAM,)),
+        ("remove_group", (GroupKey(9, 9, 9),), KEYS),
     ],
 )
 def test_groups_when_forgotten_then_so_are_their_memberships(
@@ -107,7 +107,7 @@ def test_groups_when_forgotten_then_so_are_their_memberships(
     assert registry.memberships(7) == remaining
     for key in KEYS:
         assert (registry.find(key) is not None) == (key in remaining)
-    registry.client_gone(7)
+    registry.remove_client(7)
 
 
 def test_grant_when_its_group_was_deleted_and_made_again_then_is_not_confirmed(registry):

@@ -82,9 +82,9 @@ class Line:
 
 def first_packet(attacker: Attacker) -> bytes:
     """Write the first datagram of a client."""
-    line = Line(attacker)
-    [(data, _), *_] = line.core.datagrams_to_send(time.monotonic())
-    line.close()
+    conn = Line(attacker)
+    [(data, _), *_] = conn.core.datagrams_to_send(time.monotonic())
+    conn.close()
     return data
 
 
@@ -99,97 +99,97 @@ def spoilt(data: bytes, chance: random.Random) -> bytes:
 
 def noise(attacker: Attacker) -> None:
     """Send datagrams that mean nothing."""
-    line = Line(attacker)
+    conn = Line(attacker)
     for _ in range(BURST):
         data = attacker.chance.randbytes(attacker.chance.choice([1, 7, 21, 60, 1_200, 1_400]))
-        line.throw(bytes([data[0] | attacker.chance.choice([0, 0x40, 0xC0])]) + data[1:])
+        conn.throw(bytes([data[0] | attacker.chance.choice([0, 0x40, 0xC0])]) + data[1:])
     attacker.thrown["noise"] += BURST
-    line.close()
+    conn.close()
 
 
 def spoilt_beginnings(attacker: Attacker) -> None:
     """Send first packets with something changed in them."""
-    line, packet = Line(attacker), first_packet(attacker)
+    conn, packet = Line(attacker), first_packet(attacker)
     for _ in range(BURST):
-        line.throw(spoilt(packet, attacker.chance))
+        conn.throw(spoilt(packet, attacker.chance))
     attacker.thrown["spoilt first packets"] += BURST
-    line.close()
+    conn.close()
 
 
 def beginnings_only(attacker: Attacker) -> None:
     """Begin many connections, and finish none."""
     for _ in range(20):
-        line = Line(attacker)
-        attacker.thrown["beginnings only"] += line.flush()
-        line.close()
+        conn = Line(attacker)
+        attacker.thrown["beginnings only"] += conn.flush()
+        conn.close()
 
 
 def unknown_versions(attacker: Attacker) -> None:
     """Ask for versions that nobody speaks."""
-    line, packet = Line(attacker), first_packet(attacker)
+    conn, packet = Line(attacker), first_packet(attacker)
     for _ in range(BURST):
-        line.throw(packet[:1] + attacker.chance.randbytes(4) + packet[5:])
+        conn.throw(packet[:1] + attacker.chance.randbytes(4) + packet[5:])
     attacker.thrown["unknown versions"] += BURST
-    line.close()
+    conn.close()
 
 
 def _connected(attacker: Attacker) -> Line | None:
-    line = Line(attacker)
-    line.drive(HANDSHAKE_S, until_ready=True)
-    if not line.is_ready:
-        line.close()
+    conn = Line(attacker)
+    conn.drive(HANDSHAKE_S, until_ready=True)
+    if not conn.is_ready:
+        conn.close()
         return None
     entry = attacker.login(likely=0.3)
     if entry:
-        line.core.send_stream_data(line.core.get_next_available_stream_id(), entry, end_stream=True)
-        line.drive(LISTEN_S)
-    return line
+        conn.core.send_stream_data(conn.core.get_next_available_stream_id(), entry, end_stream=True)
+        conn.drive(LISTEN_S)
+    return conn
 
 
 def hostile_streams(attacker: Attacker) -> None:
     """Send requests with something changed in them, each on a stream of its own."""
-    line = _connected(attacker)
-    if line is None:
+    conn = _connected(attacker)
+    if conn is None:
         return
     for frame in in_step(attacker)[:STREAMS]:
-        stream = line.core.get_next_available_stream_id()
-        line.core.send_stream_data(stream, frame, end_stream=attacker.chance.random() < 0.9)
+        stream = conn.core.get_next_available_stream_id()
+        conn.core.send_stream_data(stream, frame, end_stream=attacker.chance.random() < 0.9)
         if attacker.chance.random() < 0.1:
-            line.core.reset_stream(stream, attacker.chance.randrange(100))
+            conn.core.reset_stream(stream, attacker.chance.randrange(100))
     attacker.thrown["hostile streams"] += STREAMS
-    line.drive(LISTEN_S)
+    conn.drive(LISTEN_S)
     if attacker.chance.random() < 0.5:
-        line.core.close(error_code=attacker.chance.randrange(1 << 16), reason_phrase="bye")
-        line.flush()
-    line.close()
+        conn.core.close(error_code=attacker.chance.randrange(1 << 16), reason_phrase="bye")
+        conn.flush()
+    conn.close()
 
 
 def half_streams(attacker: Attacker) -> None:
     """Begin requests on many streams, and end none."""
-    line = _connected(attacker)
-    if line is None:
+    conn = _connected(attacker)
+    if conn is None:
         return
     for frame in chosen_frames(attacker.chance, STREAMS):
-        stream = line.core.get_next_available_stream_id()
-        line.core.send_stream_data(stream, frame[: max(1, len(frame) // 2)])
+        stream = conn.core.get_next_available_stream_id()
+        conn.core.send_stream_data(stream, frame[: max(1, len(frame) // 2)])
         attacker.thrown["half streams"] += 1
-    line.drive(LISTEN_S)
-    line.close()
+    conn.drive(LISTEN_S)
+    conn.close()
 
 
 def spoilt_middle(attacker: Attacker) -> None:
     """Have a good connection, and spoil what it sends from then on."""
-    line = _connected(attacker)
-    if line is None:
+    conn = _connected(attacker)
+    if conn is None:
         return
     for _ in range(30):
-        stream = line.core.get_next_available_stream_id()
-        line.core.send_stream_data(stream, frame_of(Ping()), end_stream=True)
-        attacker.thrown["spoilt middle"] += line.flush(
+        stream = conn.core.get_next_available_stream_id()
+        conn.core.send_stream_data(stream, frame_of(Ping()), end_stream=True)
+        attacker.thrown["spoilt middle"] += conn.flush(
             lambda data: spoilt(data, attacker.chance) if attacker.chance.random() < 0.7 else data
         )
-    line.drive(LISTEN_S)
-    line.close()
+    conn.drive(LISTEN_S)
+    conn.close()
 
 
 WAVES: tuple[Callable[[Attacker], None], ...] = (

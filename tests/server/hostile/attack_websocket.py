@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from tests.server.doors.ws_peer import REQUEST, ws_frame
 from tests.server.hostile.attacker import (
     Attacker,
     close,
@@ -20,6 +19,7 @@ from tests.server.hostile.attacker import (
     reset,
     wrong_lengths,
 )
+from tests.server.net.ws_peer import REQUEST, ws_frame
 
 if TYPE_CHECKING:
     import random

@@ -13,7 +13,7 @@ import trio.testing
 
 from iggy_protocol import StatusCode, status
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.identity.passwords import DEFAULT_COST, HashCost, Passwords
+from iggy_ref_server.identity.credentials import DEFAULT_COST, HashCost, Passwords
 from tests.protocol.recordings import GOLDEN
 
 CHEAP = HashCost(time_cost=1, memory_cost_kib=8, parallelism=1)
@@ -71,7 +71,7 @@ async def test_user_when_unknown_then_no_password_fits_after_the_same_work():
     passwords = Passwords(CHEAP)
 
     assert not await passwords.verify(None, "secret")
-    nobody = argon2.extract_parameters(passwords._nobody)
+    nobody = argon2.extract_parameters(passwords._dummy_hash)
     somebody = argon2.extract_parameters(await passwords.hash("secret"))
     assert nobody == somebody
 

@@ -23,10 +23,10 @@ from iggy_protocol import (
     decode_request,
 )
 from iggy_ref_server.identity.permissions import (
-    OPEN_COMMANDS,
-    PERSONAL_COMMANDS,
+    OWN_ACCOUNT_COMMANDS,
     REQUIREMENTS,
-    RIGHTS_KEPT_MAX,
+    RIGHTS_CACHED_MAX,
+    UNAUTHENTICATED_COMMANDS,
     is_allowed,
 )
 from tests.protocol.recordings import GOLDEN
@@ -187,7 +187,7 @@ def test_snapshot_when_servers_may_only_be_read_then_is_refused():
 def test_rights_when_of_more_users_than_are_kept_then_are_worked_out_again():
     users = [
         Permissions(streams=(StreamPermissions(stream_id, poll_messages=True),))
-        for stream_id in range(RIGHTS_KEPT_MAX + 1)
+        for stream_id in range(RIGHTS_CACHED_MAX + 1)
     ]
     for _ in range(2):
         for stream_id, permissions in enumerate(users):
@@ -197,7 +197,7 @@ def test_rights_when_of_more_users_than_are_kept_then_are_worked_out_again():
 
 
 def test_own_account_when_asked_for_then_two_commands_need_no_permission():
-    assert commands("get_user change_password") == PERSONAL_COMMANDS
+    assert commands("get_user change_password") == OWN_ACCOUNT_COMMANDS
 
 
 # --- recordings ---
@@ -216,8 +216,10 @@ def test_commands_when_not_logged_in_then_those_recorded_as_open_are_open():
     }
     open_codes = {code for code, status in answered.items() if status != StatusCode.UNAUTHENTICATED}
 
-    assert open_codes <= OPEN_COMMANDS
-    assert set(CommandCode) - answered.keys() <= OPEN_COMMANDS | {CommandCode.SEND_MESSAGES}
+    assert open_codes <= UNAUTHENTICATED_COMMANDS
+    assert set(CommandCode) - answered.keys() <= UNAUTHENTICATED_COMMANDS | {
+        CommandCode.SEND_MESSAGES
+    }
 
 
 IDS: dict[str | None, int] = {"s": 0, "s2": 1, "t": 0, "t2": 1}

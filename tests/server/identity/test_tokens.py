@@ -11,7 +11,7 @@ from iggy_protocol import (
     decode_reply,
     decode_request,
 )
-from iggy_ref_server.identity.tokens import hash_token, make_token
+from iggy_ref_server.identity.credentials import hash_token, make_token
 from tests.protocol.recordings import GOLDEN
 
 

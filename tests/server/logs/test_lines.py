@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from iggy_ref_server.logs.lines import LineFormatter, paint
+from iggy_ref_server.logs.writer import LineFormatter, colorize
 
 
 def line(message: str, *arguments: object, level: int = logging.INFO, **extra: object) -> str:
@@ -61,7 +61,7 @@ def test_line_when_there_is_a_traceback_then_its_lines_are_marked():
 
 
 def test_paint_when_grave_then_colours():
-    assert paint("x", logging.INFO) == "x"
-    assert paint("x", logging.CRITICAL) == "\x1b[31mx\x1b[0m"
-    assert paint("x", logging.WARNING) == "\x1b[33mx\x1b[0m"
-    assert paint("x", logging.DEBUG) == "\x1b[2mx\x1b[0m"
+    assert colorize("x", logging.INFO) == "x"
+    assert colorize("x", logging.CRITICAL) == "\x1b[31mx\x1b[0m"
+    assert colorize("x", logging.WARNING) == "\x1b[33mx\x1b[0m"
+    assert colorize("x", logging.DEBUG) == "\x1b[2mx\x1b[0m"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from iggy_ref_server.config import Logging, default_config
+from iggy_ref_server.config import LoggingConfig, default_config
 from iggy_ref_server.logs import LogLimits, LogWriter, RollingFile, start_logging
-from iggy_ref_server.logs.writer import Line
+from iggy_ref_server.logs.writer import LogLine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +23,7 @@ OURS = logging.getLogger("iggy_ref_server.rooms")
 THEIRS = logging.getLogger("somebody.else")
 
 
-def log_all(directory: Path, settings: Logging, **environment: str) -> str:
+def log_all(directory: Path, settings: LoggingConfig, **environment: str) -> str:
     """Log one line of each level from us and from a library, and return what was shown."""
     terminal = io.StringIO()
     with start_logging(settings, directory, environment, process="shard-1", terminal=terminal):
@@ -125,10 +125,10 @@ def test_writer_when_the_terminal_stalls_then_drops_lines_and_tells_how_many():
     terminal = Stalled()
     writer = LogWriter(terminal, None, sweep_interval_s=60, lines_waiting_max=2)
     writer.start()
-    writer.put(Line(logging.INFO, "first"))
+    writer.put(LogLine(logging.INFO, "first"))
     terminal.entered.wait(5)
     for number in range(5):
-        writer.put(Line(logging.INFO, f"line {number}"))
+        writer.put(LogLine(logging.INFO, f"line {number}"))
     terminal.looked_at.set()
     writer.flush()
     writer.stop()
@@ -152,7 +152,7 @@ class Ascii(io.StringIO):
 def test_writer_when_the_terminal_knows_few_letters_then_escapes_the_others(terminal, expected):
     writer = LogWriter(terminal, None, sweep_interval_s=60)
     writer.start()
-    writer.put(Line(logging.INFO, "ł"))
+    writer.put(LogLine(logging.INFO, "ł"))
     writer.stop()
 
     assert terminal.getvalue() == expected
@@ -164,7 +164,7 @@ def test_writer_when_the_terminal_is_closed_then_goes_on(tmp_path):
     writer = LogWriter(terminal, RollingFile(tmp_path, limits), sweep_interval_s=60)
     writer.start()
     terminal.close()
-    writer.put(Line(logging.INFO, "x"))
+    writer.put(LogLine(logging.INFO, "x"))
     writer.stop()
 
     assert (tmp_path / "iggy-server.log").read_text() == "x\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.logs.retention import Archive, LogLimits, plan_sweep
+from iggy_ref_server.logs.rolling_file import LogArchive, LogLimits, plan_removal
 
 
 def limits(file: int = 100, total: int = 400, retention_s: float = 1000) -> LogLimits:
@@ -13,33 +13,33 @@ def limits(file: int = 100, total: int = 400, retention_s: float = 1000) -> LogL
     return LogLimits(file_size_bytes_max=file, total_size_bytes_max=total, retention_s=retention_s)
 
 
-def archives(*sizes: int) -> list[Archive]:
+def archives(*sizes: int) -> list[LogArchive]:
     """Make files, one each second, the oldest first."""
-    return [Archive(str(number), size, float(number)) for number, size in enumerate(sizes)]
+    return [LogArchive(str(number), size, float(number)) for number, size in enumerate(sizes)]
 
 
 def test_sweep_when_all_is_within_bounds_then_removes_nothing():
-    assert plan_sweep(archives(100, 100, 100), 10, limits()) == []
+    assert plan_removal(archives(100, 100, 100), 10, limits()) == []
 
 
 def test_sweep_when_files_are_old_then_removes_them():
-    assert plan_sweep(archives(1, 1, 1), 11, limits(retention_s=10)) == ["0", "1"]
+    assert plan_removal(archives(1, 1, 1), 11, limits(retention_s=10)) == ["0", "1"]
 
 
 def test_sweep_when_there_is_too_much_then_the_oldest_go_and_room_is_left_for_the_next():
-    assert plan_sweep(archives(100, 100, 90, 100, 100), 10, limits()) == ["0", "1"]
+    assert plan_removal(archives(100, 100, 90, 100, 100), 10, limits()) == ["0", "1"]
 
 
 def test_sweep_when_there_are_too_many_small_ones_then_the_oldest_go():
-    assert plan_sweep(archives(1, 1, 1, 1, 1), 10, limits()) == ["0", "1"]
+    assert plan_removal(archives(1, 1, 1, 1, 1), 10, limits()) == ["0", "1"]
 
 
 def test_sweep_when_the_total_is_unbounded_then_only_age_counts():
-    assert plan_sweep(archives(*[100] * 50), 10, limits(total=0)) == []
+    assert plan_removal(archives(*[100] * 50), 10, limits(total=0)) == []
 
 
 def test_sweep_when_files_are_unbounded_then_their_total_still_counts():
-    assert plan_sweep(archives(300, 300, 300), 10, limits(file=0)) == ["0", "1"]
+    assert plan_removal(archives(300, 300, 300), 10, limits(file=0)) == ["0", "1"]
 
 
 @given(
@@ -52,7 +52,7 @@ def test_sweep_when_done_then_the_rest_and_a_full_file_fit(sizes, file, files, n
     bounds = limits(file=file, total=file * files, retention_s=10)
     before = archives(*sizes)
 
-    removed = plan_sweep(before, now_s, bounds)
+    removed = plan_removal(before, now_s, bounds)
 
     kept = [archive for archive in before if archive.name not in removed]
     assert sum(archive.size_bytes for archive in kept) + file <= file * files or not kept

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from iggy_ref_server.metadata.catalog import Catalog
-from iggy_ref_server.metadata.records import GroupRecord
+from iggy_ref_server.metadata.state import Catalog, GroupRecord
 
 
 def thing(number: int, name: str = "") -> GroupRecord:
-    return GroupRecord(number, name or f"g{number}", incarnation=1)
+    return GroupRecord(number, name or f"g{number}", generation=1)
 
 
 def shelf(*numbers: int) -> Catalog[GroupRecord]:

@@ -15,7 +15,7 @@ from iggy_protocol import (
     TopicPermissions,
     UserStatus,
 )
-from iggy_ref_server.metadata import changes as happened
+from iggy_ref_server.metadata import changes as change_types
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, decode_change, encode_change
 from iggy_ref_server.metadata.state import Metadata
@@ -28,14 +28,14 @@ GRANTS = Permissions(
 # Whatever an old log may hold; a line is never changed, only added.
 PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
     (
-        happened.StreamCreated(1, "s", 2),
+        change_types.StreamCreated(1, "s", 2),
         {"type": "stream+", "id": 1, "name": "s", "created_at_us": 2},
     ),
-    (happened.StreamRenamed(1, "s"), {"type": "stream=", "id": 1, "name": "s"}),
-    (happened.StreamDeleted(1), {"type": "stream-", "id": 1}),
-    (happened.StreamPurged(1, 9), {"type": "stream0", "id": 1, "incarnation": 9}),
+    (change_types.StreamRenamed(1, "s"), {"type": "stream=", "id": 1, "name": "s"}),
+    (change_types.StreamDeleted(1), {"type": "stream-", "id": 1}),
+    (change_types.StreamPurged(1, 9), {"type": "stream0", "id": 1, "incarnation": 9}),
     (
-        happened.TopicCreated(1, 2, "t", 3, 4, 5, 6, CompressionAlgorithm.GZIP, 7, 8),
+        change_types.TopicCreated(1, 2, "t", 3, 4, 5, 6, CompressionAlgorithm.GZIP, 7, 8),
         {
             "type": "topic+",
             "stream_id": 1,
@@ -51,7 +51,7 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
         },
     ),
     (
-        happened.TopicUpdated(1, 2, "t", 6, CompressionAlgorithm.NONE, 7, 8),
+        change_types.TopicUpdated(1, 2, "t", 6, CompressionAlgorithm.NONE, 7, 8),
         {
             "type": "topic=",
             "stream_id": 1,
@@ -63,13 +63,13 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
             "replication_factor": 8,
         },
     ),
-    (happened.TopicDeleted(1, 2), {"type": "topic-", "stream_id": 1, "id": 2}),
+    (change_types.TopicDeleted(1, 2), {"type": "topic-", "stream_id": 1, "id": 2}),
     (
-        happened.TopicPurged(1, 2, 9),
+        change_types.TopicPurged(1, 2, 9),
         {"type": "topic0", "stream_id": 1, "id": 2, "incarnation": 9},
     ),
     (
-        happened.PartitionsAdded(1, 2, 3, 4, 5, 9),
+        change_types.PartitionsAdded(1, 2, 3, 4, 5, 9),
         {
             "type": "partitions+",
             "stream_id": 1,
@@ -81,19 +81,19 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
         },
     ),
     (
-        happened.PartitionsRemoved(1, 2, 3),
+        change_types.PartitionsRemoved(1, 2, 3),
         {"type": "partitions-", "stream_id": 1, "topic_id": 2, "kept_count": 3},
     ),
     (
-        happened.GroupCreated(1, 2, 3, "g", 9),
+        change_types.GroupCreated(1, 2, 3, "g", 9),
         {"type": "group+", "stream_id": 1, "topic_id": 2, "id": 3, "name": "g", "incarnation": 9},
     ),
     (
-        happened.GroupDeleted(1, 2, 3),
+        change_types.GroupDeleted(1, 2, 3),
         {"type": "group-", "stream_id": 1, "topic_id": 2, "id": 3},
     ),
     (
-        happened.UserCreated(1, 9, "u", "#", UserStatus.ACTIVE, 2),
+        change_types.UserCreated(1, 9, "u", "#", UserStatus.ACTIVE, 2),
         {
             "type": "user+",
             "id": 1,
@@ -105,16 +105,16 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
         },
     ),
     (
-        happened.UserUpdated(1, None, UserStatus.INACTIVE, 9),
+        change_types.UserUpdated(1, None, UserStatus.INACTIVE, 9),
         {"type": "user=", "id": 1, "status": 2, "incarnation": 9},
     ),
-    (happened.UserDeleted(1), {"type": "user-", "id": 1}),
+    (change_types.UserDeleted(1), {"type": "user-", "id": 1}),
     (
-        happened.PasswordChanged(1, "#"),
+        change_types.PasswordChanged(1, "#"),
         {"type": "password=", "user_id": 1, "password_hash": "#"},
     ),
     (
-        happened.PermissionsChanged(1, GRANTS),
+        change_types.PermissionsChanged(1, GRANTS),
         {
             "type": "permissions=",
             "user_id": 1,
@@ -155,11 +155,11 @@ PINNED: tuple[tuple[Change, dict[str, object]], ...] = (
         },
     ),
     (
-        happened.TokenCreated(1, "tok", "#", 2),
+        change_types.TokenCreated(1, "tok", "#", 2),
         {"type": "token+", "user_id": 1, "name": "tok", "hash": "#", "expires_at_us": 2},
     ),
-    (happened.TokenDeleted(1, "tok"), {"type": "token-", "user_id": 1, "name": "tok"}),
-    (happened.TokensExpired(2), {"type": "tokens-", "now_us": 2}),
+    (change_types.TokenDeleted(1, "tok"), {"type": "token-", "user_id": 1, "name": "tok"}),
+    (change_types.TokensExpired(2), {"type": "tokens-", "now_us": 2}),
 )
 
 
@@ -179,7 +179,7 @@ def test_pinned_when_compared_then_covers_every_kind_of_change():
 def test_change_when_it_has_fields_of_a_newer_server_then_they_are_skipped():
     content = {"type": "stream-", "id": 1, "because": "of rain"}
 
-    assert decode_change(msgspec.msgpack.encode(content)) == happened.StreamDeleted(1)
+    assert decode_change(msgspec.msgpack.encode(content)) == change_types.StreamDeleted(1)
 
 
 @pytest.mark.parametrize("content", [{"type": "moon+", "id": 1}, {"type": "stream-"}, 7])
@@ -191,9 +191,9 @@ def test_change_when_unknown_or_incomplete_then_is_refused(content):
 @pytest.mark.parametrize(
     "change",
     [
-        happened.UserCreated(1, 9, "u", "$argon2", UserStatus.ACTIVE, 2),
-        happened.PasswordChanged(1, "$argon2"),
-        happened.TokenCreated(1, "tok", "$argon2"),
+        change_types.UserCreated(1, 9, "u", "$argon2", UserStatus.ACTIVE, 2),
+        change_types.PasswordChanged(1, "$argon2"),
+        change_types.TokenCreated(1, "tok", "$argon2"),
     ],
     ids=lambda change: type(change).__name__,
 )
@@ -203,31 +203,31 @@ def test_change_when_it_holds_a_hash_then_does_not_show_it(change):
 
 PLAIN = CompressionAlgorithm.NONE
 BUILT: tuple[Change, ...] = (
-    happened.StreamCreated(0, "s", 1),
-    happened.StreamCreated(1, "s1", 1),
-    happened.TopicCreated(0, 0, "t", 1, 2, 1, 0, PLAIN, 0, 1),
-    happened.TopicCreated(0, 1, "t1", 1, 2, 1, 0, PLAIN, 0, 1),
-    happened.GroupCreated(0, 0, 0, "g", 1),
-    happened.UserCreated(0, 1, "u", "#", UserStatus.ACTIVE, 1),
-    happened.UserCreated(1, 1, "u1", "#", UserStatus.ACTIVE, 1),
-    happened.TokenCreated(0, "tok", "#tok"),
+    change_types.StreamCreated(0, "s", 1),
+    change_types.StreamCreated(1, "s1", 1),
+    change_types.TopicCreated(0, 0, "t", 1, 2, 1, 0, PLAIN, 0, 1),
+    change_types.TopicCreated(0, 1, "t1", 1, 2, 1, 0, PLAIN, 0, 1),
+    change_types.GroupCreated(0, 0, 0, "g", 1),
+    change_types.UserCreated(0, 1, "u", "#", UserStatus.ACTIVE, 1),
+    change_types.UserCreated(1, 1, "u1", "#", UserStatus.ACTIVE, 1),
+    change_types.TokenCreated(0, "tok", "#tok"),
 )
 MISFITS: tuple[Change, ...] = (
     *BUILT,
-    happened.StreamCreated(7, "s", 1),
-    happened.StreamRenamed(0, "s1"),
-    happened.TopicCreated(0, 7, "t", 1, 2, 1, 0, PLAIN, 0, 1),
-    happened.TopicUpdated(0, 0, "t1", 0, PLAIN, 0, 1),
-    happened.TopicUpdated(0, 7, "new", 0, PLAIN, 0, 1),
-    happened.TopicDeleted(0, 7),
-    happened.PartitionsAdded(0, 0, 5, 1, 1, 9),
-    happened.PartitionsRemoved(0, 0, 5),
-    happened.GroupCreated(0, 0, 7, "g", 1),
-    happened.GroupDeleted(0, 0, 7),
-    happened.UserUpdated(0, "u1"),
-    happened.TokenCreated(1, "other", "#tok"),
-    happened.TokenDeleted(1, "tok"),
-    happened.TokensExpired(9),
+    change_types.StreamCreated(7, "s", 1),
+    change_types.StreamRenamed(0, "s1"),
+    change_types.TopicCreated(0, 7, "t", 1, 2, 1, 0, PLAIN, 0, 1),
+    change_types.TopicUpdated(0, 0, "t1", 0, PLAIN, 0, 1),
+    change_types.TopicUpdated(0, 7, "new", 0, PLAIN, 0, 1),
+    change_types.TopicDeleted(0, 7),
+    change_types.PartitionsAdded(0, 0, 5, 1, 1, 9),
+    change_types.PartitionsRemoved(0, 0, 5),
+    change_types.GroupCreated(0, 0, 7, "g", 1),
+    change_types.GroupDeleted(0, 0, 7),
+    change_types.UserUpdated(0, "u1"),
+    change_types.TokenCreated(1, "other", "#tok"),
+    change_types.TokenDeleted(1, "tok"),
+    change_types.TokensExpired(9),
 )
 
 
@@ -238,7 +238,7 @@ def test_apply_when_a_change_does_not_fit_then_only_the_version_moves(change):
         state = apply(state, built)
 
     after = apply(state, change)
-    expected = replace(state, last_incarnation=after.last_incarnation)
+    expected = replace(state, last_generation=after.last_generation)
     assert after == replace(expected, version=len(BUILT) + 1)
 
 

@@ -7,27 +7,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol import PayloadCipher
-from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataLocked
-from iggy_ref_server.metadata.frame import (
-    FRAME_HEAD_SIZE,
-    HEAD_SIZE,
-    Seal,
-    check_head,
+from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataKeyMismatch
+from iggy_ref_server.metadata.log import (
+    FRAME_HEADER_SIZE,
+    HEADER_SIZE,
+    FrameCipher,
+    check_header,
+    decrypt_payload,
     encode_frame,
-    file_head,
-    open_payload,
+    file_header,
+    intact_frames,
     read_frame,
+    scan_log,
 )
-from iggy_ref_server.metadata.scan import good_frames, scan_log
 
 MAGIC = b"iggymeta"
-KEY = Seal(PayloadCipher(bytes(range(32))))
-OTHER_KEY = Seal(PayloadCipher(bytes(32)))
+KEY = FrameCipher(PayloadCipher(bytes(range(32))))
+OTHER_KEY = FrameCipher(PayloadCipher(bytes(32)))
 
 
 def log_of(*versions: int) -> bytes:
     """Write a log with one small frame for each version."""
-    return file_head(MAGIC) + b"".join(frame_of(version) for version in versions)
+    return file_header(MAGIC) + b"".join(frame_of(version) for version in versions)
 
 
 def frame_of(version: int) -> bytes:
@@ -43,7 +44,7 @@ def test_frame_when_read_anywhere_then_is_what_was_written(version, payload, bef
 
     assert frame is not None
     assert (frame.version, frame.timestamp_us, frame.payload) == (version, 7, payload)
-    assert frame.end == len(before) + FRAME_HEAD_SIZE + len(payload)
+    assert frame.end == len(before) + FRAME_HEADER_SIZE + len(payload)
 
 
 @given(bit=st.integers(0, FRAME_SIZE * 8 - 1))
@@ -65,10 +66,10 @@ def test_frame_when_sealed_then_shows_nothing_and_opens_with_the_key_alone():
 
     assert frame is not None
     assert b"secret" not in data
-    assert open_payload(frame, KEY, "log") == b"secret"
-    for seal in (None, OTHER_KEY):
-        with pytest.raises(MetadataLocked, match=r"system\.encryption\.key"):
-            open_payload(frame, seal, "log")
+    assert decrypt_payload(frame, KEY, "log") == b"secret"
+    for frame_cipher in (None, OTHER_KEY):
+        with pytest.raises(MetadataKeyMismatch, match=r"system\.encryption\.key"):
+            decrypt_payload(frame, frame_cipher, "log")
 
 
 def test_frame_when_sealed_twice_then_the_bytes_differ():
@@ -79,25 +80,25 @@ def test_frame_when_plain_then_needs_no_key():
     frame = read_frame(frame_of(1), 0)
 
     assert frame is not None
-    assert open_payload(frame, KEY, "log") == b"change 1"
+    assert decrypt_payload(frame, KEY, "log") == b"change 1"
 
 
-@pytest.mark.parametrize("data", [b"", MAGIC, b"iggysnap".ljust(HEAD_SIZE, b"\0"), bytes(99)])
+@pytest.mark.parametrize("data", [b"", MAGIC, b"iggysnap".ljust(HEADER_SIZE, b"\0"), bytes(99)])
 def test_head_when_of_another_kind_then_is_refused(data):
     with pytest.raises(MetadataDamaged, match="does not start"):
-        check_head(data, MAGIC, "log")
+        check_header(data, MAGIC, "log")
 
 
 def test_head_when_of_a_newer_server_then_says_so():
     with pytest.raises(MetadataDamaged, match="newer server"):
-        check_head(MAGIC + b"\x02" + bytes(7), MAGIC, "log")
+        check_header(MAGIC + b"\x02" + bytes(7), MAGIC, "log")
 
 
 def test_scan_when_all_is_well_then_reads_every_frame():
     scan = scan_log(log_of(4, 5, 6), "log")
 
     assert [frame.version for frame in scan.frames] == [4, 5, 6]
-    assert (scan.end, scan.torn_size) == (HEAD_SIZE + 3 * FRAME_SIZE, 0)
+    assert (scan.end, scan.torn_size) == (HEADER_SIZE + 3 * FRAME_SIZE, 0)
 
 
 @pytest.mark.parametrize("size", range(1, FRAME_SIZE))
@@ -119,12 +120,12 @@ def test_scan_when_followed_by_anything_then_leaves_it_out(tail):
 @given(bit=st.integers(0, 2 * FRAME_SIZE * 8 - 1))
 def test_scan_when_a_bit_in_the_middle_is_flipped_then_refuses(bit):
     data = bytearray(log_of(1, 2, 3))
-    data[HEAD_SIZE + bit // 8] ^= 1 << bit % 8
+    data[HEADER_SIZE + bit // 8] ^= 1 << bit % 8
 
     with pytest.raises(MetadataDamaged, match="iggy-server repair") as damage:
         scan_log(bytes(data), "log")
 
-    assert damage.value.position == HEAD_SIZE + bit // 8 // FRAME_SIZE * FRAME_SIZE
+    assert damage.value.position == HEADER_SIZE + bit // 8 // FRAME_SIZE * FRAME_SIZE
 
 
 def test_scan_when_a_change_is_missing_then_refuses():
@@ -140,7 +141,7 @@ def test_scan_when_older_changes_follow_then_they_are_remains_and_left_out():
 
 
 def test_scan_when_a_torn_change_hides_remains_that_a_snapshot_holds_then_leaves_all_out():
-    data = file_head(MAGIC) + frame_of(6)[:9] + frame_of(1)[9:] + frame_of(2)
+    data = file_header(MAGIC) + frame_of(6)[:9] + frame_of(1)[9:] + frame_of(2)
 
     assert scan_log(data, "log", known_version=5).frames == ()
     with pytest.raises(MetadataDamaged):
@@ -150,4 +151,4 @@ def test_scan_when_a_torn_change_hides_remains_that_a_snapshot_holds_then_leaves
 def test_good_frames_when_damage_lies_between_then_finds_all_others():
     data = log_of(1) + b"damage" + frame_of(3) + frame_of(4)[:-1] + frame_of(5)
 
-    assert [frame.version for frame in good_frames(data, HEAD_SIZE)] == [1, 3, 5]
+    assert [frame.version for frame in intact_frames(data, HEADER_SIZE)] == [1, 3, 5]

@@ -39,8 +39,8 @@ from iggy_protocol import (
     encode_request,
 )
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.metadata.damage import MetadataLocked
-from iggy_ref_server.metadata.importer import import_once, import_state
+from iggy_ref_server.metadata.errors import MetadataKeyMismatch
+from iggy_ref_server.metadata.importer import import_if_new, import_state
 from iggy_ref_server.metadata.plan_context import MetadataSettings
 from iggy_ref_server.metadata.plan_users import ROOT_PERMISSIONS
 from iggy_ref_server.metadata.store import MetadataStore
@@ -55,8 +55,8 @@ from iggy_ref_server.metadata.views import (
     view_streams,
     view_topic_details,
 )
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.metadata.metadata_talk import planned
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.metadata.metadata_calls import planned
 
 if TYPE_CHECKING:
     from iggy_protocol import Command
@@ -145,7 +145,7 @@ def test_sample_when_imported_then_partitions_accept_the_files_that_are_there(sa
         assert sorted(path.name for path in folder.iterdir()) == [
             str(entry.id) for entry in topic.partitions
         ]
-        assert {entry.incarnation for entry in topic.partitions} == {0}
+        assert {entry.generation for entry in topic.partitions} == {0}
 
 
 @RICH
@@ -228,7 +228,7 @@ def test_log_when_any_byte_before_the_last_entry_is_wrong_then_is_refused(sample
     for position in range(0, last.position, 11):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
-        with pytest.raises((ImportRefused, MetadataLocked)) as refusal:
+        with pytest.raises((ImportRefused, MetadataKeyMismatch)) as refusal:
             read_upstream_log(bytes(damaged), SAMPLES[sample])
         assert refusal.value.position <= position
 
@@ -246,12 +246,12 @@ def test_log_when_several_entries_in_a_row_are_wrong_then_is_refused():
 
 @pytest.mark.parametrize("cipher", [None, PayloadCipher(bytes(32))])
 def test_log_when_the_key_is_missing_or_wrong_then_is_refused(cipher):
-    with pytest.raises((ImportRefused, MetadataLocked), match=r"key|encrypt"):
+    with pytest.raises((ImportRefused, MetadataKeyMismatch), match=r"key|encrypt"):
         read_upstream_log(sample_log("encrypted"), cipher)
 
 
 def test_log_when_plain_but_there_is_a_key_then_is_refused():
-    with pytest.raises(MetadataLocked):
+    with pytest.raises(MetadataKeyMismatch):
         read_upstream_log(sample_log("plain"), KEY)
 
 
@@ -299,7 +299,7 @@ def test_partitions_when_added_to_none_then_start_at_zero():
     metadata = import_state(log + entry(4, DeletePartitions("s", "t", 1)), DEFAULTS).metadata
 
     partitions = metadata.require_topic(3, 5).partitions
-    assert [(part.id, part.created_at_us, part.incarnation) for part in partitions] == [
+    assert [(part.id, part.created_at_us, part.generation) for part in partitions] == [
         (0, 1003, 0),
         (1, 1003, 0),
         (2, 1003, 0),
@@ -351,16 +351,16 @@ def test_log_when_it_says_what_cannot_be_then_is_refused(log):
         import_state(log, DEFAULTS)
 
 
-async def directory(sample: str) -> MemoryStorage:
+async def directory(sample: str) -> SimulatedStorage:
     """Copy the state of a sample into a data directory."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await storage.make_directories("state")
     for path in (DISK / sample / "state").iterdir():
         await storage.replace(f"state/{path.name}", path.read_bytes())
     return storage
 
 
-async def open_store(storage: MemoryStorage, cipher: PayloadCipher | None) -> MetadataStore:
+async def open_store(storage: SimulatedStorage, cipher: PayloadCipher | None) -> MetadataStore:
     return await MetadataStore.open(storage, SimulatedClock(), encryptor=cipher)
 
 
@@ -370,7 +370,7 @@ async def test_import_when_done_then_is_kept_and_the_original_is_untouched(sampl
     storage = await directory(sample)
     cipher = SAMPLES[sample]
     store = await open_store(storage, cipher)
-    taken = await import_once(store, storage, DEFAULTS, encryptor=cipher)
+    taken = await import_if_new(store, storage, DEFAULTS, encryptor=cipher)
 
     assert taken is not None
     assert store.current == taken.metadata == imported(sample)
@@ -383,12 +383,12 @@ async def test_import_when_done_then_is_kept_and_the_original_is_untouched(sampl
 async def test_import_when_there_is_metadata_of_our_own_then_does_nothing():
     storage = await directory("plain")
     store = await open_store(storage, None)
-    await import_once(store, storage, DEFAULTS)
+    await import_if_new(store, storage, DEFAULTS)
     await store.change(planned(CreateStream("ours")))
     reopened = await open_store(storage.crash(), None)
     await storage.aclose()
 
-    again = await import_once(reopened, await directory("segments"), DEFAULTS)
+    again = await import_if_new(reopened, await directory("segments"), DEFAULTS)
 
     assert again is None
     assert reopened.current == store.current
@@ -397,12 +397,12 @@ async def test_import_when_there_is_metadata_of_our_own_then_does_nothing():
 @pytest.mark.trio
 @pytest.mark.parametrize("content", [None, b""])
 async def test_import_when_there_is_nothing_to_import_then_does_nothing(content):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage, None)
     if content is not None:
         await storage.replace(UPSTREAM_LOG_PATH, content)
 
-    assert await import_once(store, storage, DEFAULTS) is None
+    assert await import_if_new(store, storage, DEFAULTS) is None
     assert store.is_new
 
 
@@ -413,11 +413,11 @@ async def test_import_when_refused_then_may_be_tried_again():
     store = await open_store(storage, None)
 
     with pytest.raises(ImportRefused):
-        await import_once(store, storage, DEFAULTS)
+        await import_if_new(store, storage, DEFAULTS)
     await storage.replace(UPSTREAM_LOG_PATH, sample_log("plain"))
 
     assert (await open_store(storage, None)).is_new
-    assert await import_once(store, storage, DEFAULTS)
+    assert await import_if_new(store, storage, DEFAULTS)
 
 
 def test_key_when_written_as_in_the_samples_then_is_32_bytes_in_order():

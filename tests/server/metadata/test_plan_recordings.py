@@ -52,7 +52,7 @@ from iggy_ref_server.metadata.views import (
     view_user_details,
     view_users,
 )
-from tests.server.metadata.metadata_talk import NOW_US, PLANS, plan, with_root
+from tests.server.metadata.metadata_calls import NOW_US, PLANS, plan, with_root
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata

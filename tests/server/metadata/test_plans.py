@@ -36,7 +36,6 @@ from iggy_protocol import (
 )
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
-from iggy_ref_server.metadata.catalog import Catalog
 from iggy_ref_server.metadata.changes import PartitionsAdded
 from iggy_ref_server.metadata.plan_context import (
     PARTITIONS_PER_TOPIC_MAX,
@@ -45,11 +44,19 @@ from iggy_ref_server.metadata.plan_context import (
     MetadataSettings,
     PlanContext,
 )
-from iggy_ref_server.metadata.plan_tokens import plan_expire_tokens
-from iggy_ref_server.metadata.plan_users import ROOT_PERMISSIONS, plan_create_root
-from iggy_ref_server.metadata.records import PartitionRecord, StreamRecord, TopicRecord
-from iggy_ref_server.metadata.state import Metadata
-from tests.server.metadata.metadata_talk import (
+from iggy_ref_server.metadata.plan_users import (
+    ROOT_PERMISSIONS,
+    plan_create_root,
+    plan_expire_tokens,
+)
+from iggy_ref_server.metadata.state import (
+    Catalog,
+    Metadata,
+    PartitionRecord,
+    StreamRecord,
+    TopicRecord,
+)
+from tests.server.metadata.metadata_calls import (
     CONTEXT,
     NOW_US,
     after,
@@ -206,11 +213,11 @@ def test_partitions_when_removed_and_added_then_only_new_ones_have_a_new_incarna
 
     partitions = metadata.require_topic("s", "t").partitions
     assert partitions[0] == before[0]
-    assert [(entry.id, entry.incarnation) for entry in partitions[1:]] == [
-        (1, metadata.last_incarnation),
-        (2, metadata.last_incarnation),
+    assert [(entry.id, entry.generation) for entry in partitions[1:]] == [
+        (1, metadata.last_generation),
+        (2, metadata.last_generation),
     ]
-    assert metadata.last_incarnation > POPULATED.last_incarnation
+    assert metadata.last_generation > POPULATED.last_generation
 
 
 def test_partitions_when_all_removed_then_numbering_starts_at_zero_again():
@@ -224,8 +231,8 @@ def test_purge_when_done_then_every_partition_is_another_incarnation_and_the_res
     metadata = after(POPULATED, command)
 
     topic, before = metadata.require_topic("s", "t"), POPULATED.require_topic("s", "t")
-    assert {entry.incarnation for entry in topic.partitions} == {metadata.last_incarnation}
-    assert metadata.last_incarnation > POPULATED.last_incarnation
+    assert {entry.generation for entry in topic.partitions} == {metadata.last_generation}
+    assert metadata.last_generation > POPULATED.last_generation
     assert replace(topic, partitions=before.partitions) == before
 
 
@@ -234,7 +241,7 @@ def test_topic_when_recreated_under_the_same_id_then_its_partitions_are_another_
 
     topic, before = metadata.require_topic("s", "t"), POPULATED.require_topic("s", "t")
     assert topic.id == before.id
-    assert topic.partitions[0].incarnation > before.partitions[0].incarnation
+    assert topic.partitions[0].generation > before.partitions[0].generation
 
 
 def test_group_when_recreated_under_the_same_id_then_is_another_incarnation():
@@ -242,7 +249,7 @@ def test_group_when_recreated_under_the_same_id_then_is_another_incarnation():
 
     group, before = metadata.require_group(0, 0, 0), POPULATED.require_group(0, 0, 0)
     assert (group.id, group.name) == (before.id, before.name)
-    assert group.incarnation > before.incarnation
+    assert group.generation > before.generation
 
 
 def test_root_when_created_then_may_do_everything_and_only_once():
@@ -271,15 +278,15 @@ def test_user_when_deleted_and_the_id_is_reused_then_sessions_can_tell():
     metadata = after(ALICE, DeleteUser("alice"), CreateUser("mallory", "secret"))
 
     assert metadata.require_user("mallory").id == ALICE.require_user("alice").id
-    assert metadata.require_user(1).incarnation != ALICE.require_user(1).incarnation
+    assert metadata.require_user(1).generation != ALICE.require_user(1).generation
 
 
 def test_user_when_deactivated_then_sessions_can_tell_even_after_reactivation():
     inactive = after(ALICE, UpdateUser("alice", status=UserStatus.INACTIVE))
     active = after(inactive, UpdateUser("alice", status=UserStatus.ACTIVE))
 
-    assert inactive.require_user(1).incarnation > ALICE.require_user(1).incarnation
-    assert active.require_user(1).incarnation == inactive.require_user(1).incarnation
+    assert inactive.require_user(1).generation > ALICE.require_user(1).generation
+    assert active.require_user(1).generation == inactive.require_user(1).generation
 
 
 def test_user_when_renamed_or_given_a_password_then_sessions_go_on():
@@ -291,7 +298,7 @@ def test_user_when_renamed_or_given_a_password_then_sessions_go_on():
     )
 
     user = metadata.require_user("alice2")
-    assert user.incarnation == ALICE.require_user(1).incarnation
+    assert user.generation == ALICE.require_user(1).generation
     assert user.password_hash == hashed("better")
 
 
@@ -435,16 +442,16 @@ def test_require_when_a_partition_is_missing_then_refuses_as_recorded():
 def test_incarnation_when_the_metadata_begin_again_then_is_one_that_was_never_given():
     lost = after(POPULATED, PurgeTopic("s", "t"))
 
-    again = Metadata.EMPTY.next_incarnation(NOW_US + 1_000)
+    again = Metadata.EMPTY.next_generation(NOW_US + 1_000)
 
-    assert again > lost.last_incarnation
+    assert again > lost.last_generation
 
 
 def test_incarnation_when_the_clock_goes_back_then_rises_all_the_same():
-    assert POPULATED.next_incarnation(0) == POPULATED.last_incarnation + 1
+    assert POPULATED.next_generation(0) == POPULATED.last_generation + 1
 
 
 def test_incarnation_when_older_releases_counted_changes_then_is_above_all_of_them():
-    old = replace(POPULATED, version=900, last_incarnation=0)
+    old = replace(POPULATED, version=900, last_generation=0)
 
-    assert old.next_incarnation(5) == 901
+    assert old.next_generation(5) == 901

@@ -9,15 +9,13 @@ import pytest
 from iggy_protocol import CreateStream, CreateTopic, PayloadCipher
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.metadata.changes import StreamCreated, encode_change
-from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataLocked
-from iggy_ref_server.metadata.frame import HEAD_SIZE, encode_frame
-from iggy_ref_server.metadata.log import LOG_PATH
-from iggy_ref_server.metadata.repair import check_metadata, repair_metadata
-from iggy_ref_server.metadata.scan import good_frames
+from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataKeyMismatch
+from iggy_ref_server.metadata.log import HEADER_SIZE, LOG_PATH, encode_frame, intact_frames
+from iggy_ref_server.metadata.recovery import check_metadata, repair_metadata
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH
 from iggy_ref_server.metadata.store import MetadataStore
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.metadata.metadata_talk import planned
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.metadata.metadata_calls import planned
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
@@ -29,9 +27,9 @@ KEY = PayloadCipher(bytes(range(32)))
 
 async def written(
     *, encryptor: PayloadCipher | None = None, compact_after: int = 0
-) -> MemoryStorage:
+) -> SimulatedStorage:
     """Make some changes, with a snapshot in between if asked."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await MetadataStore.open(storage, CLOCK, encryptor=encryptor)
     for number, command in enumerate(COMMANDS, start=1):
         await store.change(planned(command))
@@ -40,7 +38,7 @@ async def written(
     return storage
 
 
-async def damage(storage: MemoryStorage, path: str, position: int) -> bytes:
+async def damage(storage: SimulatedStorage, path: str, position: int) -> bytes:
     """Flip a bit; return the whole damaged file."""
     data = bytearray(await storage.read_file(path) or b"")
     data[position] ^= 1
@@ -48,13 +46,13 @@ async def damage(storage: MemoryStorage, path: str, position: int) -> bytes:
     return bytes(data)
 
 
-async def damage_change(storage: MemoryStorage, number: int) -> bytes:
+async def damage_change(storage: SimulatedStorage, number: int) -> bytes:
     """Damage one frame of the log, counted from 0."""
-    frames = [*good_frames(await storage.read_file(LOG_PATH) or b"", HEAD_SIZE)]
+    frames = [*intact_frames(await storage.read_file(LOG_PATH) or b"", HEADER_SIZE)]
     return await damage(storage, LOG_PATH, frames[number].position + 1)
 
 
-async def state_of(storage: MemoryStorage) -> Metadata:
+async def state_of(storage: SimulatedStorage) -> Metadata:
     return (await MetadataStore.open(storage, CLOCK)).current
 
 
@@ -71,7 +69,7 @@ async def test_check_when_all_is_well_then_finds_nothing_and_repair_writes_nothi
 
 @pytest.mark.trio
 async def test_check_when_there_is_no_metadata_then_finds_nothing():
-    assert await check_metadata(MemoryStorage()) == ()
+    assert await check_metadata(SimulatedStorage()) == ()
 
 
 @pytest.mark.trio
@@ -160,7 +158,7 @@ async def test_repair_when_the_key_is_missing_then_refuses_and_writes_nothing():
     await damage_change(storage, 1)
     before = await storage.entries("state")
 
-    with pytest.raises(MetadataLocked):
+    with pytest.raises(MetadataKeyMismatch):
         await repair_metadata(storage, CLOCK)
     assert await storage.entries("state") == before
 

@@ -13,19 +13,19 @@ from iggy_protocol import (
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.changes import StreamCreated
-from iggy_ref_server.metadata.damage import MetadataDamaged, MetadataLocked
+from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataKeyMismatch
 from iggy_ref_server.metadata.log import LOG_PATH
-from iggy_ref_server.metadata.replay import replay
+from iggy_ref_server.metadata.recovery import apply_entry
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, decode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import CompactionPolicy, MetadataStore
-from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import StorageError
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from iggy_ref_server.storage.threads import ThreadStorage
-from tests.server.metadata.metadata_talk import CONTEXT, after, planned, with_root
-from tests.server.metadata.store_talk import (
+from tests.server.metadata.metadata_calls import CONTEXT, after, planned, with_root
+from tests.server.metadata.store_calls import (
     COMMANDS,
     KEY,
     OTHER_KEY,
@@ -39,7 +39,7 @@ from tests.server.metadata.store_talk import (
 
 @pytest.mark.trio
 async def test_open_when_there_is_nothing_then_starts_empty():
-    store = await open_store(MemoryStorage())
+    store = await open_store(SimulatedStorage())
 
     assert store.current == Metadata.EMPTY
     assert store.is_new
@@ -48,7 +48,7 @@ async def test_open_when_there_is_nothing_then_starts_empty():
 @pytest.mark.trio
 @pytest.mark.parametrize("survival", Survival)
 async def test_change_when_the_power_fails_afterwards_then_is_there(survival):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS)
 
@@ -75,7 +75,7 @@ async def test_store_when_on_real_files_then_keeps_its_changes(tmp_path):
 
 @pytest.mark.trio
 async def test_change_when_made_then_returns_what_was_planned():
-    store = await open_store(MemoryStorage())
+    store = await open_store(SimulatedStorage())
 
     change = await store.change(planned(CreateStream("s")))
 
@@ -84,7 +84,7 @@ async def test_change_when_made_then_returns_what_was_planned():
 
 @pytest.mark.trio
 async def test_change_when_the_plan_refuses_or_wants_nothing_then_nothing_is_written():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, CreateStream("s"))
     before = await read(storage)
@@ -100,7 +100,7 @@ async def test_change_when_the_plan_refuses_or_wants_nothing_then_nothing_is_wri
 @pytest.mark.trio
 async def test_change_when_not_yet_on_the_disk_then_is_not_visible(autojump_clock):
     plan = FaultPlan()
-    store = await open_store(MemoryStorage(plan))
+    store = await open_store(SimulatedStorage(plan))
     plan.delay("sync", seconds=5)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(make, store, CreateStream("s"))
@@ -114,7 +114,7 @@ async def test_change_when_not_yet_on_the_disk_then_is_not_visible(autojump_cloc
 async def test_changes_when_made_at_once_then_follow_each_other_on_the_latest_state(autojump_clock):
     plan = FaultPlan()
     plan.delay("*", seconds=1)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     refused: list[int] = []
     seen: list[tuple[int, str]] = []
@@ -144,7 +144,7 @@ async def test_changes_when_made_at_once_then_follow_each_other_on_the_latest_st
 @pytest.mark.trio
 async def test_change_when_its_caller_is_cancelled_then_is_finished_all_the_same(autojump_clock):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     plan.delay("write", seconds=5)
 
@@ -157,7 +157,7 @@ async def test_change_when_its_caller_is_cancelled_then_is_finished_all_the_same
 
 @pytest.mark.trio
 async def test_change_when_cancelled_the_moment_it_is_planned_then_is_made_all_the_same():
-    store = await open_store(MemoryStorage())
+    store = await open_store(SimulatedStorage())
 
     with trio.CancelScope() as scope:
 
@@ -177,7 +177,7 @@ async def test_change_when_a_killed_server_left_it_unsynced_then_is_safe_once_it
     autojump_clock,
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     plan.delay("sync", seconds=5)
     async with trio.open_nursery() as nursery:
@@ -193,7 +193,7 @@ async def test_change_when_a_killed_server_left_it_unsynced_then_is_safe_once_it
 
 @pytest.mark.trio
 async def test_listener_when_changes_are_made_then_replicas_can_follow():
-    store = await open_store(MemoryStorage(), encryptor=KEY)
+    store = await open_store(SimulatedStorage(), encryptor=KEY)
     entries: list[bytes] = []
     states: list[Metadata] = []
     store.subscribe(lambda entry, metadata: entries.append(entry))
@@ -204,7 +204,7 @@ async def test_listener_when_changes_are_made_then_replicas_can_follow():
 
     early, late = Metadata.EMPTY, decode_snapshot(snapshot)
     for entry in entries:
-        early, late = replay(early, entry), replay(late, entry)
+        early, late = apply_entry(early, entry), apply_entry(late, entry)
 
     assert early == late == states[-1] == store.current
     assert [state.version for state in states] == [1, 2, 3, 4, 5, 6]
@@ -212,15 +212,15 @@ async def test_listener_when_changes_are_made_then_replicas_can_follow():
 
 @pytest.mark.trio
 async def test_replica_when_an_entry_was_missed_then_says_so():
-    store = await open_store(MemoryStorage())
+    store = await open_store(SimulatedStorage())
     entries: list[bytes] = []
     store.subscribe(lambda entry, metadata: entries.append(entry))
     await make(store, *COMMANDS[:2])
 
     with pytest.raises(MetadataDamaged, match="change 1 is missing"):
-        replay(Metadata.EMPTY, entries[1])
+        apply_entry(Metadata.EMPTY, entries[1])
     with pytest.raises(MetadataDamaged, match="no change"):
-        replay(Metadata.EMPTY, entries[0][:-1])
+        apply_entry(Metadata.EMPTY, entries[0][:-1])
 
 
 SECRETS = (CreateStream("confidential"), CreateTopic("confidential", "private", 1))
@@ -229,7 +229,7 @@ SECRETS = (CreateStream("confidential"), CreateTopic("confidential", "private", 
 @pytest.mark.trio
 @pytest.mark.parametrize("compacted", [False, True])
 async def test_metadata_when_there_is_a_key_then_nothing_is_readable_without_it(compacted):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage, encryptor=KEY)
     await make(store, *SECRETS)
     if compacted:
@@ -240,14 +240,14 @@ async def test_metadata_when_there_is_a_key_then_nothing_is_readable_without_it(
         assert b"confidential" not in data
         assert b"private" not in data
     for key in (None, OTHER_KEY):
-        with pytest.raises(MetadataLocked):
+        with pytest.raises(MetadataKeyMismatch):
             await open_store(storage, encryptor=key)
     assert (await open_store(storage, encryptor=KEY)).current == store.current
 
 
 @pytest.mark.trio
 async def test_metadata_when_a_key_is_set_later_then_old_changes_stay_readable():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await make(await open_store(storage), CreateStream("plain"))
     store = await open_store(storage, encryptor=KEY)
     await make(store, CreateStream("sealed"))
@@ -261,7 +261,7 @@ async def test_adopt_when_the_store_is_new_then_takes_all_or_nothing():
     whole = after(with_root(), *COMMANDS)
     for at in range(1, 3):
         plan = FaultPlan()
-        storage = MemoryStorage(plan)
+        storage = SimulatedStorage(plan)
         store = await open_store(storage)
         plan.fail(("replace", "sync_directory")[at - 1], times=1)
         with pytest.raises(StorageError):
@@ -270,13 +270,13 @@ async def test_adopt_when_the_store_is_new_then_takes_all_or_nothing():
         found = (await open_store(storage.crash())).current
         assert found in (Metadata.EMPTY, whole)
 
-    await (store := await open_store(MemoryStorage())).adopt(whole)
+    await (store := await open_store(SimulatedStorage())).adopt(whole)
     assert store.current == whole
 
 
 @pytest.mark.trio
 async def test_adopt_when_there_is_metadata_then_is_refused():
-    store = await open_store(MemoryStorage())
+    store = await open_store(SimulatedStorage())
     await make(store, CreateStream("s"))
 
     with pytest.raises(AssertionError):

@@ -12,11 +12,11 @@ from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import CompactionPolicy, MetadataStore
-from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import StorageError
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
-from tests.server.metadata.metadata_talk import after, planned
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.metadata.metadata_calls import after, planned
 
 COMMANDS = (
     CreateStream("a"),
@@ -32,11 +32,11 @@ STATES = [after(Metadata.EMPTY, *COMMANDS[:number]) for number in range(len(COMM
 OFTEN = CompactionPolicy(entries_max=3)
 
 
-async def open_store(storage: MemoryStorage) -> MetadataStore:
+async def open_store(storage: SimulatedStorage) -> MetadataStore:
     return await MetadataStore.open(storage, SimulatedClock(), compaction=OFTEN)
 
 
-async def work(storage: MemoryStorage, answered: list[int]) -> None:
+async def work(storage: SimulatedStorage, answered: list[int]) -> None:
     """Make all changes, and note which were answered."""
     try:
         store = await open_store(storage)
@@ -48,7 +48,9 @@ async def work(storage: MemoryStorage, answered: list[int]) -> None:
         return
 
 
-async def interrupted(storage: MemoryStorage, after_s: float, survival: Survival | None) -> tuple:
+async def interrupted(
+    storage: SimulatedStorage, after_s: float, survival: Survival | None
+) -> tuple:
     """Work until a moment, end the machine or the process, and look what is there."""
     answered: list[int] = []
     async with trio.open_nursery() as nursery:
@@ -67,7 +69,7 @@ async def test_store_when_ended_at_any_step_then_keeps_every_answered_change(
     for step in count():
         plan = FaultPlan(seed=step)
         plan.delay("*", seconds=1)
-        answered, left = await interrupted(MemoryStorage(plan), step + 0.5, survival)
+        answered, left = await interrupted(SimulatedStorage(plan), step + 0.5, survival)
 
         reopened = await open_store(left)
         least = answered[-1] if answered else 0
@@ -84,7 +86,7 @@ async def test_store_when_ended_at_any_step_then_keeps_every_answered_change(
 @pytest.mark.parametrize("seed", range(10))
 async def test_store_when_the_disk_keeps_failing_then_keeps_every_answered_change(seed):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     plan.shorten(probability=0.5)
     plan.fail("*", probability=0.15)

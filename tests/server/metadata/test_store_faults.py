@@ -16,23 +16,16 @@ from iggy_protocol import (
 )
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.metadata.damage import MetadataDamaged
-from iggy_ref_server.metadata.frame import HEAD_SIZE, encode_frame, file_head
-from iggy_ref_server.metadata.log import LOG_MAGIC, LOG_PATH
+from iggy_ref_server.metadata.errors import MetadataDamaged
+from iggy_ref_server.metadata.log import HEADER_SIZE, LOG_MAGIC, LOG_PATH, encode_frame, file_header
 from iggy_ref_server.metadata.snapshot import SNAPSHOT_MAGIC, SNAPSHOT_PATH, decode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.metadata.store import CompactionPolicy, MetadataStore
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
-from tests.server.metadata.metadata_talk import after, planned
-from tests.server.metadata.store_talk import (
-    COMMANDS,
-    make,
-    open_store,
-    read,
-    status_of_failed,
-)
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.metadata.metadata_calls import after, planned
+from tests.server.metadata.store_calls import COMMANDS, make, open_store, read, status_of_failed
 
 FAILURES = (
     ("write", errno.EIO, StatusCode.CANNOT_APPEND_TO_FILE),
@@ -48,7 +41,7 @@ async def test_change_when_the_disk_fails_then_nothing_happened_and_the_next_one
     verb, number, status, seed
 ):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     told: list[int] = []
     store.subscribe(lambda entry, metadata: told.append(metadata.version))
@@ -66,7 +59,7 @@ async def test_change_when_the_disk_fails_then_nothing_happened_and_the_next_one
 @pytest.mark.parametrize(("verb", "number", "status"), FAILURES)
 async def test_change_when_the_disk_recovers_then_goes_on(verb, number, status):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     plan.fail(verb, errno=number, path=LOG_PATH, times=1)
     await status_of_failed(store, CreateStream("failed"))
@@ -80,7 +73,7 @@ async def test_change_when_the_disk_recovers_then_goes_on(verb, number, status):
 @pytest.mark.trio
 async def test_log_when_it_cannot_be_cleaned_then_takes_no_changes_until_it_can_be():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     await make(store, CreateStream("before"))
     plan.fail("write", path=LOG_PATH, times=1)
@@ -98,7 +91,7 @@ async def test_log_when_it_cannot_be_cleaned_then_takes_no_changes_until_it_can_
 @pytest.mark.trio
 async def test_log_when_its_cleaning_was_not_synced_then_takes_no_changes_until_restarted():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     await make(store, CreateStream("before"))
     plan.fail("write", path=LOG_PATH, times=1)
@@ -117,7 +110,7 @@ async def test_log_when_its_cleaning_was_not_synced_then_takes_no_changes_until_
 
 @pytest.mark.trio
 async def test_open_when_the_tail_is_torn_then_drops_it_and_goes_on(caplog):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, CreateStream("kept"), CreateStream("torn"))
     data = await read(storage)
@@ -134,11 +127,11 @@ async def test_open_when_the_tail_is_torn_then_drops_it_and_goes_on(caplog):
 
 @pytest.mark.trio
 async def test_open_when_the_middle_is_damaged_then_refuses_and_changes_nothing():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS)
     data = bytearray(await read(storage))
-    data[HEAD_SIZE + 60] ^= 1
+    data[HEADER_SIZE + 60] ^= 1
     await storage.replace(LOG_PATH, data)
 
     with pytest.raises(MetadataDamaged, match="iggy-server repair"):
@@ -148,10 +141,10 @@ async def test_open_when_the_middle_is_damaged_then_refuses_and_changes_nothing(
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("size", range(HEAD_SIZE))
+@pytest.mark.parametrize("size", range(HEADER_SIZE))
 async def test_open_when_the_log_is_shorter_than_its_head_then_refuses_and_changes_nothing(size):
     # It is made as a whole, so no crash leaves a part of it: whatever it held is lost.
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await make(await open_store(storage), *COMMANDS)
     head = (await read(storage))[:size]
     await storage.replace(LOG_PATH, head)
@@ -164,7 +157,7 @@ async def test_open_when_the_log_is_shorter_than_its_head_then_refuses_and_chang
 
 @pytest.mark.trio
 async def test_open_when_the_log_is_missing_beside_a_snapshot_then_refuses_and_changes_nothing():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS[:3])
     await store.compact()
@@ -179,7 +172,7 @@ async def test_open_when_the_log_is_missing_beside_a_snapshot_then_refuses_and_c
 
 @pytest.mark.trio
 async def test_open_when_the_log_is_older_than_the_snapshot_then_refuses():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS[:2])
     older = await read(storage)
@@ -193,7 +186,7 @@ async def test_open_when_the_log_is_older_than_the_snapshot_then_refuses():
 
 @pytest.mark.trio
 async def test_open_when_a_snapshot_is_damaged_then_refuses():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS)
     await store.compact()
@@ -208,9 +201,9 @@ async def test_open_when_a_snapshot_is_damaged_then_refuses():
 @pytest.mark.trio
 @pytest.mark.parametrize("path", [LOG_PATH, SNAPSHOT_PATH])
 async def test_open_when_a_newer_server_wrote_what_is_unknown_then_refuses(path):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await open_store(storage)
-    head = file_head(LOG_MAGIC if path == LOG_PATH else SNAPSHOT_MAGIC)
+    head = file_header(LOG_MAGIC if path == LOG_PATH else SNAPSHOT_MAGIC)
     unknown = msgspec.msgpack.encode({"type": "moon+"})
     await storage.replace(path, head + encode_frame(1, 1, unknown))
 
@@ -220,7 +213,7 @@ async def test_open_when_a_newer_server_wrote_what_is_unknown_then_refuses(path)
 
 @pytest.mark.trio
 async def test_open_when_changes_between_snapshot_and_log_are_missing_then_refuses():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage)
     await make(store, *COMMANDS[:2])
     await store.compact()
@@ -233,7 +226,7 @@ async def test_open_when_changes_between_snapshot_and_log_are_missing_then_refus
 
 @pytest.mark.trio
 async def test_log_when_long_enough_then_gives_way_to_a_snapshot():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     store = await open_store(storage, entries_max=4)
     await make(store, *COMMANDS)
 
@@ -245,12 +238,12 @@ async def test_log_when_long_enough_then_gives_way_to_a_snapshot():
 
 @pytest.mark.trio
 async def test_log_when_large_enough_then_gives_way_to_a_snapshot():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     policy = CompactionPolicy(size_max_bytes=200)
     store = await MetadataStore.open(storage, SimulatedClock(), compaction=policy)
     await make(store, CreateStream("n" * 200))
 
-    assert len(await read(storage)) == HEAD_SIZE
+    assert len(await read(storage)) == HEADER_SIZE
     assert (await open_store(storage.crash())).current == store.current
 
 
@@ -262,13 +255,13 @@ async def test_snapshot_when_it_fails_then_the_change_stands_and_a_later_one_is_
     verb, path, caplog
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage, entries_max=2)
     rule = plan.fail(verb, path=path, times=1)
     with caplog.at_level(logging.WARNING):
         await make(store, *COMMANDS[:3])
 
-    assert rule.struck_count == 1
+    assert rule.applied_count == 1
     assert "the log keeps growing" in caplog.text
     assert (await open_store(storage.crash())).current == store.current
 
@@ -276,18 +269,18 @@ async def test_snapshot_when_it_fails_then_the_change_stands_and_a_later_one_is_
 @pytest.mark.trio
 async def test_snapshot_when_it_failed_then_is_not_tried_with_every_change():
     plan = FaultPlan()
-    store = await open_store(MemoryStorage(plan), entries_max=2)
+    store = await open_store(SimulatedStorage(plan), entries_max=2)
     rule = plan.fail("replace", path=SNAPSHOT_PATH)
     await make(store, *COMMANDS)
 
-    assert rule.struck_count == 3
+    assert rule.applied_count == 3
 
 
 @pytest.mark.trio
 async def test_log_when_its_clearing_was_not_synced_then_remains_do_no_harm():
     for seed in range(20):
         plan = FaultPlan(seed)
-        storage = MemoryStorage(plan)
+        storage = SimulatedStorage(plan)
         store = await open_store(storage)
         await make(store, *COMMANDS[:4])
         plan.fail("sync", path=LOG_PATH, times=1)
@@ -320,7 +313,7 @@ async def test_changes_when_they_come_while_the_disk_is_busy_then_share_the_next
     autojump_clock,
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     told: list[int] = []
     store.subscribe(lambda entry, metadata: told.append(metadata.version))
@@ -329,7 +322,7 @@ async def test_changes_when_they_come_while_the_disk_is_busy_then_share_the_next
 
     assert await make_at_once(store, *names) == {}
 
-    assert slow.struck_count == 2, "the first one alone, all others together"
+    assert slow.applied_count == 2, "the first one alone, all others together"
     assert told == list(range(1, 21))
     assert {stream.name for stream in store.current.streams} == set(names)
     assert (await open_store(storage.crash())).current == store.current
@@ -341,7 +334,7 @@ async def test_changes_when_the_write_that_they_share_fails_then_none_of_them_ha
     verb, autojump_clock
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     store = await open_store(storage)
     plan.delay("sync", seconds=1, path=LOG_PATH)
     plan.fail(verb, path=LOG_PATH, at=2)
@@ -362,7 +355,7 @@ async def test_change_when_its_caller_is_cancelled_before_it_is_planned_then_is_
     autojump_clock,
 ):
     plan = FaultPlan()
-    store = await open_store(MemoryStorage(plan))
+    store = await open_store(SimulatedStorage(plan))
     plan.delay("sync", seconds=10, path=LOG_PATH)
 
     async with trio.open_nursery() as nursery:
@@ -379,7 +372,7 @@ async def test_change_when_its_caller_is_cancelled_while_others_save_it_then_is_
     autojump_clock,
 ):
     plan = FaultPlan()
-    store = await open_store(MemoryStorage(plan))
+    store = await open_store(SimulatedStorage(plan))
     plan.delay("sync", seconds=10, path=LOG_PATH)
 
     async with trio.open_nursery() as nursery:

@@ -19,7 +19,7 @@ from iggy_protocol import (
 )
 from iggy_ref_server.metadata.views import (
     PartitionCounters,
-    Totals,
+    ServerTotals,
     no_members,
     no_statistics,
     view_group,
@@ -35,7 +35,7 @@ from iggy_ref_server.metadata.views import (
     view_user_details,
     view_users,
 )
-from tests.server.metadata.metadata_talk import NOW_US, after, with_root
+from tests.server.metadata.metadata_calls import NOW_US, after, with_root
 
 METADATA = after(
     with_root(),
@@ -102,7 +102,7 @@ def test_streams_when_shown_then_ascend_by_id():
 
 
 def test_totals_when_counted_then_cover_everything():
-    assert view_totals(METADATA, statistics) == Totals(
+    assert view_totals(METADATA, statistics) == ServerTotals(
         streams_count=2,
         topics_count=2,
         partitions_count=3,

@@ -9,10 +9,10 @@ import trio.testing
 from iggy_protocol import NewMessage, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, PartitionSettings, appender
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions import AckLevel, PartitionSettings, append
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     FROM_START,
     PATH,
@@ -36,7 +36,7 @@ LEVELS = pytest.mark.parametrize("ack", AckLevel)
 
 @LEVELS
 async def test_messages_when_sent_then_polled_in_order_with_offsets_times_and_ids(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
 
     await send(partition, b"a", NewMessage(b"b", id=77, user_headers=b"headers"))
     await send(partition, b"c")
@@ -51,7 +51,7 @@ async def test_messages_when_sent_then_polled_in_order_with_offsets_times_and_id
 
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
 async def test_messages_when_staged_then_invisible_until_the_group_is_done(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     group = stage(partition, [b"a"])
 
     assert (await payloads(partition), group.is_done) == ([], False)
@@ -63,26 +63,26 @@ async def test_messages_when_staged_then_invisible_until_the_group_is_done(ack):
 
 async def test_batches_when_staged_in_one_wake_then_one_write_and_one_group():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan))
+    partition = await create(SimulatedStorage(plan))
     writes = plan.delay("write", seconds=0, path="*.log")
 
     groups = [stage(partition, [b"x"] * count) for count in (1, 3, 2)]
 
-    assert partition.commit_now()
+    assert partition.commit_nowait()
     assert writes.matched_count <= 1
     assert groups[0] is groups[1] is groups[2]
     assert await offsets(partition) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_group_when_asked_in_every_way_then_tells():
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
     told: list[str] = []
     group = stage(partition, [b"a"])
     group.add_done_callback(lambda done: told.append(f"before {done.is_done}"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(group.wait)
         await trio.testing.wait_all_tasks_blocked()
-        partition.commit_now()
+        partition.commit_nowait()
     group.add_done_callback(lambda done: told.append("after"))
     await group.wait()
 
@@ -91,7 +91,7 @@ async def test_group_when_asked_in_every_way_then_tells():
 
 @LEVELS
 async def test_body_when_written_then_its_buffer_is_free(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     body, shape = body_of([b"payload"])
     with memoryview(body) as view:
         group = partition.stage(view, shape)
@@ -106,7 +106,7 @@ async def test_body_when_written_then_its_buffer_is_free(ack):
 @LEVELS
 async def test_body_when_the_write_fails_then_its_buffer_is_free(ack):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=ack))
     plan.fail("write")
     body, shape = body_of([b"payload"])
     with memoryview(body) as view:
@@ -119,7 +119,7 @@ async def test_body_when_the_write_fails_then_its_buffer_is_free(ack):
 
 @LEVELS
 async def test_body_when_read_only_then_copied(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     body, shape = body_of([b"payload"])
     frozen = bytes(body)
 
@@ -133,7 +133,7 @@ async def test_body_when_read_only_then_copied(ack):
 
 async def test_clock_when_it_steps_back_then_times_do_not():
     clock = SimulatedClock()
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, clock=clock)
     await send(partition, b"a")
     clock.step(-10_000_000)
@@ -151,7 +151,7 @@ async def test_clock_when_it_steps_back_then_times_do_not():
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
 @pytest.mark.parametrize("grouped", [1, 5], ids=["one by one", "five in a wake"])
 async def test_segments_when_5_kib_and_1000_byte_records_then_roll_at_0_7_14_21(ack, grouped):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(segment_size_bytes=5120, messages_required_to_save=1, ack=ack)
     partition = await create(storage, settings)
     for _ in range(25 // grouped):
@@ -174,7 +174,7 @@ async def test_segments_when_5_kib_and_1000_byte_records_then_roll_at_0_7_14_21(
 
 
 async def test_batch_when_it_overflows_then_goes_into_the_full_segment_whole():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, PartitionSettings(segment_size_bytes=100))
 
     await send(partition, *[bytes(36)] * 50)
@@ -191,7 +191,7 @@ async def test_batch_when_it_overflows_then_goes_into_the_full_segment_whole():
 
 
 async def test_index_file_when_it_lags_then_exact_after_flush_roll_and_close():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, PartitionSettings(messages_required_to_save=10))
     for _ in range(9):
         await send(partition, b"x")
@@ -211,8 +211,8 @@ async def test_index_file_when_it_lags_then_exact_after_flush_roll_and_close():
 
 async def test_batch_when_the_segment_cannot_hold_it_then_it_rolls_before(monkeypatch):
     """Positions in an index have 32 bits, so a segment never grows beyond 4 GiB."""
-    monkeypatch.setattr(appender, "POSITION_MAX", 1000)
-    storage = MemoryStorage()
+    monkeypatch.setattr(append, "POSITION_MAX", 1000)
+    storage = SimulatedStorage()
     partition = await create(storage, PartitionSettings(messages_required_to_save=1))
     await send(partition, bytes(736))
 
@@ -234,9 +234,9 @@ async def test_batch_when_the_segment_cannot_hold_it_then_it_rolls_before(monkey
 
 
 async def test_early_roll_when_its_write_fails_then_the_old_segment_stays_closed(monkeypatch):
-    monkeypatch.setattr(appender, "POSITION_MAX", 1000)
+    monkeypatch.setattr(append, "POSITION_MAX", 1000)
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage)
     await send(partition, bytes(736))
     plan.fail("write", path="*1.log", times=1)
@@ -252,7 +252,7 @@ async def test_early_roll_when_its_write_fails_then_the_old_segment_stays_closed
 
 
 async def test_message_when_alone_at_offset_0_and_restarted_then_next_gets_offset_1():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await send(await create(storage), b"a")
     partition = await reopen(storage.kill())
     await send(partition, b"b")
@@ -262,7 +262,7 @@ async def test_message_when_alone_at_offset_0_and_restarted_then_next_gets_offse
 
 @LEVELS
 async def test_partition_when_closed_and_opened_then_everything_is_there(ack):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(ack=ack, segment_size_bytes=500)
     partition = await create(storage, settings)
     for number in range(30):
@@ -280,7 +280,7 @@ async def test_partition_when_closed_and_opened_then_everything_is_there(ack):
 
 
 async def test_partition_when_closed_then_takes_nothing():
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
     await partition.aclose()
 
     with pytest.raises(ServerFault):
@@ -288,7 +288,7 @@ async def test_partition_when_closed_then_takes_nothing():
 
 
 async def test_partition_when_created_over_old_files_then_they_are_gone():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(segment_size_bytes=100)
     partition = await create(storage, settings)
     for _ in range(5):

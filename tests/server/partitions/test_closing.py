@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from iggy_ref_server.partitions import AckLevel, PartitionSettings
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
-    CONSUMER,
-    create,
-    offsets,
-    reopen,
-    send,
-)
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import CONSUMER, create, offsets, reopen, send
 
 pytestmark = pytest.mark.trio
 
@@ -22,7 +16,7 @@ MEMORY = PartitionSettings(ack=AckLevel.MEMORY)
 
 @pytest.mark.parametrize("ack", AckLevel)
 async def test_close_when_all_is_saved_then_nothing_is_missing(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     await send(partition, b"a", b"b")
 
     assert await partition.aclose() is None
@@ -32,7 +26,7 @@ async def test_close_when_all_is_saved_then_nothing_is_missing(ack):
 @pytest.mark.parametrize("room_bytes", [0, 64, 65, 700, 1949])
 async def test_close_when_the_disk_is_full_then_names_exactly_what_the_next_start_lacks(room_bytes):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, MEMORY)
     await send(partition, *[b"x"] * 5)
     await partition.flush(fsync=True)
@@ -62,7 +56,7 @@ async def test_close_when_the_disk_is_full_then_names_exactly_what_the_next_star
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.WRITTEN])
 async def test_close_when_the_sync_fails_then_says_what_a_power_loss_may_take(ack):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=ack))
     await send(partition, *[b"x"] * 5)
     plan.fail("sync", path="*.log", times=1)
 
@@ -75,7 +69,7 @@ async def test_close_when_the_sync_fails_then_says_what_a_power_loss_may_take(ac
 
 async def test_close_when_messages_wait_and_a_sync_failed_then_they_are_written():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=AckLevel.MEMORY, segment_size_bytes=64)
     partition = await create(storage, settings)
     await send(partition, b"a")
@@ -96,7 +90,7 @@ async def test_close_when_messages_wait_and_a_sync_failed_then_they_are_written(
 
 async def test_close_when_a_sync_fails_under_fsync_then_nothing_acknowledged_is_in_doubt():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     await send(partition, b"a")
     plan.fail("sync", times=1)
 
@@ -105,9 +99,9 @@ async def test_close_when_a_sync_fails_under_fsync_then_nothing_acknowledged_is_
 
 async def test_close_when_a_stored_offset_cannot_be_written_then_that_is_told():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), MEMORY)
+    partition = await create(SimulatedStorage(plan), MEMORY)
     await send(partition, b"a")
-    assert partition.store_offset_now(CONSUMER, 0)
+    assert partition.store_offset_nowait(CONSUMER, 0)
     plan.fail("replace", path="*/offsets/*")
 
     unsaved = await partition.aclose()

@@ -11,12 +11,12 @@ import trio
 from iggy_protocol import PollingStrategy
 from iggy_ref_server.partitions import AckLevel, PartitionSettings
 from iggy_ref_server.storage.engines import open_storage
-from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import StorageError
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from iggy_ref_server.storage.threads import ThreadStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     commit,
     create,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from iggy_ref_server.partitions import Partition
+    from iggy_ref_server.partitions import PartitionLog
     from iggy_ref_server.storage.interface import Storage
 
 pytestmark = pytest.mark.trio
@@ -46,13 +46,13 @@ LEVELS = pytest.mark.parametrize("ack", AckLevel)
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     """Offer files in memory that are slow and cold at times, and files on a disk."""
     if request.param == "memory":
-        yield MemoryStorage(slow_and_cold())
+        yield SimulatedStorage(slow_and_cold())
         return
     engine, _, is_never_inline = request.param.partition(" ")
     # Without inline writes every append goes through the ring.
-    pressure = Pressure(inline_bytes_max=0) if is_never_inline else None
+    writeback_limit = WritebackLimit(inline_bytes_max=0) if is_never_inline else None
     try:
-        opened = await open_storage(tmp_path, engine, pressure=pressure)
+        opened = await open_storage(tmp_path, engine, writeback_limit=writeback_limit)
     except StorageError as error:
         pytest.skip(str(error))
     yield opened
@@ -64,11 +64,11 @@ def slow_and_cold() -> FaultPlan:
     plan = FaultPlan(seed=11)
     plan.delay("*", seconds=(0, 0.001), probability=0.3)
     plan.refuse(probability=0.3)
-    plan.chill(probability=0.3)
+    plan.uncache(probability=0.3)
     return plan
 
 
-async def produce(partition: Partition, number: int, count: int) -> None:
+async def produce(partition: PartitionLog, number: int, count: int) -> None:
     """Send messages one by one."""
     for place in range(count):
         group = stage(partition, [b"%d/%d" % (number, place)])
@@ -76,7 +76,7 @@ async def produce(partition: Partition, number: int, count: int) -> None:
         await group.wait()
 
 
-async def consume(partition: Partition, total: int) -> list[bytes]:
+async def consume(partition: PartitionLog, total: int) -> list[bytes]:
     """Read with auto-commit until everything came; no offset is left out or comes twice."""
     found: list[bytes] = []
     wanted = request(PollingStrategy.next(), 7, consumer=CONSUMER)
@@ -87,7 +87,7 @@ async def consume(partition: Partition, total: int) -> list[bytes]:
             found.append(message.payload)
         if messages:
             last = messages[-1].offset
-            if not partition.store_offset_now(CONSUMER, last):
+            if not partition.store_offset_nowait(CONSUMER, last):
                 await partition.store_offset(CONSUMER, last)
         await trio.lowlevel.checkpoint()
     return found
@@ -169,7 +169,7 @@ async def test_partition_when_purged_while_everybody_works_then_ends_consistent(
             producers.start_soon(produce, partition, 0, 15)
             producers.start_soon(produce, partition, 1, 15)
             await trio.sleep(0.002)
-            await partition.purge(incarnation=7)
+            await partition.purge(generation=7)
         nursery.cancel_scope.cancel()
 
     left = await offsets(partition)
@@ -185,7 +185,7 @@ async def test_files_when_on_a_real_disk_then_have_the_sizes_of_upstream(tmp_pat
     for _ in range(15):
         await send(partition, bytes(936))
     await partition.delete_segments(1)
-    await partition.purge(incarnation=7)
+    await partition.purge(generation=7)
     for _ in range(9):
         await send(partition, bytes(936))
 

@@ -21,15 +21,15 @@ from iggy_ref_server.partitions import (
     AckLevel,
     CorruptPartition,
     IndexCache,
-    Partition,
+    PartitionLog,
     PartitionSettings,
 )
-from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import StorageError
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.fix_seeds import RUN_SEED, plant
-from tests.server.partitions.partition_talk import (
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     commit,
     create,
@@ -77,7 +77,7 @@ class History:
         assert self.seen.setdefault(offset, payload) == payload, f"offset {offset} was reissued"
 
 
-async def produce(partition: Partition, history: History, number: int, chance: Random) -> None:
+async def produce(partition: PartitionLog, history: History, number: int, chance: Random) -> None:
     """Send batches, one after another."""
     while True:
         await trio.sleep(chance.uniform(0, 0.05))
@@ -95,7 +95,7 @@ async def produce(partition: Partition, history: History, number: int, chance: R
                 history.acknowledged.update(batch)
 
 
-async def consume(partition: Partition, history: History, chance: Random) -> None:
+async def consume(partition: PartitionLog, history: History, chance: Random) -> None:
     """Poll and commit."""
     wanted = request(PollingStrategy.next(), 5, consumer=CONSUMER)
     while True:
@@ -106,13 +106,13 @@ async def consume(partition: Partition, history: History, chance: Random) -> Non
                     return
                 history.note_seen(message.offset, message.payload)
                 history.storing = message.offset
-                if not partition.store_offset_now(CONSUMER, message.offset):
+                if not partition.store_offset_nowait(CONSUMER, message.offset):
                     await partition.store_offset(CONSUMER, message.offset)
                 if not history.is_over:
                     history.stored = message.offset
 
 
-async def save(partition: Partition, chance: Random) -> None:
+async def save(partition: PartitionLog, chance: Random) -> None:
     """Save from time to time."""
     while True:
         await trio.sleep(chance.uniform(0, 0.3))
@@ -120,15 +120,15 @@ async def save(partition: Partition, chance: Random) -> None:
 
 
 async def live(
-    storage: MemoryStorage, partition: Partition, history: History, end: End, chance: Random
-) -> MemoryStorage:
+    storage: SimulatedStorage, partition: PartitionLog, history: History, end: End, chance: Random
+) -> SimulatedStorage:
     """Run everything until the end comes."""
     history.is_over = False
     plan = storage.plan
     plan.delay("*", seconds=(0, 0.02), probability=0.5)
     plan.shorten(probability=0.2)
     plan.refuse(probability=0.3)
-    plan.chill(probability=0.2)
+    plan.uncache(probability=0.2)
     plan.fail("write", probability=0.03)
     plan.fail("open", probability=0.02)
     plan.fail("truncate", probability=0.1)
@@ -148,7 +148,7 @@ async def live(
 
 
 async def check(
-    partition: Partition,
+    partition: PartitionLog,
     history: History,
     *,
     is_promised: bool,
@@ -192,7 +192,7 @@ async def simulate(ack: AckLevel, end: End, seed: int) -> int:
         index_cache=chance.choice(list(IndexCache)),
         writes_survived=end is End.KILL,
     )
-    storage = MemoryStorage(FaultPlan(seed))
+    storage = SimulatedStorage(FaultPlan(seed))
     history = History()
     is_promised = ack is not AckLevel.MEMORY and end is not End.ORDERLY_POWER_LOSS
     is_reissuing = ack is AckLevel.WRITTEN and end is not End.KILL
@@ -267,7 +267,7 @@ def test_power_loss_when_only_written_then_opens_or_says_what_is_missing():
     """Nothing is promised then, but nobody is told nonsense: what is there is right."""
 
     async def scenario(seed: int) -> None:
-        storage = MemoryStorage(FaultPlan(seed))
+        storage = SimulatedStorage(FaultPlan(seed))
         settings = PartitionSettings(segment_size_bytes=500)
         partition = await create(storage, settings)
         for number in range(30):

@@ -11,13 +11,13 @@ from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.partitions import (
     AckLevel,
     DeduplicationSettings,
-    Partition,
+    PartitionLog,
     PartitionSettings,
 )
 from iggy_ref_server.partitions.deduplication import Deduplicator
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     body_of,
     commit,
     create,
@@ -48,7 +48,7 @@ def messages(*ids: int) -> list[NewMessage]:
     return [NewMessage(b"payload", id=message_id) for message_id in ids]
 
 
-async def ids(partition: Partition) -> list[int]:
+async def ids(partition: PartitionLog) -> list[int]:
     """Poll the ids of all messages, whose offsets are dense."""
     found = await poll(partition)
     assert [message.offset for message in found] == list(range(len(found)))
@@ -59,7 +59,7 @@ async def ids(partition: Partition) -> list[int]:
 @LEVELS
 async def test_duplicates_when_within_and_across_batches_then_dropped_and_offsets_dense(ack):
     """The real server stores 4, 5, 7 and loses the next message (C4)."""
-    partition = await create(MemoryStorage(), settings(ack=ack))
+    partition = await create(SimulatedStorage(), settings(ack=ack))
     await send(partition, *messages(11, 12, 11))
     await send(partition, *messages(12, 13))
     await send(partition, *messages(14))
@@ -72,7 +72,7 @@ async def test_duplicates_when_within_and_across_batches_then_dropped_and_offset
 @LEVELS
 async def test_batch_when_all_are_duplicates_then_acknowledged_and_nothing_stored(ack):
     """The real server answers 11001 and stops (C4)."""
-    partition = await create(MemoryStorage(), settings(ack=ack))
+    partition = await create(SimulatedStorage(), settings(ack=ack))
     await send(partition, *messages(1, 2))
     before = partition.statistics()
 
@@ -83,7 +83,7 @@ async def test_batch_when_all_are_duplicates_then_acknowledged_and_nothing_store
 
 @pytest.mark.trio
 async def test_messages_without_an_id_when_sent_then_never_duplicates():
-    partition = await create(MemoryStorage(), settings())
+    partition = await create(SimulatedStorage(), settings())
     await send(partition, b"a", b"a", *messages(5), b"a")
     await send(partition, b"a", *messages(5))
 
@@ -93,7 +93,7 @@ async def test_messages_without_an_id_when_sent_then_never_duplicates():
 
 @pytest.mark.trio
 async def test_duplicates_when_switched_off_then_all_stored():
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
     await send(partition, *messages(1, 1))
     await send(partition, *messages(1))
 
@@ -102,7 +102,7 @@ async def test_duplicates_when_switched_off_then_all_stored():
 
 @pytest.mark.trio
 async def test_window_when_full_then_the_oldest_id_may_come_again():
-    partition = await create(MemoryStorage(), settings(entries_max=2))
+    partition = await create(SimulatedStorage(), settings(entries_max=2))
     await send(partition, *messages(1, 2, 3))
 
     await send(partition, *messages(2, 3))
@@ -114,7 +114,7 @@ async def test_window_when_full_then_the_oldest_id_may_come_again():
 @pytest.mark.trio
 async def test_window_when_expired_then_the_id_may_come_again():
     clock = SimulatedClock()
-    partition = await create(MemoryStorage(), settings(expiry_us=60_000_000), clock)
+    partition = await create(SimulatedStorage(), settings(expiry_us=60_000_000), clock)
     await send(partition, *messages(1))
     clock.step(30_000_000)
     await send(partition, *messages(1, 2))
@@ -127,7 +127,7 @@ async def test_window_when_expired_then_the_id_may_come_again():
 @pytest.mark.trio
 @LEVELS
 async def test_window_when_restarted_then_made_again_from_the_log(ack):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings(ack=ack))
     for number in range(1, 21):
         await send(partition, *messages(number))
@@ -142,7 +142,7 @@ async def test_window_when_restarted_then_made_again_from_the_log(ack):
 @pytest.mark.trio
 @pytest.mark.parametrize("entries_max", [1, 5, 19, 20, 100])
 async def test_window_when_restarted_then_has_the_same_size(entries_max):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings(entries_max=entries_max))
     for number in range(1, 21):
         await send(partition, *messages(number))
@@ -158,7 +158,7 @@ async def test_window_when_restarted_then_has_the_same_size(entries_max):
 @pytest.mark.trio
 async def test_window_when_restarted_then_expired_ids_are_not_read():
     clock = SimulatedClock()
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings(expiry_us=60_000_000), clock)
     await send(partition, *messages(*range(1, 9)))
     clock.step(50_000_000)
@@ -176,7 +176,7 @@ async def test_window_when_restarted_then_expired_ids_are_not_read():
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
 async def test_ids_when_their_write_failed_then_may_be_sent_again(ack):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), settings(ack=ack))
+    partition = await create(SimulatedStorage(plan), settings(ack=ack))
     plan.fail("write", path="*.log", times=1)
     failed = stage(partition, messages(1, 2))
     duplicate = stage(partition, messages(2))
@@ -192,7 +192,7 @@ async def test_ids_when_their_write_failed_then_may_be_sent_again(ack):
 @pytest.mark.trio
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
 async def test_duplicate_when_the_first_is_still_being_written_then_waits_for_it(ack):
-    partition = await create(MemoryStorage(), settings(ack=ack))
+    partition = await create(SimulatedStorage(), settings(ack=ack))
     first = stage(partition, messages(1))
     second = stage(partition, messages(1))
 

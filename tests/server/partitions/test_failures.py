@@ -11,9 +11,9 @@ import trio.testing
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import AckLevel, PartitionHealth, PartitionSettings
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     PATH,
     commit,
@@ -39,7 +39,7 @@ CANNOT_APPEND_MESSAGE = 4010
 async def test_disk_when_full_then_refused_and_nothing_moves_and_later_it_works(ack):
     """The real server counted refused messages and got stuck for good (D11)."""
     plan = FaultPlan(seed=3)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=ack, messages_required_to_save=1)
     partition = await create(storage, settings)
     await send(partition, b"kept")
@@ -67,7 +67,7 @@ async def test_disk_when_full_then_refused_and_nothing_moves_and_later_it_works(
 async def test_write_when_it_fails_half_way_then_no_message_of_it_ever_appears(ack, seed):
     """A leftover of equal length must not be taken for the message that follows."""
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, PartitionSettings(ack=ack))
     await send(partition, b"first")
     plan.fail("write", path="*.log", times=1)
@@ -83,7 +83,7 @@ async def test_write_when_it_fails_half_way_then_no_message_of_it_ever_appears(a
 
 async def test_groups_when_one_fails_then_those_behind_it_fail_too_and_offsets_stay_dense():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=64))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(segment_size_bytes=64))
     await send(partition, b"a")
     plan.fail("write", path="*.log", times=1)
 
@@ -99,7 +99,7 @@ async def test_groups_when_one_fails_then_those_behind_it_fail_too_and_offsets_s
 
 async def test_disk_when_full_then_told_once_and_again_when_it_is_not(caplog):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan))
+    partition = await create(SimulatedStorage(plan))
     plan.capacity_bytes = 10
     for _ in range(20):
         with pytest.raises(ServerFault):
@@ -113,7 +113,7 @@ async def test_disk_when_full_then_told_once_and_again_when_it_is_not(caplog):
 
 async def test_cut_when_it_fails_then_tried_again_before_the_next_write():
     plan = FaultPlan(seed=1)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage)
     await send(partition, b"a")
     plan.fail("write", path="*.log", times=1)
@@ -132,7 +132,7 @@ async def test_cut_when_it_fails_then_tried_again_before_the_next_write():
 
 async def test_sync_when_it_fails_then_read_only_with_a_reason_and_polls_go_on():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     await send(partition, b"kept")
     plan.fail("sync", path="*.log", times=1)
 
@@ -155,7 +155,7 @@ async def test_sync_when_it_fails_then_read_only_with_a_reason_and_polls_go_on()
 @pytest.mark.parametrize("ack", AckLevel)
 async def test_flush_when_the_sync_fails_then_read_only(ack):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=ack))
     await send(partition, b"kept")
     plan.fail("sync", path="*.log", times=1)
 
@@ -169,7 +169,7 @@ async def test_flush_when_the_sync_fails_then_read_only(ack):
 
 async def test_saver_when_a_sealed_segment_cannot_be_synced_then_read_only():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=64))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(segment_size_bytes=64))
     for _ in range(3):
         await send(partition, b"x")
     plan.fail("sync", times=1)
@@ -182,7 +182,7 @@ async def test_saver_when_a_sealed_segment_cannot_be_synced_then_read_only():
 
 async def test_index_when_it_cannot_be_written_then_messages_are_stored_all_the_same():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(messages_required_to_save=1, segment_size_bytes=150)
     partition = await create(storage, settings)
     plan.fail("write", path="*.index")
@@ -195,7 +195,7 @@ async def test_index_when_it_cannot_be_written_then_messages_are_stored_all_the_
 
 async def test_indexes_when_they_can_be_written_again_then_the_saver_does():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(messages_required_to_save=1, segment_size_bytes=150)
     partition = await create(storage, settings)
     plan.fail("write", path="*.index")
@@ -211,7 +211,7 @@ async def test_indexes_when_they_can_be_written_again_then_the_saver_does():
 
 async def test_roll_when_the_next_segment_cannot_be_made_then_stored_and_rolled_later():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(segment_size_bytes=64, messages_required_to_save=1)
     partition = await create(storage, settings)
     await send(partition, b"a")
@@ -221,7 +221,7 @@ async def test_roll_when_the_next_segment_cannot_be_made_then_stored_and_rolled_
     assert await payloads(partition) == [b"a", b"b"]
     with pytest.raises(ServerFault):
         await send(partition, b"refused")
-    assert rule.struck_count == 2
+    assert rule.applied_count == 2
     plan.heal()
     await send(partition, b"c")
 
@@ -238,24 +238,24 @@ async def test_roll_when_the_next_segment_cannot_be_made_then_stored_and_rolled_
 async def test_engine_when_under_pressure_then_commit_has_to_be_awaited_and_all_is_well(ack):
     plan = FaultPlan()
     settings = PartitionSettings(ack=ack, messages_required_to_save=1)
-    partition = await create(MemoryStorage(plan), settings)
+    partition = await create(SimulatedStorage(plan), settings)
     plan.refuse()
     group = stage(partition, [b"a"])
 
-    assert not partition.commit_now()
+    assert not partition.commit_nowait()
     assert not partition.is_committing
     await partition.commit()
 
     assert (group.is_done, group.fault) == (True, None)
     assert await payloads(partition) == [b"a"]
-    assert partition.commit_now()
+    assert partition.commit_nowait()
 
 
 async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does_both(
     autojump_clock,
 ):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     syncs = plan.delay("sync", seconds=1, path="*.log")
     async with trio.open_nursery() as nursery:
         first = stage(partition, [b"a"])
@@ -263,7 +263,7 @@ async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does
         await trio.testing.wait_all_tasks_blocked()
         later = [stage(partition, [b"b"]), stage(partition, [b"c"])]
         assert partition.is_committing
-        assert not partition.commit_now()
+        assert not partition.commit_nowait()
         await partition.commit()
         assert [group.is_done for group in (first, *later)] == [False, False, False]
         assert await payloads(partition) == []
@@ -275,7 +275,7 @@ async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does
 
 async def test_commit_when_cancelled_then_the_write_is_seen_through(autojump_clock):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     plan.delay("write", seconds=1, path="*.log")
     group = stage(partition, [b"a"])
 
@@ -291,7 +291,7 @@ async def test_commit_when_cancelled_then_the_write_is_seen_through(autojump_clo
 @pytest.mark.parametrize("seed", range(4))
 async def test_disk_when_it_fails_at_random_then_acknowledged_messages_are_all_there(ack, seed):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=ack, segment_size_bytes=400, messages_required_to_save=3)
     partition = await create(storage, settings)
     for verb in ("write", "open", "truncate", "replace", "sync_directory"):
@@ -318,19 +318,19 @@ async def test_disk_when_it_fails_at_random_then_acknowledged_messages_are_all_t
 async def test_batch_when_staged_while_a_commit_tidies_up_then_written_by_it(ack, autojump_clock):
     """Whoever sees that a task is committing starts no other one, so that one must not miss it."""
     plan = FaultPlan(seed=2)
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=ack))
     await send(partition, b"a")
     plan.fail("write", path="*.log", times=1)
     plan.delay("truncate", seconds=1)
     plan.refuse()
     async with trio.open_nursery() as nursery:
         failed = stage(partition, [b"b"])
-        assert not partition.commit_now()
+        assert not partition.commit_nowait()
         nursery.start_soon(partition.commit)
         await trio.sleep(0.5)
         late = stage(partition, [b"late"])
         assert partition.is_committing
-        assert not partition.commit_now()
+        assert not partition.commit_nowait()
     assert failed.fault is not None
     assert (late.is_done, late.fault) == (True, None)
     assert await payloads(partition) == [b"a", b"late"]
@@ -340,7 +340,7 @@ async def test_acknowledged_when_staged_while_offsets_are_reserved_then_written_
     autojump_clock,
 ):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=AckLevel.MEMORY, messages_required_to_save=1)
     partition = await create(storage, settings)
     plan.delay("replace", seconds=1)
@@ -356,7 +356,7 @@ async def test_acknowledged_when_staged_while_offsets_are_reserved_then_written_
 
 async def test_cut_when_it_can_never_be_done_then_commit_still_returns():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan))
+    partition = await create(SimulatedStorage(plan))
     plan.fail("write", path="*.log", times=1)
     plan.fail("truncate")
     stage(partition, [b"x"])
@@ -364,31 +364,31 @@ async def test_cut_when_it_can_never_be_done_then_commit_still_returns():
     await commit(partition)
 
     assert not partition.is_committing
-    assert not partition.commit_now()
+    assert not partition.commit_nowait()
     plan.heal()
     await partition.commit()
-    assert partition.commit_now()
+    assert partition.commit_nowait()
 
 
 async def test_commit_soon_when_the_disk_works_then_later_batches_share_the_next_sync(
     autojump_clock,
 ):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     syncs = plan.delay("sync", seconds=1, path="*.log")
     ends = []
 
     def ended():
         ends.append(trio.current_time())
-        if not partition.commit_now():
-            assert partition.commit_soon(ended)
+        if not partition.commit_nowait():
+            assert partition.begin_commit(ended)
 
     began_s = trio.current_time()
     groups = [stage(partition, [b"a"])]
-    assert not partition.commit_now()
-    assert partition.commit_soon(ended)
+    assert not partition.commit_nowait()
+    assert partition.begin_commit(ended)
     groups += [stage(partition, [b"b"]), stage(partition, [b"c"])]
-    assert not partition.commit_soon(ended), "one at a time"
+    assert not partition.begin_commit(ended), "one at a time"
     assert await payloads(partition) == []
     await groups[0].wait()
     assert [group.is_done for group in groups] == [True, False, False]
@@ -402,13 +402,13 @@ async def test_commit_soon_when_the_disk_works_then_later_batches_share_the_next
 
 async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is_read_only():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     await send(partition, b"a")
     plan.fail("sync", path="*.log")
     ended = trio.Event()
     group = stage(partition, [b"b"])
 
-    assert partition.commit_soon(ended.set)
+    assert partition.begin_commit(ended.set)
     await ended.wait()
 
     assert group.fault is not None
@@ -419,16 +419,16 @@ async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is
 
 async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up():
     plan = FaultPlan(seed=2)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
     await send(partition, b"a")
     plan.fail("write", path="*.log", times=1)
     group = stage(partition, [b"b"])
 
-    assert not partition.commit_soon(print)
+    assert not partition.begin_commit(print)
     assert group.fault is not None
     assert group.fault.status == CANNOT_WRITE_TO_FILE
-    assert not partition.commit_now(), "what is left of it has to be cut"
+    assert not partition.commit_nowait(), "what is left of it has to be cut"
     await partition.commit()
 
     assert (await file_sizes(storage))["0.log"] == 65
@@ -438,21 +438,21 @@ async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up()
 
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.WRITTEN])
 async def test_commit_soon_when_nothing_is_to_be_synced_then_does_nothing(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     stage(partition, [b"a"])
 
-    assert not partition.commit_soon(print)
+    assert not partition.begin_commit(print)
 
 
 async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(autojump_clock):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
     plan.delay("sync", seconds=1, path="*.log")
     first = stage(partition, [b"a"])
 
     async with trio.open_nursery() as nursery:
-        assert partition.commit_soon(lambda: None)
+        assert partition.begin_commit(lambda: None)
         nursery.start_soon(partial(partition.flush, fsync=False))
         await trio.sleep(0.5)
         second = stage(partition, [b"b"])
@@ -464,10 +464,10 @@ async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(auto
 
 async def test_close_when_a_sync_was_begun_then_waits_for_it(autojump_clock):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     plan.delay("sync", seconds=1, path="*.log")
     group = stage(partition, [b"a"])
-    assert partition.commit_soon(lambda: None)
+    assert partition.begin_commit(lambda: None)
 
     await partition.aclose()
 

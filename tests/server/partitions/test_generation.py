@@ -7,19 +7,19 @@ import logging
 import pytest
 
 from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
-from iggy_ref_server.partitions.incarnation import (
-    NAME,
+from iggy_ref_server.partitions.generation import (
+    GENERATION_FILE,
     Generation,
     GenerationState,
     read_generation,
-    remove_files,
+    remove_partition_files,
     write_generation,
 )
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
-    INCARNATION,
+    GENERATION,
     PATH,
     create,
     interrupt,
@@ -32,13 +32,13 @@ from tests.server.partitions.test_purge import open_life
 
 pytestmark = pytest.mark.trio
 
-FILE = f"{PATH}/{NAME}"
-NEXT = INCARNATION + 1
+FILE = f"{PATH}/{GENERATION_FILE}"
+NEXT = GENERATION + 1
 
 
-async def filled(settings: PartitionSettings | None = None) -> MemoryStorage:
+async def filled(settings: PartitionSettings | None = None) -> SimulatedStorage:
     """Make a partition with three messages and a stored offset, and stop in order."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings)
     for payload in (b"a", b"b", b"c"):
         await send(partition, payload)
@@ -47,7 +47,7 @@ async def filled(settings: PartitionSettings | None = None) -> MemoryStorage:
     return storage
 
 
-async def everything(storage: MemoryStorage, path: str = PATH) -> dict[str, bytes | None]:
+async def everything(storage: SimulatedStorage, path: str = PATH) -> dict[str, bytes | None]:
     """Read all files of the partition."""
     found: dict[str, bytes | None] = {}
     for entry in await storage.entries(path):
@@ -69,7 +69,7 @@ async def test_record_when_any_bit_is_flipped_then_set_aside_and_untouched():
         await storage.replace(FILE, damaged)
         before = await everything(storage)
 
-        with pytest.raises(CorruptPartition, match=NAME):
+        with pytest.raises(CorruptPartition, match=GENERATION_FILE):
             await reopen(storage)
 
         assert await everything(storage) == before
@@ -84,7 +84,7 @@ async def test_record_when_cut_or_longer_then_set_aside(size):
     assert content is not None
     await storage.replace(FILE, content[:size] if size < len(content) else content + b"\0")
 
-    with pytest.raises(CorruptPartition, match=NAME):
+    with pytest.raises(CorruptPartition, match=GENERATION_FILE):
         await reopen(storage)
 
     assert (await everything(storage))[f"{PATH}/{0:020}.log"]
@@ -95,7 +95,7 @@ async def test_record_when_missing_beside_messages_then_set_aside():
     await storage.remove(FILE)
     before = await everything(storage)
 
-    with pytest.raises(CorruptPartition, match=f"`{NAME}` is missing"):
+    with pytest.raises(CorruptPartition, match=f"`{GENERATION_FILE}` is missing"):
         await reopen(storage)
 
     assert await everything(storage) == before
@@ -106,8 +106,8 @@ async def test_record_when_it_is_of_another_partition_then_set_aside():
     storage = await filled()
     other = "streams/0/topics/0/partitions/1"
     await storage.make_directories(other)
-    await write_generation(storage, other, Generation(INCARNATION - 1))
-    content = await storage.read_file(f"{other}/{NAME}")
+    await write_generation(storage, other, Generation(GENERATION - 1))
+    content = await storage.read_file(f"{other}/{GENERATION_FILE}")
     assert content is not None
     await storage.replace(FILE, content)
 
@@ -139,7 +139,7 @@ async def test_generation_when_higher_then_the_metadata_are_older_and_nothing_is
     before = await everything(storage)
 
     with pytest.raises(CorruptPartition, match="the metadata are older than the messages"):
-        await open_life(storage, INCARNATION - 1)
+        await open_life(storage, GENERATION - 1)
 
     assert await everything(storage) == before
 
@@ -154,7 +154,7 @@ async def test_text_when_of_an_earlier_release_then_opened_and_given_a_checksum(
     partition = await reopen(storage)
 
     assert await payloads(partition) == [b"a", b"b", b"c"]
-    assert await read_generation(storage, PATH) == Generation(INCARNATION, has_reservation=True)
+    assert await read_generation(storage, PATH) == Generation(GENERATION, has_reservation=True)
     assert await storage.read_file(f"{PATH}/reservation") == reservation
 
 
@@ -173,7 +173,7 @@ async def test_text_when_it_is_not_the_number_then_set_aside(text):
 
 @pytest.mark.parametrize("number", [None, b"6\n"])
 async def test_creation_when_an_earlier_release_was_interrupted_then_finished(number):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await storage.make_directories(f"{PATH}/offsets/consumers")
     for suffix in ("log", "index"):
         await storage.replace(f"{PATH}/{0:020}.{suffix}", b"")
@@ -188,7 +188,7 @@ async def test_creation_when_an_earlier_release_was_interrupted_then_finished(nu
 
 async def test_making_when_interrupted_then_begun_again(caplog):
     storage = await filled()
-    creating = Generation(INCARNATION, GenerationState.CREATING)
+    creating = Generation(GENERATION, GenerationState.CREATING)
     await write_generation(storage, PATH, creating)
 
     with caplog.at_level(logging.INFO):
@@ -204,7 +204,7 @@ async def test_deletion_when_interrupted_then_the_next_partition_with_these_ids_
     seed, power, autojump_clock
 ):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=AckLevel.FSYNC, segment_size_bytes=200)
     partition = await create(storage, settings)
     for _ in range(8):
@@ -214,8 +214,8 @@ async def test_deletion_when_interrupted_then_the_next_partition_with_these_ids_
     plan.delay("*", seconds=(0, 0.2))
     left = await interrupt(
         storage,
-        lambda: remove_files(storage, PATH),
-        after_s=plan.chance.uniform(0, 2),
+        lambda: remove_partition_files(storage, PATH),
+        after_s=plan.rng.uniform(0, 2),
         power=power,
     )
 
@@ -231,10 +231,10 @@ async def test_deletion_when_interrupted_then_the_next_partition_with_these_ids_
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power loss"])
 async def test_creation_when_interrupted_then_the_next_start_serves_it(seed, power, autojump_clock):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.delay("*", seconds=(0, 0.2))
     left = await interrupt(
-        storage, lambda: create(storage), after_s=plan.chance.uniform(0, 2), power=power
+        storage, lambda: create(storage), after_s=plan.rng.uniform(0, 2), power=power
     )
 
     partition = await reopen(left)
@@ -249,19 +249,19 @@ async def test_purge_from_memory_when_interrupted_then_no_offset_is_given_twice(
 ):
     """What is acknowledged from memory belongs to a generation that the next start keeps."""
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=AckLevel.MEMORY)
     partition = await create(storage, settings)
     await send(partition, b"old")
     told: list[bytes] = []
 
     async def purge_and_send() -> None:
-        await partition.purge(incarnation=NEXT)
+        await partition.purge(generation=NEXT)
         await send(partition, b"told")
         told.append(b"told")
 
     plan.delay("*", seconds=(0, 0.2))
-    left = await interrupt(storage, purge_and_send, after_s=plan.chance.uniform(0, 4), power=False)
+    left = await interrupt(storage, purge_and_send, after_s=plan.rng.uniform(0, 4), power=False)
 
     partition = await open_life(left, NEXT, settings)
     await send(partition, b"new")
@@ -290,9 +290,38 @@ async def test_reservation_when_any_bit_is_flipped_or_it_is_missing_then_set_asi
 async def test_reservation_when_the_process_dies_before_it_is_announced_then_still_opens():
     storage = await filled()
     found = await read_generation(storage, PATH)
-    assert found == Generation(INCARNATION, has_reservation=True)
+    assert found == Generation(GENERATION, has_reservation=True)
     await write_generation(storage, PATH, found._replace(has_reservation=False))
 
     assert await payloads(await reopen(storage)) == [b"a", b"b", b"c"]
 
     assert await read_generation(storage, PATH) == found
+
+
+async def test_text_when_of_an_earlier_release_and_the_logs_are_missing_then_set_aside():
+    """An index and stored offsets tell that there were messages."""
+    storage = await filled()
+    await storage.replace(FILE, b"7\n")
+    await storage.remove(f"{PATH}/reservation")
+    await storage.remove(f"{PATH}/{0:020}.log")
+    before = await everything(storage)
+
+    with pytest.raises(CorruptPartition, match="log files of generation 7 are missing"):
+        await reopen(storage)
+
+    assert await everything(storage) == before
+
+
+@pytest.mark.parametrize(
+    "older", [Generation(GENERATION - 1), Generation(GENERATION, GenerationState.CREATING)]
+)
+async def test_record_when_older_than_what_a_server_has_opened_then_set_aside(older):
+    """It was brought back from a copy, and is no proof that the messages were purged."""
+    storage = await filled()
+    await write_generation(storage, PATH, older)
+    before = await everything(storage)
+
+    with pytest.raises(CorruptPartition, match="has opened generation 7"):
+        await reopen(storage, PartitionSettings(opened_generation=GENERATION))
+
+    assert await everything(storage) == before

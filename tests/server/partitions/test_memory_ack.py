@@ -12,15 +12,15 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import (
     AckLevel,
     CorruptPartition,
-    Partition,
+    PartitionLog,
     PartitionSettings,
-    appender,
+    append,
 )
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
-from iggy_ref_server.storage.fault_plan import FaultPlan
 from iggy_ref_server.storage.interface import FileSlice
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     FROM_START,
     GROUP,
@@ -41,13 +41,13 @@ pytestmark = pytest.mark.trio
 MEMORY = PartitionSettings(ack=AckLevel.MEMORY, messages_required_to_save=10)
 
 
-async def log_bytes(storage: MemoryStorage) -> int:
+async def log_bytes(storage: SimulatedStorage) -> int:
     """Measure the first log."""
     return (await file_sizes(storage))["0.log"]
 
 
 async def test_messages_when_staged_then_done_and_visible_at_once():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
 
     group = stage(partition, [b"a"])
@@ -59,7 +59,7 @@ async def test_messages_when_staged_then_done_and_visible_at_once():
 
 
 async def test_journal_when_the_count_is_reached_then_written_whole():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     for _ in range(4):
         await send(partition, b"a", b"b")
@@ -71,7 +71,7 @@ async def test_journal_when_the_count_is_reached_then_written_whole():
 
 
 async def test_journal_when_the_bytes_are_reached_then_written():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(ack=AckLevel.MEMORY, bytes_required_to_save=1000)
     partition = await create(storage, settings)
     await send(partition, bytes(800))
@@ -83,7 +83,7 @@ async def test_journal_when_the_bytes_are_reached_then_written():
 
 @pytest.mark.parametrize("how", ["save", "flush", "aclose"])
 async def test_journal_when_told_then_written(how):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     await send(partition, b"a")
 
@@ -96,7 +96,7 @@ async def test_journal_when_told_then_written(how):
 
 
 async def test_segments_when_flushed_every_message_then_roll_as_upstream():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(
         ack=AckLevel.MEMORY, segment_size_bytes=5120, messages_required_to_save=1
     )
@@ -115,7 +115,7 @@ async def test_segments_when_flushed_every_message_then_roll_as_upstream():
 
 async def test_segments_when_flushed_seldom_then_full_is_what_is_written():
     """Only written bytes fill a segment: the batch that finds it full is flushed, then it rolls."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(
         ack=AckLevel.MEMORY, segment_size_bytes=1000, messages_required_to_save=8
     )
@@ -131,7 +131,7 @@ async def test_segments_when_flushed_seldom_then_full_is_what_is_written():
 
 async def test_polls_when_a_write_is_under_way_then_see_the_journal(autojump_clock):
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), MEMORY)
+    partition = await create(SimulatedStorage(plan), MEMORY)
     plan.delay("write", seconds=1)
     plan.refuse()
     for number in range(12):
@@ -140,7 +140,7 @@ async def test_polls_when_a_write_is_under_way_then_see_the_journal(autojump_clo
         nursery.start_soon(partition.commit)
         await trio.testing.wait_all_tasks_blocked()
         stage(partition, [b"during"])
-        polled = partition.poll_now(FROM_START)
+        polled = partition.poll_nowait(FROM_START)
         assert polled is not None
         assert not any(isinstance(part, FileSlice) for part in polled.parts)
         assert len(await payloads(partition)) == 13
@@ -149,9 +149,9 @@ async def test_polls_when_a_write_is_under_way_then_see_the_journal(autojump_clo
 
 
 async def test_journal_part_when_kept_by_a_reader_then_unchanged_by_later_messages():
-    partition = await create(MemoryStorage(), MEMORY)
+    partition = await create(SimulatedStorage(), MEMORY)
     await send(partition, b"first")
-    polled = partition.poll_now(FROM_START)
+    polled = partition.poll_nowait(FROM_START)
     assert polled is not None
     before = bytes(b"".join(part for part in polled.parts if not isinstance(part, FileSlice)))
     for _ in range(30):
@@ -165,7 +165,7 @@ async def test_journal_part_when_kept_by_a_reader_then_unchanged_by_later_messag
 @pytest.mark.parametrize("sent", [1, 9, 10, 14, 25])
 async def test_offsets_when_the_process_dies_then_never_reissued(sent):
     """The real server gave the same offsets to other messages (D2)."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     for number in range(sent):
         await send(partition, b"%d" % number)
@@ -186,7 +186,7 @@ async def test_offsets_when_the_process_dies_then_never_reissued(sent):
 
 
 async def test_gap_when_the_level_changes_then_still_known():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     for _ in range(15):
         await send(partition, b"x")
@@ -207,7 +207,7 @@ async def test_gap_when_the_level_changes_then_still_known():
 
 
 async def test_partition_when_stopped_in_order_then_no_gap():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     await send(partition, b"a")
     await partition.aclose()
@@ -220,7 +220,7 @@ async def test_partition_when_stopped_in_order_then_no_gap():
 
 
 async def test_hole_when_no_reservation_explains_it_then_refused():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(segment_size_bytes=64)
     partition = await create(storage, settings)
     for _ in range(6):
@@ -233,7 +233,7 @@ async def test_hole_when_no_reservation_explains_it_then_refused():
 
 
 async def test_reservation_when_damaged_then_refused():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await create(storage, MEMORY)
     await storage.replace(f"{PATH}/reservation", b'{"ceiling": tw')
 
@@ -243,12 +243,12 @@ async def test_reservation_when_damaged_then_refused():
 
 async def test_messages_when_above_the_ceiling_then_acknowledged_when_written():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, MEMORY)
     plan.fail("replace")
     body = [b""] * (2 * RESERVATION_STEP)
     assert stage(partition, body).is_done
-    assert not partition.commit_now()
+    assert not partition.commit_nowait()
     await partition.commit()
 
     group = stage(partition, [b"above"])
@@ -260,7 +260,7 @@ async def test_messages_when_above_the_ceiling_then_acknowledged_when_written():
 
 
 async def test_ceiling_when_low_then_moved_before_offsets_are_given():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
 
     async def ceiling() -> int:
@@ -275,9 +275,9 @@ async def test_ceiling_when_low_then_moved_before_offsets_are_given():
 
 
 async def test_journal_when_the_disk_is_slow_then_producers_wait(monkeypatch):
-    monkeypatch.setattr(appender, "JOURNAL_BYTES_MAX", 1000)
+    monkeypatch.setattr(append, "JOURNAL_BYTES_MAX", 1000)
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), MEMORY)
+    partition = await create(SimulatedStorage(plan), MEMORY)
     plan.refuse()
     assert stage(partition, [bytes(800)]).is_done
 
@@ -292,7 +292,7 @@ async def test_journal_when_the_disk_is_slow_then_producers_wait(monkeypatch):
     assert await offsets(partition) == [0, 1, 2, 3]
 
 
-async def fill_disk(partition: Partition) -> None:
+async def fill_disk(partition: PartitionLog) -> None:
     """Send until the journal had to be written and could not."""
     for _ in range(10):
         await send(partition, b"acknowledged")
@@ -300,7 +300,7 @@ async def fill_disk(partition: Partition) -> None:
 
 async def test_disk_when_full_then_acknowledged_stay_and_others_are_refused_until_it_is_not():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, MEMORY)
     plan.capacity_bytes = 400
     await fill_disk(partition)
@@ -322,13 +322,13 @@ async def test_disk_when_full_then_acknowledged_stay_and_others_are_refused_unti
 
 async def test_stored_offset_when_its_message_is_in_memory_then_not_on_disk_before_it():
     """The real server wrote the offset first, and clamped or skipped after a crash (D3)."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     await send(partition, *[b"x"] * 10)
     await send(partition, *[b"y"] * 5)
     await partition.store_offset(CONSUMER, 9)
-    assert partition.store_offset_now(CONSUMER, 12)
-    assert partition.store_offset_now(GROUP, 11)
+    assert partition.store_offset_nowait(CONSUMER, 12)
+    assert partition.store_offset_nowait(GROUP, 11)
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (12, 11)
 
     partition = await reopen(storage.kill(), MEMORY)
@@ -340,10 +340,10 @@ async def test_stored_offset_when_its_message_is_in_memory_then_not_on_disk_befo
 
 
 async def test_stored_offset_when_its_message_is_saved_then_on_disk_too():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     await send(partition, *[b"y"] * 5)
-    assert partition.store_offset_now(CONSUMER, 3)
+    assert partition.store_offset_nowait(CONSUMER, 3)
 
     await partition.save()
 

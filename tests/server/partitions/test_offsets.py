@@ -10,11 +10,11 @@ import trio
 
 from iggy_protocol import ConsumerKind, PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, OffsetKey, Partition, PartitionSettings
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions import AckLevel, OffsetKey, PartitionLog, PartitionSettings
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     GROUP,
     PATH,
@@ -33,7 +33,9 @@ CONSUMER_OFFSET_NOT_FOUND = 3021
 KEYS = pytest.mark.parametrize("key", [CONSUMER, GROUP], ids=["consumer", "group"])
 
 
-async def filled(storage: MemoryStorage, settings: PartitionSettings | None = None) -> Partition:
+async def filled(
+    storage: SimulatedStorage, settings: PartitionSettings | None = None
+) -> PartitionLog:
     """Make a partition with ten messages."""
     partition = await create(storage, settings)
     await send(partition, *[b"x"] * 10)
@@ -49,18 +51,18 @@ def path_of(key: OffsetKey) -> str:
 @KEYS
 @pytest.mark.parametrize("offset", [0, 1])
 async def test_offset_when_partition_is_empty_then_invalid(key, offset):
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
 
     with pytest.raises(ServerFault) as caught:
         await partition.store_offset(key, offset)
     assert caught.value.status == INVALID_OFFSET
     with pytest.raises(ServerFault):
-        partition.store_offset_now(key, offset)
+        partition.store_offset_nowait(key, offset)
 
 
 @KEYS
 async def test_offset_when_up_to_the_current_one_then_stored_and_beyond_it_invalid(key):
-    partition = await filled(MemoryStorage())
+    partition = await filled(SimulatedStorage())
 
     for offset in (3, 9, 5):
         await partition.store_offset(key, offset)
@@ -73,7 +75,7 @@ async def test_offset_when_up_to_the_current_one_then_stored_and_beyond_it_inval
 
 @KEYS
 async def test_file_when_stored_then_eight_bytes_under_the_id(key):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
 
     await partition.store_offset(key, 7)
@@ -83,26 +85,26 @@ async def test_file_when_stored_then_eight_bytes_under_the_id(key):
 
 async def test_store_when_the_file_is_open_then_at_once_with_one_write():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await filled(storage)
-    assert not partition.store_offset_now(CONSUMER, 1), "the file has to be made first"
+    assert not partition.store_offset_nowait(CONSUMER, 1), "the file has to be made first"
     await partition.store_offset(CONSUMER, 1)
     plan.fail("replace")
     plan.fail("open")
 
-    assert partition.store_offset_now(CONSUMER, 2)
+    assert partition.store_offset_nowait(CONSUMER, 2)
     await partition.store_offset(CONSUMER, 3)
 
     assert await storage.read_file(path_of(CONSUMER)) == struct.pack("<Q", 3)
 
 
 async def test_store_when_synced_then_survives_a_power_loss():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(ack=AckLevel.FSYNC)
     partition = await filled(storage, settings)
     for offset in (1, 2, 3):
         await partition.store_offset(CONSUMER, offset)
-        assert not partition.store_offset_now(CONSUMER, offset)
+        assert not partition.store_offset_nowait(CONSUMER, offset)
 
     partition = await reopen(storage.crash(Survival.NOTHING), settings)
 
@@ -112,7 +114,7 @@ async def test_store_when_synced_then_survives_a_power_loss():
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.FSYNC])
 async def test_store_when_it_fails_then_the_old_one_stays(ack):
     plan = FaultPlan()
-    partition = await filled(MemoryStorage(plan), PartitionSettings(ack=ack))
+    partition = await filled(SimulatedStorage(plan), PartitionSettings(ack=ack))
     plan.fail("replace", times=1)
     with pytest.raises(ServerFault):
         await partition.store_offset(CONSUMER, 1)
@@ -130,7 +132,7 @@ async def test_store_when_it_fails_then_the_old_one_stays(ack):
 
 @KEYS
 async def test_offset_when_deleted_then_gone_from_memory_and_disk(key):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.store_offset(key, 5)
 
@@ -146,18 +148,18 @@ async def test_offset_when_deleted_then_gone_from_memory_and_disk(key):
 
 
 async def test_group_when_forgotten_then_only_its_offset_goes_and_absence_is_no_error():
-    partition = await filled(MemoryStorage())
+    partition = await filled(SimulatedStorage())
     await partition.store_offset(CONSUMER, 5)
     await partition.store_offset(GROUP, 6)
 
-    await partition.keep_groups({GROUP.id + 1})
-    await partition.keep_groups({GROUP.id + 1})
+    await partition.delete_other_groups({GROUP.id + 1})
+    await partition.delete_other_groups({GROUP.id + 1})
 
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (5, None)
 
 
 async def test_offsets_when_restarted_then_the_same():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     keys = [OffsetKey(kind, number) for kind in ConsumerKind for number in (0, 1, 2**32 - 1)]
     for number, key in enumerate(keys):
@@ -166,13 +168,13 @@ async def test_offsets_when_restarted_then_the_same():
     partition = await reopen(storage.kill())
 
     assert [partition.stored_offset(key) for key in keys] == list(range(6))
-    assert not partition.store_offset_now(keys[0], 9)
+    assert not partition.store_offset_nowait(keys[0], 9)
     await partition.store_offset(keys[0], 9)
-    assert partition.store_offset_now(keys[0], 8)
+    assert partition.store_offset_nowait(keys[0], 8)
 
 
 async def test_files_when_more_consumers_than_may_be_open_then_all_stored():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     keys = [OffsetKey(ConsumerKind.SINGLE, number) for number in range(40)]
     for offset in (3, 4):
@@ -201,7 +203,7 @@ async def test_file_when_it_makes_no_sense_then_passed_over_and_the_others_count
     name, content, caplog
 ):
     """On the real server one such file loses all offsets, or stops the start (D12)."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.store_offset(CONSUMER, 5)
     await partition.store_offset(GROUP, 6)
@@ -220,7 +222,7 @@ async def test_file_when_it_makes_no_sense_then_passed_over_and_the_others_count
 
 
 async def test_offset_when_ahead_of_the_data_then_clamped_and_new_messages_are_delivered():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.store_offset(CONSUMER, 5)
     await storage.replace(path_of(CONSUMER), struct.pack("<Q", 999))
@@ -236,7 +238,7 @@ async def test_offset_when_ahead_of_the_data_then_clamped_and_new_messages_are_d
 
 
 async def test_offset_when_partition_lost_everything_then_nothing_counts_as_read():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.store_offset(CONSUMER, 5)
     await storage.replace(f"{PATH}/{0:020}.log", b"")
@@ -250,7 +252,7 @@ async def test_stores_when_many_at_once_then_the_last_one_counts_in_memory_and_o
     autojump_clock,
 ):
     plan = FaultPlan(seed=5)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await filled(storage)
     plan.delay("*", seconds=(0, 1))
     async with trio.open_nursery() as nursery:

@@ -9,11 +9,16 @@ import pytest
 import trio
 
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.partitions import AckLevel, IndexCache, OffsetKey, Partition, PartitionSettings
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.memory_file import MemoryFile
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions import (
+    AckLevel,
+    IndexCache,
+    OffsetKey,
+    PartitionLog,
+    PartitionSettings,
+)
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedFile, SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     FROM_START,
     commit,
@@ -30,19 +35,19 @@ COUNT = 40
 DESCRIPTORS_MAX = 10
 
 
-def small(plan: FaultPlan | None = None) -> MemoryStorage:
+def small(plan: FaultPlan | None = None) -> SimulatedStorage:
     """Make a storage that keeps few files open."""
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     storage.open_files.descriptors_max = DESCRIPTORS_MAX
     return storage
 
 
-async def open_all(storage: MemoryStorage, settings: PartitionSettings) -> list[Partition]:
+async def open_all(storage: SimulatedStorage, settings: PartitionSettings) -> list[PartitionLog]:
     """Open or make many partitions."""
     clock = SimulatedClock()
     return [
-        await Partition.open(
-            storage, clock, settings, f"streams/0/topics/0/partitions/{number}", incarnation=1
+        await PartitionLog.open(
+            storage, clock, settings, f"streams/0/topics/0/partitions/{number}", generation=1
         )
         for number in range(COUNT)
     ]
@@ -51,7 +56,7 @@ async def open_all(storage: MemoryStorage, settings: PartitionSettings) -> list[
 def open_count() -> int:
     """Count the open files of this process."""
     gc.collect()
-    return sum(isinstance(thing, MemoryFile) for thing in gc.get_objects())
+    return sum(isinstance(thing, SimulatedFile) for thing in gc.get_objects())
 
 
 @pytest.mark.parametrize("cache", IndexCache)
@@ -93,12 +98,12 @@ async def test_reply_when_its_file_is_closed_meanwhile_then_can_still_be_read():
     storage = small()
     first, *others = await open_all(storage, PartitionSettings())
     await send(first, b"a", b"b")
-    polled = first.poll_now(FROM_START)
+    polled = first.poll_nowait(FROM_START)
     assert polled is not None
     for partition in others:
         await send(partition, b"x")
-    assert first.poll_now(FROM_START) is None, "the partition had to make room"
-    await first.purge(incarnation=2)
+    assert first.poll_nowait(FROM_START) is None, "the partition had to make room"
+    await first.purge(generation=2)
 
     assert b"a" in await fetch(polled)
 
@@ -111,7 +116,7 @@ async def test_commit_when_the_file_is_closed_while_it_is_synced_then_ends_well(
     plan.delay("sync", seconds=1, path="*/partitions/0/*.log")
     group = stage(first, [b"one"])
     ended = trio.Event()
-    assert first.commit_soon(ended.set)
+    assert first.begin_commit(ended.set)
     for partition in others:
         await send(partition, b"x")
     assert not group.is_done, "the sync is under way, and its file was let go"
@@ -131,7 +136,7 @@ async def test_busy_partition_when_others_come_and_go_then_is_seldom_closed():
     for partition in others * 5:
         for _ in range(3):
             stage(busy, [b"x"])
-            if not busy.commit_now():
+            if not busy.commit_nowait():
                 closed_count += 1
                 await busy.commit()
         await send(partition, b"y")

@@ -12,16 +12,16 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import (
     AckLevel,
     IndexCache,
-    Partition,
     PartitionHealth,
+    PartitionLog,
     PartitionSettings,
-    PollRequest,
+    PollParams,
 )
-from iggy_ref_server.partitions.reader import SLICES_MAX
-from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.partitions.poll import SLICES_MAX
 from iggy_ref_server.storage.interface import FileSlice
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     FROM_START,
     GROUP,
@@ -53,7 +53,7 @@ EVERY_STRATEGY = [
 
 
 def expected(
-    kept: list[Message], wanted: PollRequest, stored: int | None, current: int
+    kept: list[Message], wanted: PollParams, stored: int | None, current: int
 ) -> list[int]:
     """Say which offsets a poll should bring, the slow and obvious way."""
     kind, value = wanted.strategy.kind, wanted.strategy.value
@@ -111,9 +111,9 @@ class SteppedClock:
 
 async def filled(
     settings: PartitionSettings, plan: FaultPlan | None = None
-) -> tuple[Partition, list[Message]]:
+) -> tuple[PartitionLog, list[Message]]:
     """Send thirty messages in batches of three, and write only some of those that need not be."""
-    partition = await create(MemoryStorage(plan), settings, SteppedClock())
+    partition = await create(SimulatedStorage(plan), settings, SteppedClock())
     for batch in range(10):
         await send(partition, *[b"%d" % batch * (number * 20) for number in range(3)])
     return partition, await poll(partition)
@@ -122,10 +122,10 @@ async def filled(
 @pytest.mark.parametrize("ack", [AckLevel.WRITTEN, AckLevel.MEMORY])
 @pytest.mark.parametrize("segment_size_bytes", [300, 1 << 20])
 @pytest.mark.parametrize("index_cache", IndexCache)
-@pytest.mark.parametrize("is_cold", [False, True], ids=["warm", "cold"])
+@pytest.mark.parametrize("is_uncached", [False, True], ids=["warm", "cold"])
 @pytest.mark.trio
 async def test_poll_when_anything_is_asked_then_brings_what_the_model_says(
-    ack, segment_size_bytes, index_cache, is_cold
+    ack, segment_size_bytes, index_cache, is_uncached
 ):
     plan = FaultPlan()
     settings = PartitionSettings(
@@ -136,24 +136,24 @@ async def test_poll_when_anything_is_asked_then_brings_what_the_model_says(
     )
     partition, kept = await filled(settings, plan)
     assert [message.offset for message in kept] == list(range(30))
-    if is_cold:
-        plan.chill()
+    if is_uncached:
+        plan.uncache()
     for stored, strategy in every_start():
         if stored is not None:
             await partition.store_offset(CONSUMER, stored)
         elif partition.stored_offset(CONSUMER) is not None:
             await partition.delete_offset(CONSUMER)
         for count, size_max_bytes in LIMITS:
-            wanted = PollRequest(strategy, count, CONSUMER, size_max_bytes)
+            wanted = PollParams(strategy, count, CONSUMER, size_max_bytes)
             assert await offsets(partition, wanted) == expected(kept, wanted, stored, 29), wanted
 
 
 @pytest.mark.trio
 @pytest.mark.parametrize("strategy", EVERY_STRATEGY, ids=lambda strategy: strategy.kind.name)
 async def test_poll_when_partition_is_empty_then_nothing_and_offset_0(strategy):
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
 
-    polled = partition.poll_now(request(strategy, consumer=CONSUMER))
+    polled = partition.poll_nowait(request(strategy, consumer=CONSUMER))
 
     assert polled == (0, 0, 0, (), None)
 
@@ -162,7 +162,7 @@ async def test_poll_when_partition_is_empty_then_nothing_and_offset_0(strategy):
 async def test_poll_when_count_is_0_then_only_the_current_offset():
     partition, _ = await filled(PartitionSettings())
 
-    assert partition.poll_now(request(PollingStrategy.offset(3), 0)) == (29, 0, 0, (), None)
+    assert partition.poll_nowait(request(PollingStrategy.offset(3), 0)) == (29, 0, 0, (), None)
 
 
 @pytest.mark.trio
@@ -178,7 +178,7 @@ async def test_poll_when_beyond_the_end_then_empty():
 @pytest.mark.trio
 async def test_timestamp_when_a_batch_has_it_then_the_whole_batch_comes():
     """The real server starts inside the batch, where its binary search happens to hit."""
-    partition = await create(MemoryStorage(), clock=SteppedClock())
+    partition = await create(SimulatedStorage(), clock=SteppedClock())
     for _ in range(3):
         await send(partition, b"a", b"b", b"c", b"d")
     second_us = (await poll(partition))[4].timestamp_us
@@ -201,7 +201,7 @@ async def test_next_when_group_and_consumer_share_an_id_then_each_has_its_own_of
 
 @pytest.mark.trio
 async def test_poll_when_message_is_larger_than_the_limit_then_it_comes_alone():
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
     await send(partition, bytes(10_000), b"small", b"small")
 
     wanted = request(PollingStrategy.first(), size_max_bytes=1_000)
@@ -214,9 +214,9 @@ async def test_poll_when_bytes_are_on_disk_then_brings_slices_and_reads_nothing(
     plan = FaultPlan()
     partition, _ = await filled(PartitionSettings(), plan)
     plan.fail("read")
-    plan.chill(path="*.log")
+    plan.uncache(path="*.log")
 
-    polled = partition.poll_now(FROM_START)
+    polled = partition.poll_nowait(FROM_START)
 
     assert polled is not None
     assert [type(part) for part in polled.parts] == [FileSlice]
@@ -230,7 +230,7 @@ async def test_poll_when_messages_are_in_three_places_then_in_order_without_gaps
     )
     partition, _ = await filled(settings)
 
-    polled = partition.poll_now(FROM_START) or await partition.poll(FROM_START)
+    polled = partition.poll_nowait(FROM_START) or await partition.poll(FROM_START)
 
     kinds = [isinstance(part, FileSlice) for part in polled.parts]
     assert kinds == sorted(kinds, reverse=True)
@@ -241,7 +241,7 @@ async def test_poll_when_messages_are_in_three_places_then_in_order_without_gaps
 @pytest.mark.trio
 async def test_poll_when_segments_are_many_then_all_come_with_few_files_open():
     settings = PartitionSettings(segment_size_bytes=64, messages_required_to_save=1)
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings)
     for number in range(80):
         await send(partition, b"%d" % number)
@@ -252,7 +252,7 @@ async def test_poll_when_segments_are_many_then_all_come_with_few_files_open():
         assert [message.offset for message in await unpack(polled)] == list(range(80))
         files = {id(part.file) for part in polled.parts if isinstance(part, FileSlice)}
         assert len(files) <= 9
-        assert sum(segment.is_open for segment in partition._chain.segments) <= 9
+        assert sum(segment.is_open for segment in partition._segment_list.segments) <= 9
         storage = storage.kill()
         partition = await reopen(storage, settings)
 
@@ -260,7 +260,7 @@ async def test_poll_when_segments_are_many_then_all_come_with_few_files_open():
 @pytest.mark.trio
 async def test_slice_when_its_segment_is_removed_then_can_still_be_read():
     partition, kept = await filled(PartitionSettings(segment_size_bytes=300))
-    polled = partition.poll_now(FROM_START) or await partition.poll(FROM_START)
+    polled = partition.poll_nowait(FROM_START) or await partition.poll(FROM_START)
 
     await partition.delete_segments(100)
 
@@ -293,10 +293,10 @@ async def test_poll_when_cold_then_told_to_wait_and_right():
     plan = FaultPlan()
     settings = PartitionSettings(index_cache=IndexCache.NONE, messages_required_to_save=1)
     partition, _ = await filled(settings, plan)
-    plan.chill()
+    plan.uncache()
     wanted = request(PollingStrategy.offset(5), 3)
 
-    assert partition.poll_now(wanted) is None
+    assert partition.poll_nowait(wanted) is None
     assert await offsets(partition, wanted) == [5, 6, 7]
 
 
@@ -305,7 +305,7 @@ async def test_poll_when_the_disk_fails_then_the_client_is_told():
     plan = FaultPlan()
     settings = PartitionSettings(index_cache=IndexCache.NONE, messages_required_to_save=1)
     partition, _ = await filled(settings, plan)
-    plan.chill()
+    plan.uncache()
     plan.fail("read", times=1)
     wanted = request(PollingStrategy.offset(5), 3)
 
@@ -319,7 +319,7 @@ async def test_poll_when_the_disk_fails_then_the_client_is_told():
 @pytest.mark.parametrize("index_cache", IndexCache)
 async def test_count_when_index_is_not_cached_after_a_restart_then_matches_the_body(index_cache):
     """The real server answered count 1 with six messages (C5, C22)."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(index_cache=index_cache, messages_required_to_save=1)
     partition = await create(storage, settings)
     for _ in range(5):
@@ -335,7 +335,7 @@ async def test_count_when_index_is_not_cached_after_a_restart_then_matches_the_b
 @pytest.mark.trio
 @pytest.mark.parametrize("hole", [(16, 32), (0, 16), (0, 480)], ids=["middle", "first", "all"])
 async def test_index_when_it_has_a_hole_then_a_poll_mends_it(hole):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, *[b"payload"] * 30)
     await partition.aclose()
@@ -351,7 +351,7 @@ async def test_index_when_it_has_a_hole_then_a_poll_mends_it(hole):
 
 @pytest.mark.trio
 async def test_log_when_found_damaged_by_a_poll_then_read_only_and_told():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, *[b"payload"] * 9)
     await partition.aclose()
@@ -374,9 +374,9 @@ async def test_log_when_found_damaged_by_a_poll_then_read_only_and_told():
 @pytest.mark.trio
 async def test_partition_when_quarantined_then_refuses_everything_and_touches_nothing():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.fail("*")
-    partition = Partition.quarantined(
+    partition = PartitionLog.quarantined(
         storage, SimulatedClock(), PartitionSettings(), PATH, reason="broken"
     )
 
@@ -384,20 +384,20 @@ async def test_partition_when_quarantined_then_refuses_everything_and_touches_no
     with pytest.raises(ServerFault):
         stage(partition, [b"x"])
     with pytest.raises(ServerFault):
-        partition.poll_now(FROM_START)
+        partition.poll_nowait(FROM_START)
     with pytest.raises(ServerFault):
         await partition.poll(FROM_START)
     with pytest.raises(ServerFault):
-        partition.store_offset_now(CONSUMER, 0)
+        partition.store_offset_nowait(CONSUMER, 0)
     with pytest.raises(ServerFault):
         await partition.delete_segments(1)
     with pytest.raises(ServerFault):
         await partition.flush(fsync=True)
-    assert partition.commit_now()
+    assert partition.commit_nowait()
     await partition.save()
     await partition.aclose()
     assert partition.statistics().messages_count == 0
-    assert plan.rules[0].struck_count == 0
+    assert plan.rules[0].applied_count == 0
 
 
 @pytest.mark.trio
@@ -412,16 +412,16 @@ async def test_parts_when_polled_twice_then_equal():
 @pytest.mark.trio
 async def test_poll_when_only_memory_is_bounded_then_what_is_read_into_it_is_cut():
     plan = FaultPlan()
-    partition = await create(MemoryStorage(plan), PartitionSettings(segment_size_bytes=512))
+    partition = await create(SimulatedStorage(plan), PartitionSettings(segment_size_bytes=512))
     for _ in range(30):
         await send(partition, bytes(600))
-    plan.chill()
+    plan.uncache()
 
     whole = await offsets(
-        partition, PollRequest(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 1 << 20)
+        partition, PollParams(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 1 << 20)
     )
     cut = await offsets(
-        partition, PollRequest(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 10)
+        partition, PollParams(PollingStrategy.first(), 100, CONSUMER, UNLIMITED, 10)
     )
 
     assert whole == list(range(30))

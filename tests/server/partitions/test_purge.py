@@ -13,17 +13,17 @@ from iggy_ref_server.partitions import (
     AckLevel,
     CorruptPartition,
     DeduplicationSettings,
-    Partition,
     PartitionHealth,
+    PartitionLog,
     PartitionSettings,
 )
-from iggy_ref_server.partitions.incarnation import NAME
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions.generation import GENERATION_FILE
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
+    GENERATION,
     GROUP,
-    INCARNATION,
     PATH,
     commit,
     create,
@@ -42,26 +42,26 @@ from tests.server.partitions.partition_talk import (
 pytestmark = pytest.mark.trio
 
 LEVELS = pytest.mark.parametrize("ack", AckLevel)
-NEXT_LIFE = INCARNATION + 1
+NEXT_LIFE = GENERATION + 1
 
 
 async def open_life(
-    storage: MemoryStorage, incarnation: int, settings: PartitionSettings | None = None
-) -> Partition:
+    storage: SimulatedStorage, generation: int, settings: PartitionSettings | None = None
+) -> PartitionLog:
     """Open the partition as the metadata knows it."""
-    return await Partition.open(
+    return await PartitionLog.open(
         storage,
         SimulatedClock(),
         settings or PartitionSettings(),
         PATH,
-        incarnation=incarnation,
+        generation=generation,
     )
 
 
 @LEVELS
 async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_restart(ack):
     """Unflushed messages survive a purge of the real server (C3)."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(ack=ack, segment_size_bytes=200)
     partition = await create(storage, settings)
     for _ in range(10):
@@ -69,9 +69,9 @@ async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_
     await partition.store_offset(CONSUMER, 5)
     await partition.store_offset(GROUP, 6)
 
-    await partition.purge(incarnation=NEXT_LIFE)
+    await partition.purge(generation=NEXT_LIFE)
 
-    assert partition.poll_now(request(PollingStrategy.offset(0))) == (0, 0, 0, (), None)
+    assert partition.poll_nowait(request(PollingStrategy.offset(0))) == (0, 0, 0, (), None)
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (None, None)
     assert partition.statistics() == (1, 0, 0, 0, None)
     assert await file_sizes(storage) == {"0.log": 0, "0.index": 0}
@@ -88,10 +88,10 @@ async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_
 
 @LEVELS
 async def test_batches_when_staged_before_a_purge_then_acknowledged_and_purged(ack):
-    partition = await create(MemoryStorage(), PartitionSettings(ack=ack))
+    partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
     group = stage(partition, [b"old"])
 
-    await partition.purge(incarnation=NEXT_LIFE)
+    await partition.purge(generation=NEXT_LIFE)
 
     assert (group.is_done, group.fault) == (True, None)
     assert await poll(partition) == []
@@ -102,12 +102,12 @@ async def test_batches_when_staged_before_a_purge_then_acknowledged_and_purged(a
 @LEVELS
 async def test_batches_when_staged_during_a_purge_then_belong_to_the_new_life(ack, autojump_clock):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage, PartitionSettings(ack=ack))
     await send(partition, b"old")
     plan.delay("*", seconds=0.1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: partition.purge(incarnation=NEXT_LIFE))
+        nursery.start_soon(lambda: partition.purge(generation=NEXT_LIFE))
         await trio.sleep(0.25)
         group = stage(partition, [b"new"])
         await commit(partition)
@@ -122,14 +122,14 @@ async def test_batches_when_staged_during_a_purge_then_belong_to_the_new_life(ac
 
 async def test_stores_when_during_a_purge_then_gone_with_it(autojump_clock):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage)
     await send(partition, *[b"old"] * 5)
     plan.delay("*", seconds=0.1)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partition.store_offset, GROUP, 4)
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(lambda: partition.purge(incarnation=NEXT_LIFE))
+        nursery.start_soon(lambda: partition.purge(generation=NEXT_LIFE))
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(partition.store_offset, CONSUMER, 3)
         await trio.testing.wait_all_tasks_blocked()
@@ -143,22 +143,22 @@ async def test_stores_when_during_a_purge_then_gone_with_it(autojump_clock):
 
 async def test_ids_when_purged_then_no_duplicates_any_more():
     settings = PartitionSettings(deduplication=DeduplicationSettings(entries_max=100, expiry_us=0))
-    partition = await create(MemoryStorage(), settings)
+    partition = await create(SimulatedStorage(), settings)
     await send(partition, NewMessage(b"old", id=1))
 
-    await partition.purge(incarnation=NEXT_LIFE)
+    await partition.purge(generation=NEXT_LIFE)
     await send(partition, NewMessage(b"new", id=1))
 
     assert await payloads(partition) == [b"new"]
 
 
 async def test_slice_when_purged_then_can_still_be_read():
-    partition = await create(MemoryStorage())
+    partition = await create(SimulatedStorage())
     await send(partition, b"old")
-    polled = partition.poll_now(request(PollingStrategy.offset(0)))
+    polled = partition.poll_nowait(request(PollingStrategy.offset(0)))
     assert polled is not None
 
-    await partition.purge(incarnation=NEXT_LIFE)
+    await partition.purge(generation=NEXT_LIFE)
 
     assert [message.payload for message in await unpack(polled)] == [b"old"]
 
@@ -170,7 +170,7 @@ async def test_purge_when_it_is_interrupted_then_done_at_the_next_start(
 ):
     """Whatever is left of the files, the number in the metadata decides (D16)."""
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     settings = PartitionSettings(ack=AckLevel.FSYNC, segment_size_bytes=200)
     partition = await create(storage, settings)
     for _ in range(8):
@@ -179,8 +179,8 @@ async def test_purge_when_it_is_interrupted_then_done_at_the_next_start(
     plan.delay("*", seconds=(0, 0.2))
     left = await interrupt(
         storage,
-        lambda: partition.purge(incarnation=NEXT_LIFE),
-        after_s=plan.chance.uniform(0, 3),
+        lambda: partition.purge(generation=NEXT_LIFE),
+        after_s=plan.rng.uniform(0, 3),
         power=power,
     )
 
@@ -195,13 +195,13 @@ async def test_purge_when_it_is_interrupted_then_done_at_the_next_start(
 
 async def test_purge_when_the_disk_refuses_then_read_only_until_the_next_start():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await create(storage)
     await send(partition, b"old")
     plan.fail("remove", times=1)
 
     with pytest.raises(ServerFault):
-        await partition.purge(incarnation=NEXT_LIFE)
+        await partition.purge(generation=NEXT_LIFE)
 
     assert partition.health is PartitionHealth.READ_ONLY
     assert await poll(partition) == []
@@ -213,50 +213,50 @@ async def test_purge_when_the_disk_refuses_then_read_only_until_the_next_start()
 
 
 async def test_files_when_of_another_life_then_wiped():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, b"old")
     await partition.store_offset(CONSUMER, 0)
     await partition.aclose()
 
-    partition = await open_life(storage, INCARNATION + 5)
+    partition = await open_life(storage, GENERATION + 5)
 
     assert await poll(partition) == []
     assert partition.stored_offset(CONSUMER) is None
-    partition = await open_life(storage.kill(), INCARNATION + 5)
+    partition = await open_life(storage.kill(), GENERATION + 5)
     assert partition.statistics().segments_count == 1
 
 
 async def test_files_when_they_have_no_number_then_accepted_as_imported_only():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, b"imported")
     await partition.aclose()
-    await storage.remove(f"{PATH}/{NAME}")
+    await storage.remove(f"{PATH}/{GENERATION_FILE}")
 
     partition = await open_life(storage, 0)
     assert await payloads(partition) == [b"imported"]
     await partition.aclose()
-    partition = await open_life(storage, INCARNATION)
+    partition = await open_life(storage, GENERATION)
     assert await payloads(partition) == []
 
 
 async def test_number_when_it_makes_no_sense_then_refused_and_nothing_is_wiped():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, b"kept")
     await partition.aclose()
-    await storage.replace(f"{PATH}/{NAME}", b"seven")
+    await storage.replace(f"{PATH}/{GENERATION_FILE}", b"seven")
 
-    with pytest.raises(CorruptPartition, match=NAME):
+    with pytest.raises(CorruptPartition, match=GENERATION_FILE):
         await reopen(storage)
 
-    await storage.replace(f"{PATH}/{NAME}", b"7\n")
+    await storage.replace(f"{PATH}/{GENERATION_FILE}", b"7\n")
     assert await payloads(await reopen(storage)) == [b"kept"]
 
 
 async def test_directory_when_missing_then_an_empty_partition_is_made():
-    partition = await open_life(MemoryStorage(), 0)
+    partition = await open_life(SimulatedStorage(), 0)
     await send(partition, b"first")
 
     assert await offsets(partition) == [0]

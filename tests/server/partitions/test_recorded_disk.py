@@ -8,9 +8,9 @@ import pytest
 
 from iggy_protocol import ConsumerKind, NewMessage, PayloadCipher, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.partitions import OffsetKey, Partition, PartitionSettings
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions import OffsetKey, PartitionLog, PartitionSettings
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     PATH,
     create,
     offsets,
@@ -26,9 +26,9 @@ DISK = Path(__file__).parents[2] / "golden" / "disk"
 KEY = PayloadCipher(bytes(range(32)))
 
 
-async def copy(sample: str, path: str) -> MemoryStorage:
+async def copy(sample: str, path: str) -> SimulatedStorage:
     """Copy one partition of a sample."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await storage.make_directories(path)
     for file in sorted((DISK / sample / path).rglob("*")):
         if file.is_file():
@@ -39,11 +39,11 @@ async def copy(sample: str, path: str) -> MemoryStorage:
 
 
 async def open_imported(
-    storage: MemoryStorage, path: str, settings: PartitionSettings | None = None
-) -> Partition:
+    storage: SimulatedStorage, path: str, settings: PartitionSettings | None = None
+) -> PartitionLog:
     """Open what has no incarnation."""
-    return await Partition.open(
-        storage, SimulatedClock(), settings or PartitionSettings(), path, incarnation=0
+    return await PartitionLog.open(
+        storage, SimulatedClock(), settings or PartitionSettings(), path, generation=0
     )
 
 
@@ -92,7 +92,7 @@ async def test_sample_when_it_has_segments_then_ours_has_the_same_files():
     assert await offsets(imported) == list(range(17))
     assert imported.statistics()[:4] == (3, 17_000, 17, 16)
 
-    ours = MemoryStorage()
+    ours = SimulatedStorage()
     partition = await create(ours, settings)
     for message in await poll(imported):
         copy_of = NewMessage(message.payload, message.id, message.user_headers)

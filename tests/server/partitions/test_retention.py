@@ -11,15 +11,15 @@ from iggy_ref_server.partitions import (
     AckLevel,
     CorruptPartition,
     OffsetKey,
-    Partition,
+    PartitionLog,
     PartitionSettings,
 )
 from iggy_ref_server.partitions.retention import plan_expiry
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.power_loss import Survival
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.storage.simulated.disk import Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     CONSUMER,
     GROUP,
     PATH,
@@ -40,7 +40,7 @@ SETTINGS = PartitionSettings(segment_size_bytes=5120, messages_required_to_save=
 STARTS = [0, 7, 14, 21]
 
 
-async def filled(storage: MemoryStorage, clock: SimulatedClock | None = None) -> Partition:
+async def filled(storage: SimulatedStorage, clock: SimulatedClock | None = None) -> PartitionLog:
     """Send 25 messages of 1000 bytes, a second apart."""
     clock = clock or SimulatedClock()
     partition = await create(storage, SETTINGS, clock)
@@ -50,7 +50,7 @@ async def filled(storage: MemoryStorage, clock: SimulatedClock | None = None) ->
     return partition
 
 
-async def starts(storage: MemoryStorage) -> list[int]:
+async def starts(storage: SimulatedStorage) -> list[int]:
     """List the segments on disk; every log has its index."""
     sizes = await file_sizes(storage)
     logs = sorted(int(name.removesuffix(".log")) for name in sizes if name.endswith(".log"))
@@ -60,7 +60,7 @@ async def starts(storage: MemoryStorage) -> list[int]:
 
 
 async def test_segments_when_nobody_reads_then_go_oldest_first_and_the_open_one_stays():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
 
     for left in (STARTS[1:], STARTS[2:], STARTS[3:], STARTS[3:]):
@@ -74,7 +74,7 @@ async def test_segments_when_nobody_reads_then_go_oldest_first_and_the_open_one_
 
 
 async def test_count_when_zero_then_nothing_and_when_huge_then_all_sealed_ones():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
 
     assert await partition.delete_segments(0) == 0
@@ -85,7 +85,7 @@ async def test_count_when_zero_then_nothing_and_when_huge_then_all_sealed_ones()
 
 @pytest.mark.parametrize("key", [CONSUMER, GROUP], ids=["consumer", "group"])
 async def test_barrier_when_an_offset_lies_before_the_end_then_holds_and_releases_exactly(key):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     released = []
     for offset in range(25):
@@ -97,7 +97,7 @@ async def test_barrier_when_an_offset_lies_before_the_end_then_holds_and_release
 
 
 async def test_barrier_when_several_read_then_the_slowest_decides():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.store_offset(CONSUMER, 24)
     await partition.store_offset(GROUP, 12)
@@ -110,7 +110,7 @@ async def test_barrier_when_several_read_then_the_slowest_decides():
 
 
 async def test_consumer_when_before_deleted_data_then_not_stuck():
-    partition = await filled(MemoryStorage())
+    partition = await filled(SimulatedStorage())
     await partition.store_offset(CONSUMER, 13)
     assert await partition.delete_segments(10) == 2
 
@@ -120,7 +120,7 @@ async def test_consumer_when_before_deleted_data_then_not_stuck():
 
 async def test_segments_when_their_last_message_expires_then_go():
     clock = SimulatedClock()
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage, clock)
     # Message n is 25 - n seconds old now, so the last ones of the segments are 19, 12 and 5.
     clock.step(-500_000)
@@ -135,7 +135,7 @@ async def test_segments_when_their_last_message_expires_then_go():
 
 async def test_expiry_when_a_consumer_has_not_read_then_waits_and_next_poll_continues():
     clock = SimulatedClock()
-    partition = await filled(MemoryStorage(), clock)
+    partition = await filled(SimulatedStorage(), clock)
     await partition.store_offset(CONSUMER, 9)
     clock.step(3_600_000_000)
 
@@ -146,7 +146,7 @@ async def test_expiry_when_a_consumer_has_not_read_then_waits_and_next_poll_cont
 
 async def test_expiry_when_restarted_then_ages_are_still_known():
     clock = SimulatedClock()
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await filled(storage, clock)
     partition = await reopen(storage.kill(), SETTINGS, clock)
 
@@ -172,7 +172,7 @@ async def test_expiry_when_the_age_is_unknown_then_kept():
 
 
 async def test_oldest_when_dropped_for_size_then_told_and_the_barrier_holds():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     first_us = partition.statistics().oldest_sealed_timestamp_us
     assert first_us is not None
@@ -195,7 +195,7 @@ async def test_segment_when_only_in_memory_then_not_removed():
     settings = PartitionSettings(
         ack=AckLevel.MEMORY, segment_size_bytes=64, messages_required_to_save=1
     )
-    partition = await create(MemoryStorage(plan), settings)
+    partition = await create(SimulatedStorage(plan), settings)
     plan.refuse()
     for _ in range(6):
         stage(partition, [b"x"])
@@ -209,7 +209,7 @@ async def test_segment_when_only_in_memory_then_not_removed():
 @pytest.mark.parametrize("victim", ["*.log", "*.index"])
 async def test_removal_when_the_disk_refuses_then_told_and_the_segment_stays(victim):
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await filled(storage)
     before = partition.statistics()
     plan.fail("remove", path=victim, times=1)
@@ -225,14 +225,14 @@ async def test_removal_when_the_disk_refuses_then_told_and_the_segment_stays(vic
 @pytest.mark.parametrize("seed", range(8))
 async def test_removal_when_the_process_dies_then_no_orphan_and_no_hole(seed, autojump_clock):
     plan = FaultPlan(seed)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     partition = await filled(storage)
     await partition.flush(fsync=True)
     plan.delay("*", seconds=(0, 1))
     left = await interrupt(
         storage,
         lambda: partition.delete_segments(3),
-        after_s=plan.chance.uniform(0, 6),
+        after_s=plan.rng.uniform(0, 6),
         power=bool(seed % 2),
     )
 
@@ -244,7 +244,7 @@ async def test_removal_when_the_process_dies_then_no_orphan_and_no_hole(seed, au
 
 
 async def test_removal_when_done_then_a_power_loss_does_not_bring_segments_back():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     await partition.flush(fsync=True)
     await partition.delete_segments(2)
@@ -255,7 +255,7 @@ async def test_removal_when_done_then_a_power_loss_does_not_bring_segments_back(
 
 
 async def test_orphan_when_a_removal_was_interrupted_then_removed():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await filled(storage)
     plan = storage.plan
     plan.fail("remove", path="*.index")
@@ -270,7 +270,7 @@ async def test_orphan_when_a_removal_was_interrupted_then_removed():
 
 @pytest.mark.parametrize("has_index", [True, False])
 async def test_first_segment_when_nobody_removed_it_then_set_aside(has_index):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await filled(storage)
     await storage.remove(f"{PATH}/{0:020}.log")
     if not has_index:

@@ -7,16 +7,9 @@ from itertools import product
 import pytest
 
 from iggy_protocol import NewMessage, PollingStrategy
-from iggy_ref_server.partitions import AckLevel, IndexCache, Partition, PartitionSettings
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
-    Message,
-    create,
-    poll,
-    reopen,
-    request,
-    send,
-)
+from iggy_ref_server.partitions import AckLevel, IndexCache, PartitionLog, PartitionSettings
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import Message, create, poll, reopen, request, send
 
 pytestmark = pytest.mark.trio
 
@@ -44,7 +37,7 @@ class SteppedClock:
         return self.now
 
 
-async def fill(partition: Partition, pattern: list[int], size: int) -> list[Message]:
+async def fill(partition: PartitionLog, pattern: list[int], size: int) -> list[Message]:
     """Send all messages; return what should be read."""
     number = 0
     for count in pattern:
@@ -62,7 +55,7 @@ async def fill(partition: Partition, pattern: list[int], size: int) -> list[Mess
     return found
 
 
-async def check_offsets(partition: Partition, sent: list[Message]) -> None:
+async def check_offsets(partition: PartitionLog, sent: list[Message]) -> None:
     """Read from the start, the middle, beyond the end, across segments, and in chunks."""
     for start, count in ((0, TOTAL), (TOTAL // 2, TOTAL), (TOTAL + 100, 5), (0, 3), (4, 33)):
         found = await poll(partition, request(PollingStrategy.offset(start), count))
@@ -75,7 +68,7 @@ async def check_offsets(partition: Partition, sent: list[Message]) -> None:
     assert chunks == sent
 
 
-async def check_times(partition: Partition, sent: list[Message]) -> None:
+async def check_times(partition: PartitionLog, sent: list[Message]) -> None:
     """Read from before the first batch, between batches, an hour ahead, and a limited number."""
     before = request(PollingStrategy.timestamp(sent[0].timestamp_us - 1))
     assert await poll(partition, before) == sent
@@ -88,7 +81,7 @@ async def check_times(partition: Partition, sent: list[Message]) -> None:
     assert await poll(partition, few) == sent[:33]
 
 
-async def check_ends(partition: Partition, sent: list[Message]) -> None:
+async def check_ends(partition: PartitionLog, sent: list[Message]) -> None:
     """Read the first and the last."""
     assert await poll(partition, request(PollingStrategy.first(), 5)) == sent[:5]
     assert await poll(partition, request(PollingStrategy.last(), 10)) == sent[-10:]
@@ -102,7 +95,7 @@ async def test_messages_when_stored_under_any_settings_then_read_back(
     segment_size_bytes, index_cache, ack, pattern
 ):
     for saved_every, size in product((1, 32, 1024), (50, 1000)):
-        storage = MemoryStorage()
+        storage = SimulatedStorage()
         settings = PartitionSettings(
             segment_size_bytes=segment_size_bytes,
             index_cache=index_cache,

@@ -6,15 +6,8 @@ import pytest
 
 from iggy_protocol import checksum
 from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
-    PATH,
-    create,
-    offsets,
-    poll,
-    reopen,
-    send,
-)
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import PATH, create, offsets, poll, reopen, send
 
 pytestmark = pytest.mark.trio
 
@@ -30,9 +23,9 @@ def settings_of(ack: AckLevel, *, survived: bool) -> PartitionSettings:
     return PartitionSettings(ack=ack, writes_survived=survived)
 
 
-async def filled(ack: AckLevel) -> MemoryStorage:
+async def filled(ack: AckLevel) -> SimulatedStorage:
     """Send messages one by one, and kill the process."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings_of(ack, survived=True))
     for number in range(COUNT):
         await send(partition, b"%010d" % number)
@@ -40,7 +33,7 @@ async def filled(ack: AckLevel) -> MemoryStorage:
 
 
 async def change(
-    storage: MemoryStorage, path: str, *, flip: int | None = None, cut: int = 0
+    storage: SimulatedStorage, path: str, *, flip: int | None = None, cut: int = 0
 ) -> None:
     """Turn a bit over, or cut bytes off."""
     content = bytearray(await storage.read_file(path) or b"")
@@ -49,7 +42,7 @@ async def change(
     await storage.replace(path, content[: len(content) - cut])
 
 
-async def names_and_bytes(storage: MemoryStorage) -> dict[str, bytes | None]:
+async def names_and_bytes(storage: SimulatedStorage) -> dict[str, bytes | None]:
     """Read the files of segments."""
     names = [entry.name for entry in await storage.entries(PATH) if entry.name[0] == "0"]
     return {name: await storage.read_file(f"{PATH}/{name}") for name in names}
@@ -127,7 +120,7 @@ async def test_log_when_the_power_took_its_end_then_no_offset_is_given_again(cut
 @pytest.mark.parametrize("survived", [True, False])
 @pytest.mark.parametrize("name", ["log", "log and index"])
 async def test_log_when_shorter_than_at_an_orderly_stop_then_set_aside(ack, survived, name):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings_of(ack, survived=True))
     for number in range(COUNT):
         await send(partition, b"%010d" % number)
@@ -160,7 +153,7 @@ async def test_write_when_torn_then_cut(ack, written):
 async def test_sealed_segment_when_damaged_and_not_noted_as_synced_then_never_cut_in_silence(
     survived,
 ):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(segment_size_bytes=10 * SIZE, writes_survived=survived)
     partition = await create(storage, settings)
     for number in range(COUNT):
@@ -180,7 +173,7 @@ async def test_sealed_segment_when_damaged_and_not_noted_as_synced_then_never_cu
 
 
 async def test_last_log_when_missing_then_set_aside():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     settings = PartitionSettings(segment_size_bytes=10 * SIZE, writes_survived=True)
     partition = await create(storage, settings)
     for number in range(25):
@@ -194,7 +187,7 @@ async def test_last_log_when_missing_then_set_aside():
 
 
 async def test_index_when_synced_messages_are_acknowledged_then_holds_all_of_them():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
     for number in range(1, 6):
         await send(partition, b"x", b"y")
@@ -207,7 +200,7 @@ async def test_index_when_synced_messages_are_acknowledged_then_holds_all_of_the
 
 @pytest.mark.parametrize("ack", AckLevel)
 async def test_index_when_a_flush_is_acknowledged_then_holds_all_messages(ack):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, PartitionSettings(ack=ack))
     for _ in range(5):
         await send(partition, b"x")

@@ -9,13 +9,13 @@ import pytest
 
 from iggy_protocol import PayloadCipher, PollingStrategy, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import Partition, PartitionSettings
-from iggy_ref_server.partitions import verification as verification_module
-from iggy_ref_server.segments.checked import RANGES_MAX, CheckedRanges
-from iggy_ref_server.segments.names import log_path
-from iggy_ref_server.segments.walk import LogWalk
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.partitions.partition_talk import (
+from iggy_ref_server.partitions import PartitionLog, PartitionSettings
+from iggy_ref_server.partitions import poll as verification_module
+from iggy_ref_server.segments.file_names import log_path
+from iggy_ref_server.segments.log_scanner import LogScanner
+from iggy_ref_server.segments.segment import RANGES_MAX, CheckedRanges
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.partitions.partition_calls import (
     PATH,
     create,
     offsets,
@@ -26,7 +26,7 @@ from tests.server.partitions.partition_talk import (
 )
 
 if TYPE_CHECKING:
-    from iggy_ref_server.partitions import PollRequest
+    from iggy_ref_server.partitions import PollParams
 
 pytestmark = pytest.mark.trio
 
@@ -36,13 +36,13 @@ SIZE = 64 + 10
 PLACES = {"checksum": 0, "offset": 24, "headers length": 48, "payload length": 52, "payload": 66}
 
 
-def from_offset(offset: int, count: int = 1000) -> PollRequest:
+def from_offset(offset: int, count: int = 1000) -> PollParams:
     return request(PollingStrategy.offset(offset), count)
 
 
-async def stopped(settings: PartitionSettings | None = None) -> MemoryStorage:
+async def stopped(settings: PartitionSettings | None = None) -> SimulatedStorage:
     """Send messages and stop in order."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings)
     for number in range(COUNT):
         await send(partition, b"%010d" % number)
@@ -50,7 +50,7 @@ async def stopped(settings: PartitionSettings | None = None) -> MemoryStorage:
     return storage
 
 
-async def flip(storage: MemoryStorage, at: int, start_offset: int = 0) -> None:
+async def flip(storage: SimulatedStorage, at: int, start_offset: int = 0) -> None:
     path = log_path(PATH, start_offset)
     content = bytearray(await storage.read_file(path) or b"")
     content[at] ^= 1
@@ -58,7 +58,7 @@ async def flip(storage: MemoryStorage, at: int, start_offset: int = 0) -> None:
     await log.write([content], 0)
 
 
-async def assert_served_around(partition: Partition, damaged: int) -> None:
+async def assert_served_around(partition: PartitionLog, damaged: int) -> None:
     """All but one message can be read, and whoever asks for that one is told."""
     assert await offsets(partition) == list(range(damaged))
     for _ in range(2):
@@ -86,7 +86,7 @@ async def test_log_when_damaged_in_the_middle_then_served_up_to_there_and_behind
 
 
 async def test_range_when_read_in_pieces_then_the_same(monkeypatch):
-    monkeypatch.setattr(verification_module, "AT_ONCE_BYTES_MAX", SIZE)
+    monkeypatch.setattr(verification_module, "INLINE_VERIFY_BYTES_MAX", SIZE)
     storage = await stopped()
     await flip(storage, 7 * SIZE + 52)
 
@@ -99,14 +99,14 @@ async def test_damage_when_others_need_the_descriptors_meanwhile_then_told_all_t
     storage = await stopped()
     await flip(storage, 7 * SIZE + 52)
     partition = await reopen(storage)
-    finish = LogWalk.finish
+    finish = LogScanner.finish
 
-    async def finish_and_lose_all_files(walk: LogWalk) -> None:
+    async def finish_and_lose_all_files(walk: LogScanner) -> None:
         await finish(walk)
-        while storage.open_files.squeeze():
+        while storage.open_files.evict_some():
             pass
 
-    monkeypatch.setattr(LogWalk, "finish", finish_and_lose_all_files)
+    monkeypatch.setattr(LogScanner, "finish", finish_and_lose_all_files)
 
     await assert_served_around(partition, 7)
 
@@ -136,25 +136,25 @@ async def test_range_when_it_was_read_once_then_not_again():
     partition = await reopen(storage)
     assert len(await offsets(partition)) == COUNT
     storage.plan.fail("read", path="*.log")
-    storage.plan.chill(path="*.log")
+    storage.plan.uncache(path="*.log")
 
     for start in range(0, COUNT, 7):
-        assert partition.poll_now(from_offset(start, 3)) is not None
+        assert partition.poll_nowait(from_offset(start, 3)) is not None
 
 
 async def test_messages_when_this_process_wrote_them_then_not_read_at_all():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage)
     storage.plan.fail("read", path="*.log")
-    storage.plan.chill(path="*.log")
+    storage.plan.uncache(path="*.log")
     await send(partition, b"a", b"b")
 
-    assert partition.poll_now(from_offset(0)) is not None
+    assert partition.poll_nowait(from_offset(0)) is not None
 
 
 async def test_polls_when_all_are_to_be_verified_then_damage_is_found_while_running():
     settings = PartitionSettings(validate_checksums=True)
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     partition = await create(storage, settings)
     for number in range(COUNT):
         await send(partition, b"%010d" % number)

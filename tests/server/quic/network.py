@@ -10,7 +10,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_ref_server.listeners.quic_socket import Datagram
+    from iggy_ref_server.net.quic.udp_socket import Datagram
 
 WAY_S = 0.002
 
@@ -76,17 +76,17 @@ class Plug:
         self._network = network
         self.address = address
         self._came: list[Datagram] = []
-        self._bell = trio.Event()
+        self._wakeup = trio.Event()
 
     def take(self, datagram: Datagram) -> None:
         """Be given a datagram."""
         self._came.append(datagram)
-        self._bell.set()
+        self._wakeup.set()
 
     async def receive(self) -> list[Datagram]:
         """Wait for datagrams, and return what has come."""
-        await self._bell.wait()
-        self._bell = trio.Event()
+        await self._wakeup.wait()
+        self._wakeup = trio.Event()
         came, self._came = self._came, []
         return came
 

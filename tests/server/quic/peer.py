@@ -18,12 +18,12 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 
 from iggy_protocol import LoginUser
-from tests.server.features.scene import frame_of
+from tests.server.features.topic_calls import frame_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from iggy_ref_server.listeners.quic_socket import DatagramSocket
+    from iggy_ref_server.net.quic.udp_socket import DatagramSocket
 
 # Timers are sums of fractions: one that has fired may still be a hair ahead of the clock.
 TICK_S = 1e-6
@@ -108,9 +108,9 @@ class QuicPeer:
                 self.is_connected = True
             elif isinstance(event, events.ConnectionTerminated):
                 self.end = event
-        verdict = self.core._close_event
-        if verdict is not None:
-            self.end = verdict
+        termination = self.core._close_event
+        if termination is not None:
+            self.end = termination
         self._change.set()
         self._change = trio.Event()
 

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from iggy_protocol import Partitioning, SendMessages
-from iggy_ref_server.data_plane.budget import BufferBudget
-from iggy_ref_server.listeners import quic_line
-from tests.server.features.scene import frame_of
-from tests.server.quic.pond import open_pond
+from iggy_ref_server.client_limits import BufferBudget
+from iggy_ref_server.net.quic import connection
+from tests.server.features.topic_calls import frame_of
+from tests.server.quic.quic_harness import open_pond
 from tests.server.quic.test_packets import PING, PONG, make_topic, poll_of, send_of, stored
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(60)]
@@ -89,7 +89,7 @@ async def test_reply_when_it_is_not_acknowledged_then_counts(tmp_path, autojump_
         monkeypatch.setattr(peer.datagrams, "send", lambda datagrams: None)
         await trio.sleep(1)
 
-        (line,) = pond.door._lines
+        (line,) = pond.door._connections
         assert line._core.buffered_bytes > 50_000
         assert budget.total_bytes >= line._core.buffered_bytes
 
@@ -124,9 +124,9 @@ async def test_hoarder_when_the_budget_is_passed_then_its_connection_is_closed(
         assert budget.total_bytes > MIB
         others = [open_other(budget, MIB - 1) for _ in range(4)]
 
-        budget.relieve()
+        budget.evict_over_limit()
 
-        assert "too much is held" in (await peer.ended()).reason_phrase
+        assert "exceed the memory budget" in (await peer.ended()).reason_phrase
         assert "limits.memory_budget" in caplog.text
         assert budget.accounts_count == len(others)
 
@@ -138,8 +138,8 @@ async def test_step_when_very_many_requests_came_then_takes_a_bounded_part_of_th
     served_counts: list[int] = []
     async with open_pond(tmp_path) as pond, pond.peer() as peer:
         await peer.log_in()
-        monkeypatch.setattr(quic_line, "REQUESTS_PER_STEP_MAX", 5)
-        serve, serve_step = pond.shard.plane.serve, quic_line.Line._serve
+        monkeypatch.setattr(connection, "REQUESTS_PER_STEP_MAX", 5)
+        serve, serve_step = pond.shard.scheduler.serve, connection.QuicServerConnection._serve
 
         def count(link):
             served_counts[-1] += 1
@@ -149,8 +149,8 @@ async def test_step_when_very_many_requests_came_then_takes_a_bounded_part_of_th
             served_counts.append(0)
             serve_step(line)
 
-        monkeypatch.setattr(pond.shard.plane, "serve", count)
-        monkeypatch.setattr(quic_line.Line, "_serve", count_step)
+        monkeypatch.setattr(pond.shard.scheduler, "serve", count)
+        monkeypatch.setattr(connection.QuicServerConnection, "_serve", count_step)
         streams = [peer.send(PING) for _ in range(60)]
         assert {await peer.reply(stream_id) for stream_id in streams} == {PONG}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
-from tests.server.doors.ws_peer import door_of
+from tests.server.net.ws_peer import door_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
@@ -26,7 +26,7 @@ def test_wheel_when_it_is_to_speak_quic_then_fails_by_itself(server):
     wheel = wheel_python()
     host, port = door_of(server, "quic")
     done = subprocess.run(
-        [wheel, SCENARIOS / "connected.py", f"iggy+quic://iggy:iggy@{host}:{port}"],
+        [wheel, SCENARIOS / "transport.py", f"iggy+quic://iggy:iggy@{host}:{port}"],
         capture_output=True,
         text=True,
         timeout=SCENARIO_SECONDS_MAX,

@@ -20,10 +20,10 @@ from iggy_protocol import (
     SendMessages,
     decode_reply,
 )
-from iggy_sdk.transport.quic_core import ClientCore
-from tests.server.features.scene import frame_of
+from iggy_sdk.transport.quic_core import QuicClientConnection
+from tests.server.features.topic_calls import frame_of
 from tests.server.quic.peer import Closed, QuicPeer
-from tests.server.quic.pond import SERVER, open_pond
+from tests.server.quic.quic_harness import SERVER, open_pond
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(60)]
 
@@ -80,7 +80,7 @@ WEATHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("core", [QuicConnection, ClientCore], ids=["library", "client"])
+@pytest.mark.parametrize("core", [QuicConnection, QuicClientConnection], ids=["library", "client"])
 async def test_messages_when_the_network_is_bad_then_all_are_stored_once(
     tmp_path, autojump_clock, weather, seed, core
 ):
@@ -95,7 +95,7 @@ async def test_messages_when_the_network_is_bad_then_all_are_stored_once(
         assert sorted(await stored(peer)) == sorted(map(message, range(COUNT)))
 
 
-@pytest.mark.parametrize("core", [QuicConnection, ClientCore], ids=["library", "client"])
+@pytest.mark.parametrize("core", [QuicConnection, QuicClientConnection], ids=["library", "client"])
 async def test_small_requests_when_one_follows_another_then_each_way_takes_one_datagram(
     tmp_path, autojump_clock, core
 ):
@@ -150,7 +150,7 @@ async def test_first_datagram_when_replayed_then_the_clients_that_are_there_do_n
             assert await peer.ask(PING) == PONG
             assert len(pond.shard.clients) == 1
         await trio.sleep(60)
-        assert not pond.door._lines
+        assert not pond.door._connections
         assert not pond.door._routes
 
 
@@ -187,7 +187,7 @@ async def test_first_datagram_when_it_is_garbage_then_nothing_is_kept_of_it(
         pond.network.watch = lambda data, source, target: begun.append(data)
         await trio.sleep(0.1)
 
-        assert not pond.door._lines
+        assert not pond.door._connections
         assert not pond.door._routes
         assert not begun, "and nothing is answered"
 
@@ -281,21 +281,21 @@ async def test_token_when_it_is_forged_then_the_client_is_refused(tmp_path, auto
         with pytest.raises(Closed):
             async with pond.peer(token=b"x" * 60):
                 raise AssertionError("a forged token was taken")
-        assert not pond.door._lines
+        assert not pond.door._connections
 
 
 async def test_handshakes_when_there_are_too_many_then_the_oldest_goes(tmp_path, autojump_clock):
     settings = {"LIMITS_QUIC_MAX_HANDSHAKES": "3"}
     async with open_pond(tmp_path, settings=settings) as pond:
         await fill_with_handshakes(pond, 1)
-        (oldest,) = pond.door._lines
+        (oldest,) = pond.door._connections
         # Each of these comes back with its token, so the bound is reached.
         async with pond.peer(1), pond.peer(2):
             await fill_with_handshakes(pond, 10)
             assert len(pond.door._handshakes) <= 3
         await trio.sleep(20)
-        assert oldest not in pond.door._lines
-        assert not pond.door._lines
+        assert oldest not in pond.door._connections
+        assert not pond.door._connections
 
 
 async def test_handshake_when_it_never_ends_then_is_given_up_in_time(tmp_path, autojump_clock):
@@ -305,9 +305,9 @@ async def test_handshake_when_it_never_ends_then_is_given_up_in_time(tmp_path, a
     }
     async with open_pond(tmp_path, settings=settings) as pond:
         await fill_with_handshakes(pond, 3)
-        assert len(pond.door._lines) == 3
+        assert len(pond.door._connections) == 3
         await trio.sleep(5)
-        assert not pond.door._lines
+        assert not pond.door._connections
 
 
 async def test_connections_when_there_are_enough_then_the_next_one_is_told(
@@ -341,7 +341,7 @@ async def test_connection_when_the_client_is_gone_then_ends_with_the_idle_timeou
         pond.network._loss = 1.0
         await trio.sleep(25)
 
-        assert not pond.door._lines
+        assert not pond.door._connections
         assert not len(pond.shard.clients)
 
 
@@ -355,4 +355,4 @@ async def test_connection_when_without_requests_for_too_long_then_is_closed(
         end = await peer.ended()
 
         assert 59 < trio.current_time() - began < 62
-        assert "no request" in end.reason_phrase
+        assert "idle for too long" in end.reason_phrase

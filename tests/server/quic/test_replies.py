@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from iggy_ref_server.data_plane.outbox import Outbox
-from iggy_ref_server.listeners.quic_replies import Replies
+from iggy_ref_server.dispatch.replies import OutputBuffer
+from iggy_ref_server.net.quic.stream import ReplyWriter
 from iggy_ref_server.storage.interface import FileSlice
 
 SIZE = 1 << 18
@@ -34,7 +34,7 @@ class SlowFile:
         self.is_asked = trio.Event()
         self.may_answer = trio.Event()
 
-    def read_now(self, size: int, position: int) -> None:
+    def read_nowait(self, size: int, position: int) -> None:
         return None
 
     async def read(self, size: int, position: int) -> bytes:
@@ -49,31 +49,31 @@ class LongReply:
     stream_id = 0
     loaded = b""
     is_ready = True
-    is_loading = is_unwanted = is_void = False
+    is_reading_file = is_cancelled = is_empty_reply = False
 
     def __init__(self, file: Any) -> None:
-        self.link = SimpleNamespace(outbox=Outbox())
-        self.link.outbox.put(FileSlice(file, 0, SIZE))
+        self.pipeline = SimpleNamespace(output_buffer=OutputBuffer())
+        self.pipeline.output_buffer.put(FileSlice(file, 0, SIZE))
 
 
 @pytest.mark.trio
 @pytest.mark.parametrize("is_begun", [True, False])
 async def test_load_when_the_client_has_gone_meanwhile_then_nothing_is_taken(is_begun):
     file = SlowFile()
-    exchange: Any = LongReply(file)
+    stream: Any = LongReply(file)
     rung: list[object] = []
     core: Any = Core()
-    replies = Replies(core, SIZE, rung.append)
-    replies.offer(exchange)
-    replies.go_on()
-    assert replies.has_unread
+    replies = ReplyWriter(core, SIZE, rung.append)
+    replies.write_short(stream)
+    replies.write_long()
+    assert replies.has_pending_reads
 
     async with trio.open_nursery() as nursery:
         replies.load(nursery)
         if is_begun:
             await file.is_asked.wait()
-        exchange.link.outbox.clear()
+        stream.pipeline.output_buffer.clear()
         file.may_answer.set()
 
-    assert rung == [exchange]
-    assert (exchange.loaded, exchange.is_loading) == (b"", False)
+    assert rung == [stream]
+    assert (stream.loaded, stream.is_reading_file) == (b"", False)

@@ -10,13 +10,13 @@ from aioquic.quic.configuration import QuicConfiguration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.listeners.quic_reset import (
+from iggy_ref_server.net.quic.stateless import (
     RESET_BYTES_MIN,
     RESETS_PER_SECOND_MAX,
     StatelessResets,
     load_reset_key,
 )
-from iggy_sdk.transport.quic_core import ClientCore
+from iggy_sdk.transport.quic_core import QuicClientConnection
 
 KEY = bytes(range(32))
 
@@ -24,22 +24,24 @@ KEY = bytes(range(32))
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 65_527))
 def test_reset_when_made_then_is_smaller_than_its_packet_and_ends_with_the_token(number, size):
     resets = StatelessResets(KEY)
-    answer = resets.answer(number, size, 0.0)
+    build_reset = resets.build_reset(number, size, 0.0)
     if size <= RESET_BYTES_MIN:
-        assert answer is None
+        assert build_reset is None
     else:
-        assert answer is not None
-        assert RESET_BYTES_MIN <= len(answer) < size
-        assert answer[0] & 0xC0 == 0x40
-        assert answer.endswith(StatelessResets(KEY).token(number))
-        assert StatelessResets(bytes(32)).token(number) not in answer
+        assert build_reset is not None
+        assert RESET_BYTES_MIN <= len(build_reset) < size
+        assert build_reset[0] & 0xC0 == 0x40
+        assert build_reset.endswith(StatelessResets(KEY).token(number))
+        assert StatelessResets(bytes(32)).token(number) not in build_reset
 
 
 def test_resets_when_asked_for_without_end_then_are_bounded():
     resets = StatelessResets(KEY)
-    answers = [resets.answer(os.urandom(8), 100, 5.5) for _ in range(RESETS_PER_SECOND_MAX + 9)]
-    assert sum(answer is not None for answer in answers) == RESETS_PER_SECOND_MAX
-    assert resets.answer(bytes(8), 100, 6.5) is not None
+    replies = [
+        resets.build_reset(os.urandom(8), 100, 5.5) for _ in range(RESETS_PER_SECOND_MAX + 9)
+    ]
+    assert sum(build_reset is not None for build_reset in replies) == RESETS_PER_SECOND_MAX
+    assert resets.build_reset(bytes(8), 100, 6.5) is not None
 
 
 def test_key_when_loaded_again_then_is_the_same_and_private(tmp_path):
@@ -65,8 +67,8 @@ def test_key_when_it_cannot_be_written_then_the_server_goes_on_and_says_so(tmp_p
     assert "cannot write" in caplog.text
 
 
-def make_client(token: bytes) -> ClientCore:
-    core = ClientCore(QuicConfiguration(is_client=True))
+def make_client(token: bytes) -> QuicClientConnection:
+    core = QuicClientConnection(QuicConfiguration(is_client=True))
     core.connect(("127.0.0.1", 1), now=0.0)
     core._peer_cid.stateless_reset_token = token
     return core
@@ -75,16 +77,16 @@ def make_client(token: bytes) -> ClientCore:
 def test_client_when_reset_then_knows_that_the_server_has_ended_the_connection():
     resets = StatelessResets(KEY)
     core = make_client(resets.token(b"8 bytes!"))
-    reset = resets.answer(b"8 bytes!", 1200, 0.0)
+    reset = resets.build_reset(b"8 bytes!", 1200, 0.0)
     assert reset is not None
     core.receive_datagram(reset, ("127.0.0.1", 1), now=0.0)
-    assert core.verdict is not None
+    assert core.termination is not None
     assert core.is_ended_by_peer
 
 
 def test_client_when_reset_with_another_token_then_goes_on():
     core = make_client(StatelessResets(bytes(32)).token(b"8 bytes!"))
-    reset = StatelessResets(KEY).answer(b"8 bytes!", 1200, 0.0)
+    reset = StatelessResets(KEY).build_reset(b"8 bytes!", 1200, 0.0)
     assert reset is not None
     core.receive_datagram(reset, ("127.0.0.1", 1), now=0.0)
-    assert core.verdict is None
+    assert core.termination is None

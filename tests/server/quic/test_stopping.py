@@ -20,10 +20,10 @@ from iggy_protocol import (
     PollingStrategy,
     PollMessages,
 )
-from tests.server.doors.ws_peer import WsPeer, door_of
-from tests.server.features.scene import frame_of, make_topic
+from tests.server.features.topic_calls import frame_of, make_topic
+from tests.server.net.ws_peer import WsPeer, door_of
 from tests.server.quic.test_packets import PING, PONG
-from tests.server.quic.test_real_door import visit
+from tests.server.quic.test_real_socket import visit
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(90)]
 
@@ -152,10 +152,10 @@ async def test_packets_when_of_a_connection_before_a_crash_then_are_answered_wit
         peer.send(PING)
         await peer.until(lambda: peer.core.unheard)
 
-        ((answer, _), *_) = peer.core.unheard
-        assert len(answer) >= RESET_BYTES_MIN
-        assert answer[0] & 0xC0 == 0x40
-        assert hmac.compare_digest(answer[-TOKEN_BYTES:], token)
+        ((build_reset, _), *_) = peer.core.unheard
+        assert len(build_reset) >= RESET_BYTES_MIN
+        assert build_reset[0] & 0xC0 == 0x40
+        assert hmac.compare_digest(build_reset[-TOKEN_BYTES:], token)
 
 
 async def test_reset_key_when_made_then_is_nobody_elses_to_read(start_server):

@@ -15,8 +15,8 @@ from iggy_protocol import (
     is_vsr_refusal,
     vsr_probe,
 )
-from tests.server.features.scene import frame_of
-from tests.server.quic.pond import open_pond
+from tests.server.features.topic_calls import frame_of
+from tests.server.quic.quic_harness import open_pond
 from tests.server.quic.test_packets import (
     PING,
     PONG,
@@ -140,10 +140,10 @@ async def test_requests_when_thousands_come_then_each_has_its_answer(tmp_path, a
         assert {await peer.reply(stream_id) for stream_id in streams} == {PONG}
         await trio.sleep(1)
 
-        (line,) = pond.door._lines
-        assert not line._exchanges
-        assert not line._spent
-        assert not line._core._streams, "nothing is kept of streams that are over"
+        (conn,) = pond.door._connections
+        assert not conn._streams
+        assert not conn._finished_streams
+        assert not conn._core._streams, "nothing is kept of streams that are over"
 
 
 # Given up
@@ -161,8 +161,8 @@ async def test_request_when_given_up_half_way_then_is_forgotten(tmp_path, autoju
         assert await peer.ask(PING) == PONG
         await trio.sleep(1)
 
-        (line,) = pond.door._lines
-        assert not line._exchanges
+        (conn,) = pond.door._connections
+        assert not conn._streams
         assert await stored(peer) == []
 
 
@@ -178,9 +178,9 @@ async def test_reply_when_unwanted_then_is_not_sent(tmp_path, autojump_clock):
             peer.flush()
         await trio.sleep(5)
 
-        (line,) = pond.door._lines
-        assert not line._exchanges
-        assert not line._replies.owed_bytes
+        (conn,) = pond.door._connections
+        assert not conn._streams
+        assert not conn._replies.unsent_bytes
         assert await peer.ask(PING) == PONG
 
 
@@ -262,9 +262,9 @@ async def test_replies_when_nobody_reads_them_then_memory_is_bounded_and_the_end
             for _ in range(50):
                 peer.send(poll_of(1000))
             await trio.sleep(5)
-            (line,) = pond.door._lines
-            assert line._unserved, "requests wait for replies to be read"
-            assert line._replies.owed_bytes < 2_000_000
+            (conn,) = pond.door._connections
+            assert conn._unprocessed, "requests wait for replies to be read"
+            assert conn._replies.unsent_bytes < 2_000_000
 
             assert "has stalled" in (await peer.ended()).reason_phrase
         assert not len(pond.shard.clients)
@@ -277,18 +277,18 @@ async def test_large_requests_when_many_come_at_once_then_take_turns(tmp_path, a
     }
     held_bytes = []
 
-    async def watch(line):
+    async def watch(conn):
         while True:
-            exchanges = line._exchanges.values()
-            held_bytes.append(sum(one.heard_bytes for one in exchanges if not one.was_taken))
+            streams = conn._streams.values()
+            held_bytes.append(sum(one.received_bytes for one in streams if not one.is_dispatched))
             await trio.sleep(0.01)
 
     async with open_pond(tmp_path, settings=settings) as pond, pond.peer() as peer:
         await make_topic(peer)
         payloads = [bytes([number]) * 100_000 for number in range(30)]
         async with trio.open_nursery() as nursery:
-            (line,) = pond.door._lines
-            nursery.start_soon(watch, line)
+            (conn,) = pond.door._connections
+            nursery.start_soon(watch, conn)
             streams = [
                 peer.send(frame_of(SendMessages("s", "t", Partitioning.partition(0), [payload])))
                 for payload in payloads
@@ -324,7 +324,7 @@ async def test_door_when_it_closes_then_answers_first_and_takes_nobody_in(tmp_pa
             nursery.start_soon(pond.door.drain)
             assert await peer.reply(stream_id) == PONG
             assert "closed" in (await peer.ended()).reason_phrase
-        assert not pond.door._lines
+        assert not pond.door._connections
         assert not len(pond.shard.clients)
 
 
@@ -351,7 +351,7 @@ async def test_client_when_it_dials_again_from_its_port_then_the_old_one_goes(
             assert new is not old
             assert new.session.client_id == old.session.client_id
             await trio.sleep(1)
-            assert len(pond.door._lines) == 1
+            assert len(pond.door._connections) == 1
         await trio.sleep(5)
         assert not len(pond.shard.clients)
 
@@ -362,18 +362,18 @@ async def test_connection_when_a_step_fails_then_only_that_one_ends(
     async with open_pond(tmp_path) as pond, pond.peer(1) as first, pond.peer(2) as second:
         assert await first.ask(PING) == PONG
         assert await second.ask(PING) == PONG
-        line = next(iter(pond.door._lines))
+        conn = next(iter(pond.door._connections))
 
         def fail(stream_id):
             raise ValueError("an unexpected stream")
 
-        monkeypatch.setattr(line, "_note_reset", fail)
+        monkeypatch.setattr(conn, "_on_reset", fail)
         stream_id = first.send(frame_of(Ping())[:3], finish=False)
         first.core.reset_stream(stream_id, 1)
         first.flush()
         await trio.sleep(1)
 
-        assert line not in pond.door._lines
+        assert conn not in pond.door._connections
         assert "an unexpected stream" in caplog.text
         assert await second.ask(PING) == PONG
 

@@ -9,13 +9,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.listeners import quic_socket
-from iggy_ref_server.listeners.quic_socket import (
+from iggy_ref_server.net.quic import udp_socket
+from iggy_ref_server.net.quic.udp_socket import (
     RUN_BYTES_MAX,
     SEGMENTS_MAX,
     Datagram,
     UdpSocket,
-    cut_runs,
+    split_runs,
 )
 
 SIZES = st.lists(st.integers(1, 9_000), max_size=200)
@@ -24,7 +24,7 @@ SIZES = st.lists(st.integers(1, 9_000), max_size=200)
 @given(SIZES)
 def test_runs_when_cut_then_hold_everything_in_order_and_fit_one_call(sizes):
     datagrams = [bytes(size) for size in sizes]
-    runs = list(cut_runs(datagrams))
+    runs = list(split_runs(datagrams))
 
     assert [data for run in runs for data in run] == datagrams
     for run in runs:
@@ -35,7 +35,7 @@ def test_runs_when_cut_then_hold_everything_in_order_and_fit_one_call(sizes):
 
 
 def test_runs_when_all_are_alike_then_are_few():
-    assert [len(run) for run in cut_runs([bytes(1_000)] * 100)] == [64, 36]
+    assert [len(run) for run in split_runs([bytes(1_000)] * 100)] == [64, 36]
 
 
 def bound():
@@ -45,9 +45,9 @@ def bound():
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("option", [quic_socket.UDP_SEGMENT, 9_999])
+@pytest.mark.parametrize("option", [udp_socket.UDP_SEGMENT, 9_999])
 async def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, option):
-    monkeypatch.setattr(quic_socket, "UDP_SEGMENT", option)
+    monkeypatch.setattr(udp_socket, "UDP_SEGMENT", option)
     ours, theirs = bound(), bound()
     sender, receiver = UdpSocket(ours), UdpSocket(theirs)
     sizes = [1_200, 1_200, 1_200, 300, 8_000, 8_000, 50]

@@ -28,9 +28,9 @@ from iggy_protocol import (
     encode_request,
 )
 from tests.server.replay.comparing import describe
+from tests.server.replay.plausibility import now_us
 from tests.server.replay.player import REPLY_SECONDS_MAX, Difference
 from tests.server.replay.raw_peer import RawPeer
-from tests.server.replay.sense import now_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tests.server.replay.comparing import describe, difference
+from tests.server.replay.plausibility import Run, nonsense
 from tests.server.replay.raw_peer import Absence, RawPeer
 from tests.server.replay.recording import Event, Exchange
-from tests.server.replay.sense import Run, nonsense
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.server.replay.deviations import listed_lines, verdict
+from tests.server.replay.plausibility import now_us
 from tests.server.replay.player import Player
 from tests.server.replay.recording import RAW, read_recording
-from tests.server.replay.sense import now_us
 from tests.server.running import RunningServer
 
 

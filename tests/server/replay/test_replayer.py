@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from iggy_protocol import MessageBatch, NewMessage, encode_messages, stamp
+from tests.server.replay.plausibility import now_us
 from tests.server.replay.player import Player
 from tests.server.replay.recording import (
     RAW,
@@ -19,7 +20,6 @@ from tests.server.replay.recording import (
     Recording,
     read_recording,
 )
-from tests.server.replay.sense import now_us
 
 PING = bytes.fromhex("0400000001000000")
 OK = bytes(8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,24 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol import MessageBatch
-from iggy_ref_server.segments import recovery
-from iggy_ref_server.segments import walk as walk_module
-from iggy_ref_server.segments.damage import CorruptPartition
+from iggy_ref_server.segments import log_scanner, recovery
+from iggy_ref_server.segments import log_scanner as walk_module
+from iggy_ref_server.segments.errors import CorruptPartition
+from iggy_ref_server.segments.file_names import SegmentFiles
 from iggy_ref_server.segments.index import ENTRY_BYTES
-from iggy_ref_server.segments.names import SegmentFiles
-from iggy_ref_server.segments.recovery import mend_segment, rebuild_index, verify_segment
-from iggy_ref_server.segments.tail import Kept
-from iggy_ref_server.segments.walk import LogWalk
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.segments.segment_talk import (
-    DIRECTORY,
-    contents,
-    index_of,
-    log_of,
-    put,
-    sizes_of,
-)
+from iggy_ref_server.segments.log_scanner import LogScanner
+from iggy_ref_server.segments.recovery import rebuild_index, recover_segment, verify_segment
+from iggy_ref_server.segments.torn_tail import SurvivingWrites
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.segments.segment_calls import DIRECTORY, contents, index_of, log_of, put, sizes_of
 
 if TYPE_CHECKING:
     from iggy_ref_server.segments.segment import Segment
@@ -39,19 +33,19 @@ INDEX = index_of(LOG)
 
 
 async def mend(
-    storage: MemoryStorage,
+    storage: SimulatedStorage,
     log: bytes,
     index: bytes | None,
     *,
     next_start: int | None = None,
     may_be_torn: bool | None = None,
     start_offset: int = 0,
-    kept: Kept = Kept.EVERYTHING,
+    kept: SurvivingWrites = SurvivingWrites.EVERYTHING,
 ) -> Segment:
     """Put files on a disk and mend them."""
     await put(storage, log, index, start_offset=start_offset)
     files = SegmentFiles(start_offset, len(log), None if index is None else len(index))
-    return await mend_segment(
+    return await recover_segment(
         storage, DIRECTORY, files, next_start=next_start, may_be_torn=may_be_torn, kept=kept
     )
 
@@ -65,7 +59,7 @@ def flipped(log: bytes, number: int) -> bytes:
 @pytest.mark.trio
 async def test_open_segment_when_clean_then_nothing_is_written():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.fail("write")
     plan.fail("truncate")
 
@@ -79,7 +73,7 @@ async def test_open_segment_when_clean_then_nothing_is_written():
 @pytest.mark.trio
 async def test_sealed_segment_when_sizes_agree_then_log_is_not_read():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.fail("open", path="*.log")
     plan.fail("read", path="*.log")
 
@@ -91,7 +85,7 @@ async def test_sealed_segment_when_sizes_agree_then_log_is_not_read():
 @pytest.mark.trio
 async def test_open_segment_when_clean_then_only_its_end_is_read():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     log = log_of([bytes(50)] * 500)
     reads = plan.delay("read", seconds=0)
 
@@ -132,7 +126,7 @@ async def test_open_segment_when_clean_then_only_its_end_is_read():
 )
 @pytest.mark.parametrize("next_start", [None, 5], ids=["open", "sealed"])
 async def test_index_when_wrong_then_made_anew_from_the_log(index, next_start):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     segment = await mend(storage, LOG, index, next_start=next_start)
 
@@ -144,10 +138,10 @@ async def test_index_when_wrong_then_made_anew_from_the_log(index, next_start):
 @pytest.mark.parametrize("index", [INDEX, INDEX[:32], b""], ids=["whole", "short", "empty"])
 @pytest.mark.parametrize("kept", range(len(LOG) - len(PAYLOADS[-1]) - 64, len(LOG), 7))
 async def test_log_when_its_end_is_torn_then_whole_messages_stay(kept, index, caplog):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     whole = len(LOG) - sizes_of(LOG)[-1]
     with caplog.at_level(logging.WARNING):
-        segment = await mend(storage, LOG[:kept], index, kept=Kept.SYNCED)
+        segment = await mend(storage, LOG[:kept], index, kept=SurvivingWrites.SYNCED)
 
     assert await contents(storage) == (LOG[:whole], INDEX[:64])
     assert segment.messages_count == 4
@@ -156,7 +150,7 @@ async def test_log_when_its_end_is_torn_then_whole_messages_stay(kept, index, ca
 
 @pytest.mark.trio
 async def test_log_when_garbage_follows_then_cut():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     for garbage in (b"garbage" * 30, bytes(64), bytes(640), b"\xff" * 200):
         segment = await mend(storage, LOG + garbage, INDEX)
@@ -167,7 +161,7 @@ async def test_log_when_garbage_follows_then_cut():
 
 @pytest.mark.trio
 async def test_log_when_an_intact_message_lies_behind_damage_then_refused_and_left_alone():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     for damaged in (LOG + log_of([b"stray"], start_offset=6), flipped(LOG, 3), flipped(LOG, 0)):
         for index in (INDEX[:16], b"", None):
             if index and damaged == flipped(LOG, 0):
@@ -180,9 +174,9 @@ async def test_log_when_an_intact_message_lies_behind_damage_then_refused_and_le
 
 @pytest.mark.trio
 @pytest.mark.parametrize("cut", [1, 30, 70, len(LOG) - 80, len(LOG)])
-@pytest.mark.parametrize("kept", [Kept.EVERYTHING, Kept.INDEXED])
+@pytest.mark.parametrize("kept", [SurvivingWrites.EVERYTHING, SurvivingWrites.INDEXED])
 async def test_index_when_it_tells_of_more_messages_than_the_log_then_refused(cut, kept):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     with pytest.raises(CorruptPartition, match=r"the index tells that . messages were written"):
         await mend(storage, LOG[:-cut], INDEX, kept=kept)
@@ -193,7 +187,7 @@ async def test_index_when_it_tells_of_more_messages_than_the_log_then_refused(cu
 @pytest.mark.trio
 @pytest.mark.parametrize("cut", [1, 70])
 async def test_sealed_segment_when_not_whole_and_nothing_was_lost_then_refused(cut):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     with pytest.raises(CorruptPartition):
         await mend(storage, LOG[:-cut], INDEX, next_start=5, may_be_torn=True)
@@ -203,7 +197,7 @@ async def test_sealed_segment_when_not_whole_and_nothing_was_lost_then_refused(c
 
 @pytest.mark.trio
 async def test_sealed_log_when_only_garbage_follows_then_cut():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     await mend(storage, LOG + b"garbage", INDEX, next_start=5)
 
@@ -212,7 +206,7 @@ async def test_sealed_log_when_only_garbage_follows_then_cut():
 
 @pytest.mark.trio
 async def test_sealed_log_when_damaged_then_refused_and_left_alone():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     damaged = bytearray(LOG)
     damaged[sizes_of(LOG)[0] + 30] ^= 1
 
@@ -224,7 +218,7 @@ async def test_sealed_log_when_damaged_then_refused_and_left_alone():
 
 @pytest.mark.trio
 async def test_segment_when_all_checksums_are_asked_for_then_damage_is_found_anywhere():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     damaged = bytearray(LOG)
     damaged[sizes_of(LOG)[0] + 30] ^= 1
     segment = await mend(storage, bytes(damaged), INDEX)
@@ -236,7 +230,7 @@ async def test_segment_when_all_checksums_are_asked_for_then_damage_is_found_any
 
 @pytest.mark.trio
 async def test_open_log_when_damaged_in_the_middle_and_index_is_gone_then_refused_every_time():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     damaged = bytearray(LOG)
     damaged[sizes_of(LOG)[0] + 30] ^= 1
 
@@ -251,7 +245,7 @@ async def test_index_when_long_and_made_anew_then_written_in_pieces(monkeypatch)
     monkeypatch.setattr(recovery, "UNWRITTEN_BYTES_MAX", 32)
     monkeypatch.setattr(walk_module, "PIECE_BYTES", 100)
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.fail("write", at=2)
 
     segment = await mend(storage, LOG, None)
@@ -264,21 +258,23 @@ async def test_index_when_long_and_made_anew_then_written_in_pieces(monkeypatch)
 @pytest.mark.trio
 async def test_disk_when_full_then_a_torn_segment_can_be_mended():
     plan = FaultPlan()
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     plan.fail("write")
 
     segment = await mend(storage, LOG + b"torn", INDEX[:20])
 
     assert segment.messages_count == 5
-    assert segment.index.entry_now(4) is not None
+    assert segment.index.entry_nowait(4) is not None
     assert await contents(storage) == (LOG, INDEX[:16])
 
 
 @pytest.mark.trio
 async def test_sealed_segment_when_it_was_not_on_the_disk_yet_then_may_be_torn():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
-    segment = await mend(storage, LOG[:-1], INDEX, next_start=5, may_be_torn=True, kept=Kept.SYNCED)
+    segment = await mend(
+        storage, LOG[:-1], INDEX, next_start=5, may_be_torn=True, kept=SurvivingWrites.SYNCED
+    )
 
     assert segment.messages_count == 4
     with pytest.raises(CorruptPartition):
@@ -289,7 +285,7 @@ async def test_sealed_segment_when_it_was_not_on_the_disk_yet_then_may_be_torn()
 @pytest.mark.parametrize("index", [INDEX, INDEX[:20], b"", None])
 async def test_sealed_segment_when_it_reaches_into_the_next_and_was_not_safe_then_cut(index):
     """A power loss may undo the cut behind a failed write, and its messages are whole."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     segment = await mend(storage, LOG, index, next_start=3, may_be_torn=True)
 
@@ -300,7 +296,7 @@ async def test_sealed_segment_when_it_reaches_into_the_next_and_was_not_safe_the
 @pytest.mark.trio
 async def test_message_when_larger_than_a_piece_then_still_walked(monkeypatch):
     monkeypatch.setattr(walk_module, "PIECE_BYTES", 100)
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
 
     await mend(storage, LOG + b"x", None)
 
@@ -310,7 +306,7 @@ async def test_message_when_larger_than_a_piece_then_still_walked(monkeypatch):
 @pytest.mark.trio
 async def test_length_when_it_is_nonsense_then_not_believed():
     """A torn header may announce gigabytes; nobody reads that much to find out."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     header = bytearray(log_of([b""], start_offset=5))
     header[52:56] = b"\xff" * 4
 
@@ -321,7 +317,7 @@ async def test_length_when_it_is_nonsense_then_not_believed():
 
 @pytest.mark.trio
 async def test_rebuild_when_an_index_has_a_hole_then_file_is_right_again():
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     segment = await mend(storage, LOG, INDEX)
     await segment.open(storage)
     assert segment.index.file is not None
@@ -330,7 +326,7 @@ async def test_rebuild_when_an_index_has_a_hole_then_file_is_right_again():
     await rebuild_index(segment)
 
     assert await contents(storage) == (LOG, INDEX)
-    found = segment.index.entry_now(2)
+    found = segment.index.entry_nowait(2)
     assert found is not None
     assert found.end_position == sum(sizes_of(LOG)[:3])
 
@@ -356,7 +352,7 @@ def test_segment_when_damaged_anywhere_then_a_prefix_is_left_or_it_is_refused(da
     log, damaged, index = damage
 
     async def scenario() -> None:
-        storage = MemoryStorage()
+        storage = SimulatedStorage()
         try:
             segment = await mend(storage, damaged, index)
         except CorruptPartition:
@@ -384,9 +380,9 @@ def test_segment_when_damaged_anywhere_then_a_prefix_is_left_or_it_is_refused(da
 
 async def good_bytes(log: bytes) -> int:
     """Measure the good messages at the start of a log, from the first one on."""
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     await storage.replace("log", log)
-    walk = LogWalk(await storage.open("log"), 0, 0, len(log))
+    walk = LogScanner(await storage.open("log"), 0, 0, len(log))
     await walk.finish()
     return walk.position
 
@@ -396,10 +392,65 @@ def test_segment_when_only_its_index_is_damaged_then_nothing_is_lost(damage):
     log, _, index = damage
 
     async def scenario() -> None:
-        storage = MemoryStorage()
+        storage = SimulatedStorage()
         segment = await mend(storage, log, index)
         await segment.open(storage)
         await rebuild_index(segment)
         assert await contents(storage) == (log, index_of(log))
 
     trio.run(scenario)
+
+
+def lookalikes(count: int) -> bytes:
+    """Make a torn message whose payload is headers, each of which claims all that follows it."""
+    sizes = [(count - number) * 64 - 64 for number in range(count)]
+    headers = [
+        struct.pack("<24xQQQIIQ", 6 + number, 1, 1, 0, size, 0) for number, size in enumerate(sizes)
+    ]
+    return struct.pack("<24xQQQIIQ", 5, 1, 1, 0, count * 64 + 1, 0) + b"".join(headers)
+
+
+@pytest.mark.trio
+async def test_payload_when_made_of_headers_then_the_search_ends_and_nothing_is_cut(monkeypatch):
+    monkeypatch.setattr(log_scanner, "SEARCH_BYTES_MAX", 1 << 20)
+    storage = SimulatedStorage()
+    log = LOG + lookalikes(1000)
+    for kept in SurvivingWrites:
+        with pytest.raises(CorruptPartition, match="too much behind it looks like messages"):
+            await mend(storage, log, INDEX, kept=kept)
+
+    assert await contents(storage) == (log, INDEX)
+
+
+@pytest.mark.trio
+async def test_payload_when_made_of_few_headers_then_cut_as_any_torn_end():
+    storage = SimulatedStorage()
+
+    segment = await mend(storage, LOG + lookalikes(100), INDEX)
+
+    assert segment.size_bytes == len(LOG)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("kept", [SurvivingWrites.EVERYTHING, SurvivingWrites.SYNCED])
+async def test_bytes_when_cut_and_more_than_a_torn_message_then_are_kept_elsewhere(kept):
+    """Such as whole messages of a longer log that was put in the place of this one."""
+    storage = SimulatedStorage()
+    surplus = log_of([b"theirs"] * 3, start_offset=5)
+    for garbage, next_start in ((surplus, 5), (b"garbage" * 30, None)):
+        log = LOG + garbage
+        await mend(storage, log, None, next_start=next_start, may_be_torn=True, kept=kept)
+
+        copy = f"quarantine/at-start/{DIRECTORY}/{0:020}.log.bytes-{len(LOG)}-{len(log)}"
+        assert await storage.read_file(copy) == garbage
+        assert (await contents(storage))[0] == LOG
+
+
+@pytest.mark.trio
+async def test_bytes_when_cut_and_only_torn_then_are_not_kept():
+    storage = SimulatedStorage()
+    torn = log_of([b"torn" * 30], start_offset=5)
+    for size in (1, 63, 64, len(torn) - 1):
+        await mend(storage, LOG + torn[:size], None)
+
+        assert not await storage.entries("quarantine/at-start")

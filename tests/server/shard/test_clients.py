@@ -9,9 +9,9 @@ import pytest
 import trio
 
 from iggy_protocol import LoginUser, Ping, Transport
-from iggy_ref_server.clients import Client, Clients, UnauthenticatedLimits, network_of
-from iggy_ref_server.session import Session
-from tests.server.world.world import HungUp, open_world
+from iggy_ref_server.clients import ClientEntry, ClientTable, UnauthenticatedLimits, network_of
+from iggy_ref_server.session import ClientSession
+from tests.server.simulated.server import HungUp, open_simulated_server
 
 pytestmark = pytest.mark.trio
 
@@ -22,23 +22,25 @@ class Book:
     """A table of clients, and who was closed."""
 
     def __init__(self, **limits: Any) -> None:
-        self.clients = Clients(UnauthenticatedLimits(**limits))
+        self.clients = ClientTable(UnauthenticatedLimits(**limits))
         self.closed: list[int] = []
         self._count = 0
 
-    def come(self, host: str = "10.0.0.1", transport: Transport = Transport.TCP) -> Session | None:
+    def come(
+        self, host: str = "10.0.0.1", transport: Transport = Transport.TCP
+    ) -> ClientSession | None:
         """Have somebody connect, if there is room."""
         self._count += 1
         number, address = self._count, f"{host}:{40_000 + self._count}"
-        if not self.clients.make_room(address):
+        if not self.clients.admit_unauthenticated(address):
             return None
-        session = Session(number, address, transport)
+        session = ClientSession(number, address, transport)
 
         def abort() -> None:
             self.closed.append(number)
             self.clients.remove(session)
 
-        self.clients.add(Client(session, abort, 0, abort))
+        self.clients.add(ClientEntry(session, abort, 0, abort))
         return session
 
 
@@ -50,7 +52,7 @@ async def test_newcomer_when_all_places_are_taken_then_the_longest_silent_goes(a
         book.come()
     await trio.sleep(1)
     assert first is not None
-    first.served_at = trio.current_time()
+    first.last_served_at = trio.current_time()
 
     assert book.come() is not None
 
@@ -72,7 +74,7 @@ async def test_newcomer_when_everybody_is_being_served_then_is_refused():
     book = Book(total_max=2, per_address_max=9)
     for session in (book.come(), book.come()):
         assert session is not None
-        session.served_at = FOREVER
+        session.last_served_at = FOREVER
 
     assert book.come() is None
     assert book.closed == []
@@ -90,7 +92,7 @@ async def test_clients_when_logged_in_then_do_not_count():
 
 
 async def test_client_when_silent_without_a_login_then_is_closed_in_time(autojump_clock):
-    book = Book(login_s=15.0)
+    book = Book(login_timeout_s=15.0)
     silent, lively, known = book.come(), book.come(), book.come()
     assert silent is not None
     assert lively is not None
@@ -98,15 +100,15 @@ async def test_client_when_silent_without_a_login_then_is_closed_in_time(autojum
     known.user_id = 1
     for _ in range(20):
         await trio.sleep(1)
-        lively.served_at = trio.current_time()
-        book.clients.close_silent()
+        lively.last_served_at = trio.current_time()
+        book.clients.close_unauthenticated()
         assert book.closed == ([] if trio.current_time() < 15 else [1])
 
     known.user_id = None
-    book.clients.close_silent()
+    book.clients.close_unauthenticated()
     assert book.closed == [1]
     await trio.sleep(15)
-    book.clients.close_silent()
+    book.clients.close_unauthenticated()
     assert sorted(book.closed) == [1, 2, 3]
 
 
@@ -116,7 +118,7 @@ async def test_clients_when_many_are_closed_then_the_log_has_few_lines(caplog, a
         for _ in range(1000):
             assert book.come() is not None
         await trio.sleep(11)
-        book.clients.close_silent()
+        book.clients.close_unauthenticated()
 
     assert len(book.closed) == 990
     assert [record.args[0] for record in caplog.records] == [1, 989]
@@ -150,7 +152,7 @@ async def test_address_when_a_client_can_choose_a_part_of_it_then_that_part_does
 
 
 async def test_client_when_it_pings_before_its_login_then_stays_as_long_as_it_does(autojump_clock):
-    async with open_world() as world:
+    async with open_simulated_server() as world:
         lively, silent = world.connect(), world.connect()
         for _ in range(10):
             await lively.ask(Ping())

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_ref_server.shard.memory import LEAST_BYTES, UNKNOWN_BYTES, budget_bytes, memory_bytes
+from iggy_ref_server.shard.settings import (
+    BUDGET_BYTES_MIN,
+    MEMORY_UNKNOWN_BYTES,
+    available_memory_bytes,
+    buffer_budget_bytes,
+)
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:       8388608 kB\nMemFree:  1 kB\n"
@@ -34,22 +39,31 @@ def make_system(root, **files):
         ),
         (
             {
+                "proc/self/cgroup": "0::/system.slice/iggy.service\n",
+                "sys/fs/cgroup/system.slice/memory.max": str(GIB),
+                "sys/fs/cgroup/system.slice/iggy.service/memory.max": "max\n",
+                "proc/meminfo": MEMINFO,
+            },
+            GIB,
+        ),
+        (
+            {
                 "proc/meminfo": MEMINFO,
                 "sys/fs/cgroup/memory/memory.limit_in_bytes": str(2**63 - 4096),
             },
             8 * GIB,
         ),
         ({"sys/fs/cgroup/memory/memory.limit_in_bytes": str(3 * GIB)}, 3 * GIB),
-        ({}, UNKNOWN_BYTES),
+        ({}, MEMORY_UNKNOWN_BYTES),
     ],
 )
 def test_memory_when_several_say_how_much_then_the_least_counts(tmp_path, files, expected):
     make_system(tmp_path, **files)
-    assert memory_bytes(tmp_path) == expected
+    assert available_memory_bytes(tmp_path) == expected
 
 
 def test_budget_when_left_to_the_machine_then_is_a_quarter_divided_among_shards(tmp_path):
     make_system(tmp_path, **{"proc/meminfo": MEMINFO})
-    assert budget_bytes(0, 4, tmp_path) == GIB // 2
-    assert budget_bytes(0, 1000, tmp_path) == LEAST_BYTES
-    assert budget_bytes(10 * GIB, 2, tmp_path) == 5 * GIB
+    assert buffer_budget_bytes(0, 4, tmp_path) == GIB // 2
+    assert buffer_budget_bytes(0, 1000, tmp_path) == BUDGET_BYTES_MIN
+    assert buffer_budget_bytes(10 * GIB, 2, tmp_path) == 5 * GIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from iggy_ref_server.data_plane.patience import MISSES_MAX, MOMENT_S, Patience
+from iggy_ref_server.net.busy_poll import MISSES_MAX, SPIN_S, BusyPoll
 
 
 class Street:
@@ -16,9 +16,9 @@ class Street:
         self.looks_count = 0
         self.comes_at = float("inf")
 
-    def look(self) -> bool:
+    def is_ready(self) -> bool:
         """See whether somebody comes."""
-        self.now += MOMENT_S / 10
+        self.now += SPIN_S / 10
         self.looks_count += 1
         return self.now >= self.comes_at
 
@@ -36,25 +36,25 @@ def street():
 @pytest.fixture
 def patience(street):
     """Make somebody who looks at it."""
-    return Patience(street.look, clock=street.clock)
+    return BusyPoll(street.is_ready, clock=street.clock)
 
 
 def test_patience_when_somebody_comes_in_time_then_it_pays_every_time(street, patience):
     for _ in range(100):
-        street.comes_at = street.now + MOMENT_S / 2
-        assert patience.pays()
+        street.comes_at = street.now + SPIN_S / 2
+        assert patience.poll()
 
 
 def test_patience_when_nobody_comes_then_looks_for_a_moment_only(street, patience):
-    assert not patience.pays()
+    assert not patience.poll()
 
-    assert street.now == pytest.approx(MOMENT_S, rel=0.2)
+    assert street.now == pytest.approx(SPIN_S, rel=0.2)
 
 
 def test_patience_when_nobody_ever_comes_then_hardly_looks(street, patience):
     times = 100_000
 
-    assert not any(patience.pays() for _ in range(times))
+    assert not any(patience.poll() for _ in range(times))
 
     moments = street.looks_count / 10
     assert moments < MISSES_MAX + times / 1000 + 5
@@ -62,10 +62,10 @@ def test_patience_when_nobody_ever_comes_then_hardly_looks(street, patience):
 
 def test_patience_when_somebody_comes_after_all_then_is_there_again(street, patience):
     for _ in range(5_000):
-        patience.pays()
+        patience.poll()
     street.comes_at = 0.0
 
-    paid = [patience.pays() for _ in range(2_000)]
+    paid = [patience.poll() for _ in range(2_000)]
 
     first = paid.index(True)
     assert first < 1 << MISSES_MAX
@@ -84,11 +84,11 @@ async def test_patience_in_turns_when_it_looks_then_others_go_on_meanwhile(stree
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(work)
-        street.comes_at = street.now + MOMENT_S / 2
-        assert await patience.pays_in_turns()
+        street.comes_at = street.now + SPIN_S / 2
+        assert await patience.poll_with_checkpoints()
         paid_after = others_count
         street.comes_at = float("inf")
-        assert not await patience.pays_in_turns()
+        assert not await patience.poll_with_checkpoints()
         nursery.cancel_scope.cancel()
 
     assert paid_after >= 4
@@ -99,7 +99,7 @@ async def test_patience_in_turns_when_it_looks_then_others_go_on_meanwhile(stree
 async def test_patience_in_turns_when_nobody_comes_then_rests_as_long(street, patience):
     times = 2_000
 
-    paid = [await patience.pays_in_turns() for _ in range(times)]
+    paid = [await patience.poll_with_checkpoints() for _ in range(times)]
 
     assert not any(paid)
     assert street.looks_count / 10 < MISSES_MAX + times / 1000 + 5

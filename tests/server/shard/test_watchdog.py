@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from iggy_ref_server.watchdog import BUSY, OVER, WAITING, LoopWatch, describe_stack, watch_loop
+from iggy_ref_server.process.watchdog import (
+    BUSY,
+    RECOVERED,
+    WAITING,
+    LoopWatchdog,
+    describe_stack,
+    watch_loop,
+)
 from tests.server.running import RunningServer, ServerFailed
 
 if TYPE_CHECKING:
@@ -24,21 +31,21 @@ class Bench:
     """A loop that answers when a test says so, on a clock of the test's own."""
 
     def __init__(self):
-        self.now_s = self.processor_s = 100.0
+        self.now_s = self.cpu_s = 100.0
         self.asked: list[Callable[[], None]] = []
-        self.watch = LoopWatch(
+        self.watch = LoopWatchdog(
             self.asked.append,
-            lambda: self.processor_s,
+            lambda: self.cpu_s,
             lambda: sys._getframe(),
             lambda: self.now_s,
         )
-        self.watch.look()
+        self.watch.check()
 
-    def spend(self, seconds, processor_s=0.0):
+    def spend(self, seconds, cpu_s=0.0):
         """Let time pass, and look."""
         self.now_s += seconds
-        self.processor_s += processor_s
-        self.watch.look()
+        self.cpu_s += cpu_s
+        self.watch.check()
 
     def answer(self):
         """Come back to the scheduler."""
@@ -68,7 +75,7 @@ def test_watch_when_the_loop_burns_a_second_then_reports_once_where_it_is_and_on
     bench.answer()
     bench.spend(0.5)
     assert caplog.messages[1:] == [
-        f"{OVER} after 3.0 s, with 3.00 s of CPU time until now",
+        f"{RECOVERED} after 3.0 s, with 3.00 s of CPU time until now",
     ]
     bench.answer()
     bench.spend(0.5)

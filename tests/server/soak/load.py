@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from iggy_sdk import IggyConsumer
-    from tests.transports.doors import Doors
+    from tests.transports.servers import TransportServer
 
 STREAM, TOPIC, GROUP = "soak", "kept", "crew"
 TRANSPORTS = ("tcp", "ws", "tcp", "quic", "http")
@@ -56,7 +56,7 @@ class Scene:
         disturbances: how many lives of the server have ended; whoever sees it change met one.
     """
 
-    def __init__(self, doors: Doors, ledger: Ledger, chance: random.Random) -> None:
+    def __init__(self, doors: TransportServer, ledger: Ledger, chance: random.Random) -> None:
         self.doors = doors
         self.ledger = ledger
         self.chance = chance

@@ -43,7 +43,7 @@ from tests.server.watching import (
     processes_of,
     unforeseen,
 )
-from tests.transports.doors import Doors
+from tests.transports.servers import TransportServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ class Soak:
         certificate = Certificate.make(trustme.CA(), folder)
         ports = zip(("TCP", "HTTP", "QUIC", "WEBSOCKET"), free_ports(4), strict=True)
         addresses = {f"IGGY_{name}_ADDRESS": f"127.0.0.1:{port}" for name, port in ports}
-        self._doors = Doors.open(
+        self._doors = TransportServer.open(
             folder,
             shards=plan.shards,
             secured=False,

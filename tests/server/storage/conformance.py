@@ -2,7 +2,7 @@
 
 A test module inherits from ``StorageConformance`` and supplies an async fixture ``storage``: an
 empty, open storage that never feels pressure (``Pressure(clock=lambda: 0.0)`` on real disks), so
-that ``write_now`` writes whenever nothing is in its way.
+that ``write_nowait`` writes whenever nothing is in its way.
 
     class TestThreads(StorageConformance):
         @pytest.fixture

@@ -25,7 +25,7 @@ async def assert_content(file, expected):
     """Compare a file with what it should hold, read in both ways."""
     assert file.size() == len(expected)
     assert await file.read(len(expected) + 1, 0) == expected
-    assert file.read_now(len(expected) + 1, 0) in (expected, None)
+    assert file.read_nowait(len(expected) + 1, 0) in (expected, None)
 
 
 @pytest.mark.trio
@@ -43,7 +43,7 @@ class FileConformance:
         await assert_content(file, b"")
 
     async def test_write_now_when_nothing_is_in_the_way_then_all_is_written(self, file):
-        assert file.write_now([b"abc", b"defg"], 0) is True
+        assert file.write_nowait([b"abc", b"defg"], 0) is True
 
         await assert_content(file, b"abcdefg")
 
@@ -63,7 +63,7 @@ class FileConformance:
         tell, outcomes = trio.open_memory_channel[StorageError | None](1)
         buffer = bytearray(b"defg")
 
-        if not file.write_soon([b"abc", buffer], 0, tell.send_nowait):  # it may always refuse
+        if not file.begin_write([b"abc", buffer], 0, tell.send_nowait):  # it may always refuse
             await assert_content(file, b"")
             return
         assert not tell.statistics().current_buffer_used, "never before it returns"
@@ -77,7 +77,7 @@ class FileConformance:
         begun_count = 0
         async with trio.open_nursery() as nursery:
             for index in range(8):
-                begun_count += file.write_soon([b"%d" % index * 9], index * 9, tell.send_nowait)
+                begun_count += file.begin_write([b"%d" % index * 9], index * 9, tell.send_nowait)
                 nursery.start_soon(file.sync)
                 await file.write([b"%d" % index * 9], index * 9, sync=bool(index % 2))
 
@@ -88,20 +88,20 @@ class FileConformance:
         await storage.aclose()
 
         with pytest.raises(StorageError, match="the storage is closed"):
-            file.write_soon([b"abc"], 0, print)
+            file.begin_write([b"abc"], 0, print)
 
     async def test_write_when_bytes_are_there_then_only_its_range_is_replaced(self, file):
         await file.write([b"0123456789"], 0)
 
         await file.write([b"ab", b"cd"], 3)
-        assert file.write_now([b"Z"], 9) is True
+        assert file.write_nowait([b"Z"], 9) is True
 
         await assert_content(file, b"012abcd78Z")
 
     async def test_write_when_beyond_the_end_then_the_gap_is_zeros(self, file):
         await file.write([b"head"], 0)
 
-        assert file.write_now([b"now"], 2 * PAGE) is True
+        assert file.write_nowait([b"now"], 2 * PAGE) is True
         await file.write([b"tail"], 5 * PAGE)
 
         gap = bytes(2 * PAGE - 4)
@@ -119,7 +119,7 @@ class FileConformance:
     async def test_write_now_when_there_are_many_buffers_then_all_are_in_order(self, file, count):
         buffers = pieces(count)
 
-        assert file.write_now(buffers, 7) is True
+        assert file.write_nowait(buffers, 7) is True
 
         await assert_content(file, bytes(7) + b"".join(buffers))
 
@@ -129,7 +129,7 @@ class FileConformance:
 
         await file.write(buffers, 100)
         await file.write(buffers, 100, sync=True)
-        assert file.write_now(buffers, 100) is True
+        assert file.write_nowait(buffers, 100) is True
 
         await assert_content(file, b"abc")
 
@@ -137,7 +137,7 @@ class FileConformance:
         numbers = memoryview(bytes(range(32))).cast("I")
 
         await file.write([numbers, b"end"], 0)
-        assert file.write_now([numbers, b"end"], 35) is True
+        assert file.write_nowait([numbers, b"end"], 35) is True
 
         await assert_content(file, (bytes(range(32)) + b"end") * 2)
 
@@ -153,7 +153,7 @@ class FileConformance:
 
         await file.write(buffers, 0)
         await file.write(buffers, 6, sync=True)
-        file.write_now(buffers, 12)
+        file.write_nowait(buffers, 12)
 
         for buffer in buffers:
             buffer.extend(b"more")
@@ -178,16 +178,16 @@ class FileConformance:
         await file.write([b"0123456789"], 0)
 
         assert await file.read(size, position) == expected
-        assert file.read_now(size, position) in (expected, None)
+        assert file.read_nowait(size, position) in (expected, None)
 
     async def test_read_now_when_it_answers_then_knows_of_later_changes(self, file):
         await file.write([b"0123456789"], 0)
-        file.read_now(10, 0)
+        file.read_nowait(10, 0)
 
         await file.write([b"ab"], 4)
         await file.truncate(8)
 
-        assert file.read_now(10, 0) in (b"0123ab67", None)
+        assert file.read_nowait(10, 0) in (b"0123ab67", None)
 
     async def test_is_cached_when_asked_then_answers_for_any_range(self, file):
         await file.write([bytes(3 * PAGE)], 0)
@@ -263,7 +263,7 @@ class FileConformance:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(file.write, [large], 0)
             await trio.testing.wait_all_tasks_blocked()
-            was_written = file.write_now([b"late"], 0)
+            was_written = file.write_nowait([b"late"], 0)
 
         if not was_written:
             await file.write([b"late"], 0)

@@ -92,7 +92,7 @@ class LifetimeConformance:
 
         content = await old_file.read(len(OLD) + 1, 0)
         assert content in {OLD, *(b"%d" % number * len(OLD) for number in range(5))}
-        assert old_file.write_now([b"late"], 0) is True
+        assert old_file.write_nowait([b"late"], 0) is True
         assert await old_file.read(4, 0) == b"late"
 
     @by_name(STORAGE_VERBS)
@@ -169,9 +169,9 @@ class LifetimeConformance:
         await storage.aclose()
 
         with pytest.raises(StorageError):
-            old_file.write_now([b"new"], 0)
+            old_file.write_nowait([b"new"], 0)
         with pytest.raises(StorageError):
-            old_file.read_now(10, 0)
+            old_file.read_nowait(10, 0)
 
     async def test_file_when_only_a_slice_refers_to_it_then_stays_readable(self, storage):
         file = await storage.open("file", create=True)

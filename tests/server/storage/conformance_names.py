@@ -7,7 +7,7 @@ import errno
 import pytest
 import trio
 
-from iggy_ref_server.storage.interface import Entry, StorageError
+from iggy_ref_server.storage.interface import DirectoryEntry, StorageError
 
 ESCAPES = (
     "/etc/passwd",
@@ -308,10 +308,10 @@ class NameConformance:
             await write_file(storage, f"d/{name}", content)
 
         assert await storage.entries("d") == [
-            Entry("00000000000000000010.log", is_directory=False, size_bytes=1),
-            Entry("a", is_directory=False, size_bytes=0),
-            Entry("b", is_directory=True, size_bytes=0),
-            Entry("c", is_directory=False, size_bytes=3),
+            DirectoryEntry("00000000000000000010.log", is_directory=False, size_bytes=1),
+            DirectoryEntry("a", is_directory=False, size_bytes=0),
+            DirectoryEntry("b", is_directory=True, size_bytes=0),
+            DirectoryEntry("c", is_directory=False, size_bytes=3),
         ]
 
     async def test_entries_when_empty_or_missing_then_nothing_is_listed(self, storage):

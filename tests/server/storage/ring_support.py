@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 __all__ = [
     "NEEDS_RING",
@@ -45,7 +45,7 @@ def make_storage(root, entries=256):
     """Make a storage on a disk that is never slow."""
     from iggy_ref_server.storage.uring import UringStorage
 
-    return UringStorage(root, pressure=Pressure(clock=lambda: 0.0), entries=entries)
+    return UringStorage(root, writeback_limit=WritebackLimit(clock=lambda: 0.0), entries=entries)
 
 
 def reference_counts(things):

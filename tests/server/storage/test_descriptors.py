@@ -9,8 +9,8 @@ import os
 import pytest
 import trio
 
-from iggy_ref_server.storage.descriptors import Descriptor
 from iggy_ref_server.storage.interface import FileSlice
+from iggy_ref_server.storage.posix import Descriptor
 from iggy_ref_server.storage.threads import ThreadStorage
 
 

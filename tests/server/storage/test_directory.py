@@ -8,11 +8,10 @@ import os
 import pytest
 import trio
 
-from iggy_ref_server.storage.directory import PosixDirectory
-from iggy_ref_server.storage.interface import DiskFull, Entry, StorageError
-from iggy_ref_server.storage.os_errors import storage_error
-from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.files import PosixDirectory
+from iggy_ref_server.storage.interface import DirectoryEntry, DiskFull, StorageError, storage_error
 from iggy_ref_server.storage.threads import ThreadStorage
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -60,7 +59,7 @@ async def test_entries_when_a_crash_left_content_aside_then_it_is_not_listed(tmp
     (tmp_path / "file").write_bytes(b"old")
     directory = PosixDirectory(tmp_path)
 
-    assert await directory.entries("") == [Entry("file", is_directory=False, size_bytes=3)]
+    assert await directory.entries("") == [DirectoryEntry("file", is_directory=False, size_bytes=3)]
     await directory.replace("file", b"new!")
 
     assert os.listdir(tmp_path) == ["file"]
@@ -87,7 +86,9 @@ async def test_links_when_an_administrator_made_them_then_are_followed(tmp_path)
     (root / "dangling").symlink_to(tmp_path / "nowhere")
     directory = PosixDirectory(root)
 
-    assert await directory.entries("") == [Entry("streams", is_directory=True, size_bytes=0)]
+    assert await directory.entries("") == [
+        DirectoryEntry("streams", is_directory=True, size_bytes=0)
+    ]
     assert await directory.read_file("streams/file") == b"abc"
 
 
@@ -140,12 +141,12 @@ async def test_changes_when_started_on_one_name_then_happen_in_order(tmp_path):
 @pytest.mark.trio
 async def test_write_when_the_device_is_full_then_says_so(tmp_path):
     (tmp_path / "full").symlink_to("/dev/full")
-    storage = ThreadStorage(tmp_path, pressure=Pressure(clock=lambda: 0.0))
+    storage = ThreadStorage(tmp_path, writeback_limit=WritebackLimit(clock=lambda: 0.0))
     file = await storage.open("full")
     buffer = bytearray(b"abc")
 
     with pytest.raises(DiskFull) as now:
-        file.write_now([buffer], 0)
+        file.write_nowait([buffer], 0)
     with pytest.raises(DiskFull) as later:
         await file.write([buffer], 0, sync=True)
 
@@ -174,10 +175,12 @@ async def test_write_when_only_the_sync_fails_then_the_error_names_the_sync(tmp_
 @pytest.mark.trio
 async def test_write_now_when_the_disk_is_slow_then_steps_aside(tmp_path):
     times_s = iter([0.0, 0.1, 0.15, 0.3, 0.3, 0.3])
-    storage = ThreadStorage(tmp_path, pressure=Pressure(clock=lambda: next(times_s), pause_s=0.1))
+    storage = ThreadStorage(
+        tmp_path, writeback_limit=WritebackLimit(clock=lambda: next(times_s), pause_s=0.1)
+    )
     file = await storage.open("file", create=True)
 
-    written = [file.write_now([b"x"], position) for position in range(3)]
+    written = [file.write_nowait([b"x"], position) for position in range(3)]
 
     assert written == [True, False, True]
     assert await file.read(10, 0) == b"x\0x"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.storage.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 
 
 def test_plan_when_it_has_no_rules_then_nothing_goes_wrong():
@@ -18,7 +18,7 @@ def test_plan_when_it_has_no_rules_then_nothing_goes_wrong():
     assert plan.delay_s("read", "a") == 0
     assert plan.first_part("a", 10) == 10
     assert not plan.is_refused("a")
-    assert not plan.is_cold("a")
+    assert not plan.is_uncached("a")
 
 
 def test_fail_when_given_a_count_then_strikes_that_one_of_the_matching():
@@ -32,7 +32,7 @@ def test_fail_when_given_a_count_then_strikes_that_one_of_the_matching():
         plan.error("write", "a/b/0.log")
 
     assert outcomes == [None, None, errno.EIO, None, None]
-    assert (rule.matched_count, rule.struck_count) == (5, 1)
+    assert (rule.matched_count, rule.applied_count) == (5, 1)
 
 
 def test_fail_when_given_several_counts_then_strikes_each():
@@ -114,13 +114,13 @@ def test_plan_when_the_seed_is_the_same_then_all_goes_wrong_in_the_same_way(seed
         plan.fail("write", probability=probability)
         plan.delay("*", seconds=(0, 1), probability=probability)
         plan.refuse(probability=probability)
-        plan.chill(probability=probability)
+        plan.uncache(probability=probability)
         return [
             (
                 plan.error("write", "a"),
                 plan.delay_s("sync", "a"),
                 plan.is_refused("a"),
-                plan.is_cold("a"),
+                plan.is_uncached("a"),
                 plan.any_part(1000),
             )
             for _ in range(20)
@@ -136,4 +136,4 @@ def test_plan_when_left_to_chance_then_strikes_about_as_often_as_told():
     for _ in range(1000):
         plan.error("write", "a")
 
-    assert 200 < rule.struck_count < 300
+    assert 200 < rule.applied_count < 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_ref_server.storage.open_budget import OpenBudget
+from iggy_ref_server.storage.open_budget import OpenFileBudget
 
 
 class Shelf:
@@ -14,7 +14,7 @@ class Shelf:
         self.kept: set[object] = set()
         self.used: set[object] = set()
 
-    def keep(self, budget: OpenBudget, *items: object) -> None:
+    def keep(self, budget: OpenFileBudget, *items: object) -> None:
         """Open items."""
         for item in items:
             self.kept.add(item)
@@ -26,13 +26,13 @@ class Shelf:
         self.used.discard(item)
         return is_idle
 
-    def let_go(self, item: object) -> None:
+    def close_item(self, item: object) -> None:
         """Close an item."""
         self.kept.remove(item)
 
 
 def test_keeping_when_there_is_no_bound_then_nothing_is_closed():
-    budget, shelf = OpenBudget(), Shelf()
+    budget, shelf = OpenFileBudget(), Shelf()
     shelf.keep(budget, *range(1000))
 
     assert len(shelf.kept) == 1000
@@ -40,7 +40,7 @@ def test_keeping_when_there_is_no_bound_then_nothing_is_closed():
 
 
 def test_keeping_when_the_budget_is_spent_then_the_oldest_is_closed():
-    budget, shelf = OpenBudget(6), Shelf()
+    budget, shelf = OpenFileBudget(6), Shelf()
     shelf.keep(budget, "a", "b", "c", "d")
 
     assert shelf.kept == {"b", "c", "d"}
@@ -48,7 +48,7 @@ def test_keeping_when_the_budget_is_spent_then_the_oldest_is_closed():
 
 
 def test_keeping_when_the_oldest_is_in_use_then_it_has_a_second_chance():
-    budget, shelf = OpenBudget(6), Shelf()
+    budget, shelf = OpenFileBudget(6), Shelf()
     shelf.keep(budget, "a", "b", "c")
     shelf.used = {"a"}
     shelf.keep(budget, "d")
@@ -60,7 +60,7 @@ def test_keeping_when_the_oldest_is_in_use_then_it_has_a_second_chance():
 
 
 def test_keeping_when_everything_is_in_use_then_one_is_closed_all_the_same():
-    budget, shelf = OpenBudget(6), Shelf()
+    budget, shelf = OpenFileBudget(6), Shelf()
     shelf.keep(budget, "a", "b", "c")
     shelf.used = {"a", "b", "c", "d"}
     shelf.keep(budget, "d")
@@ -70,7 +70,7 @@ def test_keeping_when_everything_is_in_use_then_one_is_closed_all_the_same():
 
 
 def test_keeping_when_one_alone_is_more_than_the_budget_then_it_is_kept():
-    budget, shelf = OpenBudget(1), Shelf()
+    budget, shelf = OpenFileBudget(1), Shelf()
     shelf.keep(budget, "a")
     shelf.keep(budget, "b")
 
@@ -79,19 +79,19 @@ def test_keeping_when_one_alone_is_more_than_the_budget_then_it_is_kept():
 
 @pytest.mark.parametrize("count", [1, 3, 10])
 def test_squeezing_when_something_is_kept_then_some_of_it_is_closed(count):
-    budget, shelf = OpenBudget(), Shelf()
+    budget, shelf = OpenFileBudget(), Shelf()
     shelf.keep(budget, *range(count))
 
-    assert budget.squeeze()
+    assert budget.evict_some()
     assert len(shelf.kept) == count - max(1, -(-count // 4))
 
 
 def test_squeezing_when_nothing_is_kept_then_that_is_told():
-    assert not OpenBudget(10).squeeze()
+    assert not OpenFileBudget(10).evict_some()
 
 
 def test_forgetting_when_an_item_is_unknown_then_nothing_happens():
-    budget, shelf = OpenBudget(4), Shelf()
+    budget, shelf = OpenFileBudget(4), Shelf()
     shelf.keep(budget, "a")
     budget.forget(shelf, "b")
     budget.forget(shelf, "a")

@@ -11,9 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.storage.inline_file import InlineFile
-from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.files import PosixFile
 from iggy_ref_server.storage.threads import ThreadStorage, read_all
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
 from tests.server.storage.conformance import StorageConformance
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ class TestThreads(StorageConformance):
     @pytest.fixture
     async def storage(self, tmp_path):
         """Open an empty data directory on a disk that is never slow."""
-        storage: Storage = ThreadStorage(tmp_path, pressure=Pressure(clock=lambda: 0.0))
+        storage: Storage = ThreadStorage(
+            tmp_path, writeback_limit=WritebackLimit(clock=lambda: 0.0)
+        )
         yield storage
         await storage.aclose()
 
@@ -43,22 +45,22 @@ def test_read_all_when_the_file_ends_early_then_gives_what_there_is(tmp_path):
 
 @pytest.mark.trio
 async def test_write_now_when_somebody_has_the_turn_then_writes_nothing(tmp_path):
-    storage = ThreadStorage(tmp_path, pressure=Pressure(clock=lambda: 0.0))
+    storage = ThreadStorage(tmp_path, writeback_limit=WritebackLimit(clock=lambda: 0.0))
     file = await storage.open("file", create=True)
-    assert isinstance(file, InlineFile)
+    assert isinstance(file, PosixFile)
 
-    async with file.turn:
-        assert file.write_now([b"abc"], 0) is False
+    async with file.write_lock:
+        assert file.write_nowait([b"abc"], 0) is False
     assert file.size() == 0
 
-    assert file.write_now([b"abc"], 0) is True
+    assert file.write_nowait([b"abc"], 0) is True
 
 
 @pytest.mark.trio
 async def test_sync_when_somebody_has_the_turn_then_waits_for_it(tmp_path):
     storage = ThreadStorage(tmp_path)
     file = await storage.open("file", create=True)
-    assert isinstance(file, InlineFile)
+    assert isinstance(file, PosixFile)
     synced = trio.Event()
 
     async def sync():
@@ -66,7 +68,7 @@ async def test_sync_when_somebody_has_the_turn_then_waits_for_it(tmp_path):
         synced.set()
 
     async with trio.open_nursery() as nursery:
-        async with file.turn:
+        async with file.write_lock:
             nursery.start_soon(sync)
             await trio.testing.wait_all_tasks_blocked()
             assert not synced.is_set()
@@ -100,7 +102,7 @@ async def test_write_when_cancelled_while_all_threads_are_busy_then_writes_nothi
         os.close(os.open(tmp_path / "fifo", os.O_WRONLY))
 
     assert file.size() == 0
-    assert file.write_now([b"abc"], 0)
+    assert file.write_nowait([b"abc"], 0)
 
 
 async def cancel_when_blocked(scope):

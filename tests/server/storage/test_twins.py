@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iggy_ref_server.storage.interface import StorageError
-from iggy_ref_server.storage.memory import MemoryStorage
-from iggy_ref_server.storage.pressure import Pressure
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from iggy_ref_server.storage.threads import ThreadStorage
+from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 PATHS = st.sampled_from(["a", "b", "c", "a/a", "a/b", "b/a", "a/b/c", "../a", ""])
 CONTENTS = st.binary(max_size=6)
@@ -37,7 +37,7 @@ async def call(storage, verb, path, *arguments):
         match verb:
             case "put":
                 file = await storage.open(path, create=True)
-                return file.write_now([arguments[0]], arguments[1]), file.size()
+                return file.write_nowait([arguments[0]], arguments[1]), file.size()
             case "truncate":
                 return await (await storage.open(path)).truncate(*arguments)
             case "open":
@@ -69,8 +69,8 @@ async def read_file(storage, path):
 @given(st.lists(CALLS, min_size=5, max_size=15))
 async def test_twins_when_given_the_same_calls_then_agree(calls):
     with tempfile.TemporaryDirectory() as root:
-        real = ThreadStorage(root, pressure=Pressure(clock=lambda: 0.0))
-        memory = MemoryStorage()
+        real = ThreadStorage(root, writeback_limit=WritebackLimit(clock=lambda: 0.0))
+        memory = SimulatedStorage()
         for verb, path, *arguments in calls:
             expected = await call(real, verb, path, *arguments)
 

@@ -357,7 +357,7 @@ async def test_write_when_a_sync_runs_then_need_not_wait_for_it(ring, file):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(file.sync)
         await trio.testing.wait_all_tasks_blocked()
-        was_written = file.write_now([b"abc"], 0)
+        was_written = file.write_nowait([b"abc"], 0)
         await file.write([b"def"], 3)
         ring.release()
 
@@ -436,9 +436,9 @@ async def test_write_soon_when_the_sync_fails_then_done_is_told_and_later_ones_w
     tell, outcomes = trio.open_memory_channel[StorageError | None](1)
     ring.inject("fsync", 1, -errno.EIO)
 
-    assert file.write_soon([b"abc"], 0, tell.send_nowait)
+    assert file.begin_write([b"abc"], 0, tell.send_nowait)
     failed = await outcomes.receive()
-    assert file.write_soon([b"def"], 0, tell.send_nowait)
+    assert file.begin_write([b"def"], 0, tell.send_nowait)
     later = await outcomes.receive()
 
     assert failed is not None
@@ -452,7 +452,7 @@ async def test_write_soon_when_the_write_fails_then_raises_and_others_can_sync(f
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
     try:
         with pytest.raises(StorageError) as caught:
-            file.write_soon([b"too long"], 0, outcomes.append)
+            file.begin_write([b"too long"], 0, outcomes.append)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -468,10 +468,10 @@ async def test_write_soon_when_a_sync_runs_or_the_ring_is_full_then_does_nothing
     outcomes: list[StorageError | None] = []
     storage.driver.ring.hold("fsync", 0)
 
-    assert file.write_soon([b"abc"], 0, outcomes.append)
-    assert not file.write_soon([b"xyz"], 0, outcomes.append), "one sync of a file at a time"
+    assert file.begin_write([b"abc"], 0, outcomes.append)
+    assert not file.begin_write([b"xyz"], 0, outcomes.append), "one sync of a file at a time"
     others_count = 0
-    while other.write_soon([b"o"], 0, outcomes.append):
+    while other.begin_write([b"o"], 0, outcomes.append):
         others_count += 1
         other = await storage.open(f"other-{others_count}", create=True)
 
@@ -485,7 +485,7 @@ async def test_write_soon_when_a_sync_runs_or_the_ring_is_full_then_does_nothing
 async def test_sync_when_a_write_was_begun_before_then_waits_for_a_sync_of_its_own(ring, file):
     order = []
     ring.hold("fsync", 1)
-    assert file.write_soon([b"abc"], 0, lambda error: order.append("begun"))
+    assert file.begin_write([b"abc"], 0, lambda error: order.append("begun"))
 
     async def sync():
         await file.sync()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.storage.vectors import (
+from iggy_ref_server.storage.posix import (
     BUFFERS_MAX,
-    locate,
+    locate_byte,
     total_size,
     write_all,
     write_from,
@@ -57,7 +57,7 @@ def test_write_all_when_given_any_buffers_then_writes_them_in_order(buffers, pos
 def test_locate_when_bytes_are_skipped_then_the_rest_begins_there(buffers, data):
     skip = data.draw(st.integers(0, total_size(buffers)))
 
-    index, inside = locate(buffers, 0, skip)
+    index, inside = locate_byte(buffers, 0, skip)
 
     rest = b"".join(buffers[index:])[inside:]
     assert rest == b"".join(buffers)[skip:]

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from iggy_protocol import LoginUser, StatusCode
 from iggy_protocol.rest import ROUTES, Route
-from iggy_ref_server.identity.passwords import Passwords
-from tests.server.web.web_world import SECRET, Web, open_web
-from tests.server.world.world import Refused
+from iggy_ref_server.identity.credentials import Passwords
+from tests.server.simulated.server import Refused
+from tests.server.web.web_harness import SECRET, Web, open_web
 
 pytestmark = pytest.mark.trio
 

@@ -6,13 +6,13 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.listeners.http_stream import PacedStream
+from iggy_ref_server.web.http_connection import TimeoutStream
 
 
 @pytest.mark.trio
 async def test_receive_when_another_task_closes_then_it_is_told_and_the_end_waits(autojump_clock):
     client, server = trio.socket.socketpair()
-    stream = PacedStream(trio.SocketStream(server), stalled_s=30)
+    stream = TimeoutStream(trio.SocketStream(server), stall_timeout_s=30)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(stream.aclose)
         await trio.testing.wait_all_tasks_blocked()

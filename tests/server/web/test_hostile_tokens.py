@@ -11,7 +11,7 @@ import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.server.web.web_world import open_web
+from tests.server.web.web_harness import open_web
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -13,10 +13,10 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.listeners import http_protocols
-from iggy_ref_server.web.desk import WebDesk
-from tests.server.web.test_door import assert_alive, until_blocked
-from tests.server.web.web_world import ROOT, Site, open_site, read_all
+from iggy_ref_server.web import http_protocols
+from iggy_ref_server.web.context import WebDispatcher
+from tests.server.web.test_listener import assert_alive, until_blocked
+from tests.server.web.web_harness import ROOT, Site, open_site, read_all
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(60)]
 
@@ -145,7 +145,7 @@ async def test_requests_when_reset_faster_than_served_then_are_bounded(monkeypat
     speaker = Speaker()
     async with open_site() as site:
         with monkeypatch.context() as patch:
-            patch.setattr(WebDesk, "perform", hesitate)
+            patch.setattr(WebDispatcher, "perform", hesitate)
             patch.setattr(http_protocols, "CONTROL_FRAMES_PER_SECOND_MAX", 1 << 30)
             async with await site.connect() as stream:
                 await stream.send_all(PREFACE + SETTINGS)
@@ -156,7 +156,7 @@ async def test_requests_when_reset_faster_than_served_then_are_bounded(monkeypat
                         await stream.send_all(data)
                         await trio.testing.wait_all_tasks_blocked()
                 await read_all(stream)
-            assert 0 < most <= http_protocols.UNDER_WAY_MAX
+            assert 0 < most <= http_protocols.IN_FLIGHT_MAX
             # What hangs there is given up with the door.
             site.nursery.cancel_scope.cancel()
 
@@ -184,3 +184,25 @@ async def test_answer_when_no_window_is_granted_for_it_then_its_connection_is_gi
         async with httpx.AsyncClient() as client:
             answer = await client.post(f"http://127.0.0.1:{site.port}/users/login", json=ROOT)
             assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "settings", ["AAAA", "!", "A", "", "AAIAAAAC", "\xff", "A" * 3000], ids=lambda text: text[:8]
+)
+async def test_upgrade_when_its_settings_are_nonsense_then_no_traceback_and_harms_nobody(
+    settings, caplog
+):
+    caplog.set_level(logging.INFO)
+    head = (
+        "GET /ping HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        f"Upgrade: h2c\r\nHTTP2-Settings: {settings}\r\n\r\n"
+    )
+    async with open_site() as site:
+        async with await site.connect() as stream:
+            await stream.send_all(head.encode("latin1"))
+            await stream.send_eof()
+            with trio.fail_after(10):
+                await read_all(stream)
+        await assert_alive(site)
+        await until_blocked()
+    assert not [record for record in caplog.records if record.exc_info]

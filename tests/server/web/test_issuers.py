@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.identity.jwks import FRESH_S, KEPT_S, PAUSE_S, read_key_set
+from iggy_ref_server.identity.jwks import FETCH_PAUSE_S, FRESH_S, STALE_KEYS_MAX_S, read_key_set
 from tests.server.web.issuer import (
     EC_KEY,
     OTHER_RSA_KEY,
@@ -22,7 +22,7 @@ from tests.server.web.issuer import (
     open_issuer,
     rsa_entry,
 )
-from tests.server.web.web_world import Web, open_web
+from tests.server.web.web_harness import Web, open_web
 
 pytestmark = pytest.mark.trio
 
@@ -162,7 +162,7 @@ async def test_key_set_when_many_made_up_keys_are_asked_for_then_is_fetched_now_
         for number in range(20):
             assert await scene.status(scene.token(f"made-up-{number}")) == 401
         assert scene.issuer.fetches == 1
-        mock_clock.jump(PAUSE_S)
+        mock_clock.jump(FETCH_PAUSE_S)
         async with trio.open_nursery() as nursery:
             for number in range(20):
                 nursery.start_soon(scene.status, scene.token(f"more-{number}"))
@@ -173,7 +173,7 @@ async def test_key_set_when_keys_are_replaced_then_new_ones_serve_and_old_ones_d
     async with open_scene() as scene:
         assert await scene.status(scene.token()) == 200
         scene.issuer.keys = [rsa_entry("new", OTHER_RSA_KEY)]
-        mock_clock.jump(PAUSE_S)
+        mock_clock.jump(FETCH_PAUSE_S)
         assert await scene.status(scene.token("new", OTHER_RSA_KEY)) == 200
         assert await scene.status(scene.token()) == 401
 
@@ -206,7 +206,7 @@ async def test_issuer_when_it_answers_rubbish_then_its_last_keys_serve_for_a_whi
         mock_clock.jump(FRESH_S)
         assert await scene.status(scene.token()) == 200
         assert scene.issuer.fetches == 2
-        mock_clock.jump(KEPT_S)
+        mock_clock.jump(STALE_KEYS_MAX_S)
         assert await scene.status(scene.token()) == 401
 
 

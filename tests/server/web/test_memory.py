@@ -13,9 +13,9 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.data_plane.budget import BufferBudget
-from iggy_ref_server.web.desk import WebDesk
-from tests.server.web.web_world import ROOT, Site, Web, open_site, read_all, read_answer
+from iggy_ref_server.client_limits import BufferBudget
+from iggy_ref_server.web.context import WebDispatcher
+from tests.server.web.web_harness import ROOT, Site, Web, open_site, read_all, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -124,14 +124,14 @@ async def test_request_when_its_command_is_served_then_all_that_it_became_is_cou
     payload, count, monkeypatch
 ):
     budget, seen = BufferBudget(256 * MIB), []
-    perform = WebDesk.perform
+    perform = WebDispatcher.perform
 
     async def look_and_perform(self, session, command):
         seen.append(budget.total_bytes)
         return await perform(self, session, command)
 
     async with open_shop(budget) as (_, web):
-        monkeypatch.setattr(WebDesk, "perform", look_and_perform)
+        monkeypatch.setattr(WebDispatcher, "perform", look_and_perform)
         body = batch_of(payload, count)
         answer = await web.client.post(
             SEND,
@@ -169,7 +169,7 @@ async def test_poll_when_its_client_does_not_read_and_holds_most_then_its_connec
             third = budget.open("a third one", lambda: None, lambda: None)
             third.hold(20 * MIB)
 
-            budget.relieve()
+            budget.evict_over_limit()
 
             await until_blocked()
             assert trio.lowlevel.current_statistics().tasks_living == tasks_count

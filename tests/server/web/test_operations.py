@@ -19,7 +19,7 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_protocol.rest import ROUTES
-from tests.server.web.web_world import Web, open_web
+from tests.server.web.web_harness import Web, open_web
 
 pytestmark = pytest.mark.trio
 
@@ -84,7 +84,7 @@ async def test_messages_when_sent_over_tcp_then_are_polled_over_http_in_pieces(
 
 
 async def test_poll_when_it_is_large_then_is_cut_between_messages(autojump_clock, monkeypatch):
-    monkeypatch.setattr("iggy_ref_server.web.room.POLL_BYTES_MAX", 10_000)
+    monkeypatch.setattr("iggy_ref_server.web.context.POLL_BYTES_MAX", 10_000)
     async with open_web() as web:
         await web.log_in()
         await web.make_topic()
@@ -301,7 +301,7 @@ async def test_failure_that_nobody_foresaw_when_it_happens_then_answers_500_and_
             raise RuntimeError("a bug")
 
         with monkeypatch.context() as patch:
-            patch.setattr(web.room.desk, "perform", broken)
+            patch.setattr(web.context.dispatcher, "perform", broken)
             answer = await web.ask("GET", "/streams")
         assert (answer.status_code, answer.json()["id"]) == (500, StatusCode.ERROR)
         assert "a bug" in caplog.text

@@ -16,9 +16,9 @@ from iggy_protocol.rest import (
     encode_json,
     interpret_user_headers,
 )
-from iggy_ref_server.handlers.messages import RawReply
-from iggy_ref_server.web.polled import respond_polled
-from tests.server.partitions.partition_talk import body_of
+from iggy_ref_server.dispatch.handlers.messages import EncodedReply
+from iggy_ref_server.web.poll_response import respond_polled
+from tests.server.partitions.partition_calls import body_of
 
 pytestmark = pytest.mark.trio
 
@@ -60,7 +60,7 @@ def expected(reply: bytes) -> bytes:
     )
 
 
-async def ask(reply: RawReply) -> tuple[dict[bytes, bytes], list[bytes]]:
+async def ask(reply: EncodedReply) -> tuple[dict[bytes, bytes], list[bytes]]:
     """Run the answer as hypercorn does; return its headers and the pieces of its body."""
     sent: list[dict[str, Any]] = []
 
@@ -96,7 +96,7 @@ async def test_messages_when_written_then_as_their_shapes_say(contents):
     messages = stored(contents)
     parts = (*encode_polled(3, 26, len(contents), []), messages)
 
-    headers, pieces = await ask(RawReply(parts))
+    headers, pieces = await ask(EncodedReply(parts))
 
     assert b"".join(pieces) == expected(b"".join(map(bytes, parts)))
     assert headers[b"content-type"] == b"application/json"
@@ -104,7 +104,7 @@ async def test_messages_when_written_then_as_their_shapes_say(contents):
 
 
 async def test_answer_when_empty_then_all_is_zero():
-    _, pieces = await ask(RawReply(tuple(encode_polled(0, 0, 0, []))))
+    _, pieces = await ask(EncodedReply(tuple(encode_polled(0, 0, 0, []))))
 
     assert pieces == [b'{"partition_id":0,"current_offset":0,"count":0,"messages":[]}']
 
@@ -115,7 +115,7 @@ async def test_answer_when_empty_then_all_is_zero():
 async def test_answer_when_large_then_leaves_in_pieces_of_a_moment(count, size, pieces_count):
     parts = (*encode_polled(0, count - 1, count, []), stored([bytes(size)] * count))
 
-    headers, pieces = await ask(RawReply(parts))
+    headers, pieces = await ask(EncodedReply(parts))
 
     assert b"".join(pieces) == expected(b"".join(map(bytes, parts)))
     assert b"content-length" not in headers
@@ -127,7 +127,7 @@ async def test_answer_when_the_large_messages_stand_together_then_no_piece_holds
     messages = [b"small"] * 500 + [bytes(300_000)] * 20
     parts = (*encode_polled(0, 519, 520, []), stored(messages))
 
-    _, pieces = await ask(RawReply(parts))
+    _, pieces = await ask(EncodedReply(parts))
 
     assert b"".join(pieces) == expected(b"".join(map(bytes, parts)))
     assert max(map(len, pieces)) < 1_000_000

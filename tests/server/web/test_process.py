@@ -24,7 +24,7 @@ from iggy_protocol import (
     PollMessages,
 )
 from tests.server.running import RunningServer, ServerFailed
-from tests.server.web.web_world import ROOT, SECRET
+from tests.server.web.web_harness import ROOT, SECRET
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,8 +153,8 @@ def test_tcp_when_http_is_attacked_then_keeps_its_pace(tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"IGGY_HTTP_JWT_ALGORITHM": "RS256"}, "http.jwt.encoding_secret is no RSA key"),
-        ({"IGGY_HTTP_CORS_ALLOW_CREDENTIALS": "true"}, "http.cors.allow_credentials needs"),
+        ({"IGGY_HTTP_JWT_ALGORITHM": "RS256"}, "http.jwt.encoding_secret is not an RSA key"),
+        ({"IGGY_HTTP_CORS_ALLOW_CREDENTIALS": "true"}, "http.cors.allow_credentials cannot"),
     ],
 )
 def test_server_when_its_http_door_cannot_be_opened_then_does_not_start_and_says_why(

@@ -17,12 +17,12 @@ from tests.server.web.http_recording import (
     read_scene,
     recorded_answer,
 )
-from tests.server.web.web_world import Web, open_web
+from tests.server.web.web_harness import Web, open_web
 
 if TYPE_CHECKING:
     import httpx
 
-    from tests.server.world.world import Client
+    from tests.server.simulated.server import Client
 
 DEVIATIONS: Final = {
     ("users-tokens", "token of an inactive user"): "a token dies when its user is deactivated",

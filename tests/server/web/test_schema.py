@@ -16,8 +16,8 @@ import trio
 from hypothesis import HealthCheck, settings
 
 from iggy_protocol.rest import ROUTES
-from iggy_ref_server.web.openapi import describe
-from tests.server.web.web_world import ROOT, SECRET, open_site
+from iggy_ref_server.web.openapi import build_document
+from tests.server.web.web_harness import ROOT, SECRET, open_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +84,7 @@ def caller() -> Iterator[Caller]:
 
 def make_schema(*, is_brief: bool) -> Any:
     """Read the document; a brief schema has no cases for the edges of every single field."""
-    schema = schemathesis.openapi.from_dict(describe(ROUTES))
+    schema = schemathesis.openapi.from_dict(build_document(ROUTES))
     # Tokens are good ones here: bad ones would keep everything else from being tried.
     schema.config.generation.update(with_security_parameters=False)
     schema.config.phases.coverage.enabled = not is_brief

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from iggy_protocol import GetStats
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.host import read_system, shortest_f32
-from tests.server.web.web_world import open_web
+from iggy_ref_server.host import read_os_release, shortest_f32
+from tests.server.web.web_harness import open_web
 
 # What json-bigint, the reader of upstream's web interface, takes for a number.
 DIGITS_MAX = 15
@@ -54,9 +54,9 @@ async def test_stats_when_asked_for_then_have_numbers_and_names_of_the_original(
         assert stats["run_time"] == 9_000_000
         assert stats["start_time"] % 1_000_000 == 0
         assert stats["total_cpu_usage"] == 50.0
-        assert (stats["os_name"], stats["os_version"]) == read_system()
+        assert (stats["os_name"], stats["os_version"]) == read_os_release()
         assert all(len(number) <= DIGITS_MAX for number in re.findall(r"\d+\.\d+", text))
         client = await web.world.log_in()
         told = await client.ask(GetStats())
         assert told.start_time_us == stats["start_time"]
-        assert (told.os_name, told.os_version) == read_system()
+        assert (told.os_name, told.os_version) == read_os_release()

@@ -18,9 +18,9 @@ from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.config import ConfigError
 from iggy_ref_server.identity.jwt import make_token_id, normalize_issuer
 from iggy_ref_server.identity.revocations import REVOCATIONS_PATH, Revocations
-from iggy_ref_server.storage.fault_plan import FaultPlan
-from iggy_ref_server.storage.memory import MemoryStorage
-from tests.server.web.web_world import SECRET, Web, open_web
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.storage import SimulatedStorage
+from tests.server.web.web_harness import SECRET, Web, open_web
 
 pytestmark = pytest.mark.trio
 
@@ -87,7 +87,7 @@ async def test_token_when_refreshed_then_counts_no_more_and_the_new_one_does(aut
 async def test_token_when_refreshed_by_many_at_once_then_one_of_them_gets_another(autojump_clock):
     plan = FaultPlan()
     plan.delay("replace", path=REVOCATIONS_PATH, seconds=1)
-    async with open_web(MemoryStorage(plan)) as web:
+    async with open_web(SimulatedStorage(plan)) as web:
         token = await web.log_in()
         statuses: list[int] = []
 
@@ -143,7 +143,7 @@ async def test_refresh_when_very_many_were_exchanged_then_is_refused_and_logins_
 
 
 async def test_token_when_revoked_then_stays_so_after_a_restart(autojump_clock):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     async with open_web(storage, settings=KEPT) as web:
         kept, ended = await web.log_in(), await web.log_in()
         assert (await web.ask("DELETE", "/users/logout", token=ended)).status_code == 204
@@ -152,7 +152,7 @@ async def test_token_when_revoked_then_stays_so_after_a_restart(autojump_clock):
 
 
 async def test_token_when_the_secret_is_random_then_dies_with_the_server(autojump_clock):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     async with open_web(storage) as web:
         token = await web.log_in()
         assert await status_of(web, token) == 200
@@ -161,7 +161,7 @@ async def test_token_when_the_secret_is_random_then_dies_with_the_server(autojum
 
 
 async def test_revoked_tokens_when_written_then_are_as_the_original_writes_them(autojump_clock):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     async with open_web(storage) as web:
         token = await web.log_in()
         claims = jwt.decode(token, options={"verify_signature": False})
@@ -172,15 +172,15 @@ async def test_revoked_tokens_when_written_then_are_as_the_original_writes_them(
 
 
 async def test_revoked_tokens_when_expired_then_are_forgotten(autojump_clock):
-    storage = MemoryStorage()
+    storage = SimulatedStorage()
     async with open_web(storage) as web:
         await web.log_in()
         await web.ask("DELETE", "/users/logout")
-        revocations = web.room.tokens.revocations
-        await web.room.tokens.sweep()
+        revocations = web.context.tokens.revocations
+        await web.context.tokens.sweep()
         assert len(revocations) == 1
         await trio.sleep(3600 + 6)
-        await web.room.tokens.sweep()
+        await web.context.tokens.sweep()
         assert len(revocations) == 0
         content = await storage.read_file(REVOCATIONS_PATH)
     assert content is not None
@@ -191,7 +191,7 @@ async def test_revoked_tokens_when_expired_then_are_forgotten(autojump_clock):
 async def test_revoked_tokens_when_their_file_is_damaged_then_all_have_to_log_in(
     content, autojump_clock, caplog
 ):
-    storage, clock = MemoryStorage(), SimulatedClock()
+    storage, clock = SimulatedStorage(), SimulatedClock()
     async with open_web(storage, settings=KEPT, clock=clock) as web:
         token = await web.log_in()
     await storage.replace(REVOCATIONS_PATH, content)
@@ -206,7 +206,7 @@ async def test_revoked_tokens_when_their_file_is_damaged_then_all_have_to_log_in
 async def test_logout_when_the_disk_fails_then_says_so_and_the_token_is_dead(autojump_clock):
     plan = FaultPlan()
     plan.fail("replace", path=REVOCATIONS_PATH)
-    async with open_web(MemoryStorage(plan)) as web:
+    async with open_web(SimulatedStorage(plan)) as web:
         await web.log_in()
         answer = await web.ask("DELETE", "/users/logout")
         assert answer.status_code == 400
@@ -215,22 +215,22 @@ async def test_logout_when_the_disk_fails_then_says_so_and_the_token_is_dead(aut
 
 async def test_logout_when_the_disk_cannot_sync_then_does_not_wait_for_it(autojump_clock):
     plan = FaultPlan()
-    async with open_web(MemoryStorage(plan)) as web:
+    async with open_web(SimulatedStorage(plan)) as web:
         await web.log_in()
         plan.delay("sync_directory", path="state", seconds=60)
         before = trio.current_time()
         assert (await web.ask("DELETE", "/users/logout")).status_code == 204
         assert trio.current_time() - before < 1
-        await web.room.tokens.sweep()
+        await web.context.tokens.sweep()
         assert trio.current_time() - before >= 60
-        await web.room.tokens.sweep()
+        await web.context.tokens.sweep()
         assert trio.current_time() - before < 120
 
 
 async def test_revocations_when_many_come_at_once_then_share_writes(autojump_clock):
     plan = FaultPlan()
     plan.delay("replace", path=REVOCATIONS_PATH, seconds=1)
-    storage = MemoryStorage(plan)
+    storage = SimulatedStorage(plan)
     await storage.make_directories("state")
     revocations = await Revocations.open(storage, 0)
     before = trio.current_time()

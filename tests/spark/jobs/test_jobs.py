@@ -9,7 +9,7 @@ import pytest
 
 from iggy_sdk import Consumer, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
-from spark_jobs.jobs.dead_letters import fitting
+from spark_jobs.jobs.dead_letters import truncate_header
 from tests.spark.jobs.conftest import BAD
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, cups INT"
@@ -70,7 +70,7 @@ def test_reason_when_too_long_for_a_header_then_is_shortened(spark):
     ]
     rows = spark.createDataFrame([(text,) for text in texts], "error string")
 
-    fitted = [row[0] for row in rows.select(fitting(rows["error"])).collect()]
+    fitted = [row[0] for row in rows.select(truncate_header(rows["error"])).collect()]
 
     assert fitted == [
         "short",
@@ -91,7 +91,7 @@ def test_to_parquet_when_a_signal_comes_then_exits_with_0_and_goes_on_next_time(
 
     def say(text):
         """Send the signal when the first micro-batch is reported."""
-        terminal.say(text)
+        terminal.print_status(text)
         if "rows: batch 0" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -13,13 +13,25 @@ import pytest
 
 from iggy_sdk import ConnectionFailedError
 from spark_jobs.errors import OptionError
-from spark_jobs.jobs.command import count, duration, pair, words
-from spark_jobs.jobs.plot import draw_windows
-from spark_jobs.jobs.progress import ProgressReport, lag_of
-from spark_jobs.jobs.session import SessionSettings, configuration, is_local
-from spark_jobs.jobs.stopping import Stopping
-from spark_jobs.jobs.terminal import align
-from spark_jobs.jobs.windows import Part, WindowTable, format_windows, write_csv
+from spark_jobs.jobs.command import (
+    SessionSettings,
+    configuration,
+    count,
+    duration,
+    error_summary,
+    is_local,
+    name_and_value,
+)
+from spark_jobs.jobs.queries import ProgressReport, lag_of
+from spark_jobs.jobs.stop_signal import StopSignal
+from spark_jobs.jobs.terminal import format_table
+from spark_jobs.jobs.windows import (
+    PartitionWindow,
+    WindowTable,
+    draw_windows,
+    format_windows,
+    write_csv,
+)
 from spark_jobs.offsets import TopicPartition
 
 
@@ -60,14 +72,16 @@ def test_lag_when_the_source_tells_its_end_then_is_counted(end, latest, lag):
 
 
 def test_table_when_aligned_then_numbers_stand_right_and_words_left():
-    table = align(("name", "n"), [("a", 1000), ("long name", None)])
+    table = format_table(("name", "n"), [("a", 1000), ("long name", None)])
 
     assert table.splitlines() == ["name           n", "a          1,000", "long name      -"]
 
 
 def part(start_s, number, *, first, last, size=10, delay=2.0):
     start_ms = round(1000 * start_s)
-    return Part(start_ms, TopicPartition("t", number), last - first + 1, size, delay, first, last)
+    return PartitionWindow(
+        start_ms, TopicPartition("t", number), last - first + 1, size, delay, first, last
+    )
 
 
 def test_windows_when_partitions_are_summed_then_lag_is_what_the_consumer_has_not_read():
@@ -151,7 +165,8 @@ def test_duration_when_given_then_is_as_spark_wants_it(text, time):
 
 
 @pytest.mark.parametrize(
-    ("read", "text"), [(duration, "soon"), (duration, "5"), (count, "0"), (count, "x"), (pair, "x")]
+    ("read", "text"),
+    [(duration, "soon"), (duration, "5"), (count, "0"), (count, "x"), (name_and_value, "x")],
 )
 def test_value_when_it_cannot_be_read_then_is_refused(read, text):
     with pytest.raises(argparse.ArgumentTypeError, match=text):
@@ -198,13 +213,13 @@ spark_jobs.errors.DataLossError: offsets 5 to 9 are gone;
     ],
 )
 def test_error_when_told_then_has_the_words_that_help(error, expected):
-    assert words(error) == expected
+    assert error_summary(error) == expected
 
 
 def test_error_of_the_sdk_when_told_then_says_what_to_do():
     error = ConnectionFailedError("no server at 127.0.0.1:1")
 
-    assert words(error).count(error.advice) == 1
+    assert error_summary(error).count(error.advice) == 1
 
 
 def test_session_when_cores_are_chosen_then_spark_runs_here():
@@ -230,7 +245,7 @@ def test_session_when_master_and_cores_are_given_then_is_refused():
 
 def test_stopping_when_a_signal_comes_then_the_wish_is_heard_and_the_second_one_ends_it(capsys):
     before = signal.getsignal(signal.SIGTERM)
-    with Stopping() as stop:
+    with StopSignal() as stop:
         assert not stop.requested
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(5)
@@ -246,7 +261,7 @@ def test_stopping_when_entered_in_another_thread_then_leaves_signals_alone():
     seen: list[object] = []
 
     def enter():
-        with Stopping():
+        with StopSignal():
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=enter)

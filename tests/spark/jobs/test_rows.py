@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs import from_files, to_table
-from spark_jobs.jobs.changes import changed
-from spark_jobs.jobs.json_rows import SOURCE_COLUMNS, RowShape, read_json_schema
-from spark_jobs.jobs.transforms import read_step
+from spark_jobs.jobs.rows import SOURCE_COLUMNS, RowLayout, read_json_schema
+from spark_jobs.jobs.transforms import read_step, transform_payloads
 
 NOON = datetime.datetime(2026, 1, 31, 12, 30, tzinfo=datetime.UTC)
 PAYLOADS = [
@@ -44,7 +43,7 @@ def shape(schema="id BIGINT NOT NULL, item STRING", **more):
         "keeps_bad": False,
         **more,
     }
-    return RowShape(None if schema is None else read_json_schema(schema), **given)
+    return RowLayout(None if schema is None else read_json_schema(schema), **given)
 
 
 def test_payloads_when_they_fit_the_schema_then_become_columns_and_others_are_told_apart(messages):
@@ -110,7 +109,7 @@ def test_schema_when_in_a_file_then_is_read_in_either_form(spark, tmp_path):
 def test_transforms_when_run_on_columns_then_drop_change_or_mark(messages):
     steps = [read_step("filter", "id!=2"), read_step("add", "at=$offset")]
 
-    rows = changed(messages, steps, is_strict=False).orderBy("offset").collect()
+    rows = transform_payloads(messages, steps, is_strict=False).orderBy("offset").collect()
 
     assert [row["offset"] for row in rows] == [0, *range(2, len(PAYLOADS))]
     assert bytes(rows[0]["payload"]).endswith(b'"extra":true,"at":0}')
@@ -120,13 +119,13 @@ def test_transforms_when_run_on_columns_then_drop_change_or_mark(messages):
 
 
 def test_transforms_when_there_are_none_then_payloads_are_not_even_read(messages):
-    rows = changed(messages, [], is_strict=True)
+    rows = transform_payloads(messages, [], is_strict=True)
 
     assert sorted(bytes(row["payload"]) for row in rows.collect()) == sorted(PAYLOADS)
 
 
 def test_transforms_when_strict_then_the_first_misfit_says_where_it_is(spark, messages):
-    rows = changed(messages.coalesce(1), [read_step("delete", "id")], is_strict=True)
+    rows = transform_payloads(messages.coalesce(1), [read_step("delete", "id")], is_strict=True)
 
     with pytest.raises(Exception, match=r"partition 0 offset 2: .*--dead-letter-topic"):
         rows.collect()

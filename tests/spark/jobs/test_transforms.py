@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spark_jobs.errors import OptionError
-from spark_jobs.jobs.transforms import MisfitError, read_step, run_steps
+from spark_jobs.jobs.transforms import PayloadMismatchError, read_step, run_steps
 
 FACTS = {"stream": "s", "topic": "t", "partition": 2, "offset": 7, "timestamp": "2026-01-31"}
 
@@ -111,7 +111,7 @@ def test_literal_when_a_later_step_changes_it_then_only_in_that_message():
     ],
 )
 def test_document_when_it_does_not_fit_a_step_then_the_reason_is_given(payload, step, reason):
-    with pytest.raises(MisfitError, match=reason):
+    with pytest.raises(PayloadMismatchError, match=reason):
         run_steps([read_step(*step)], payload, FACTS)
 
 
@@ -141,5 +141,5 @@ def test_copy_when_its_source_is_changed_later_then_stays_as_it_was():
 def test_payload_when_nested_too_deeply_then_is_a_misfit_and_not_the_end_of_the_job():
     payload = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
-    with pytest.raises(MisfitError, match="nested"):
+    with pytest.raises(PayloadMismatchError, match="nested"):
         run_steps([read_step("delete", "b")], payload, FACTS)

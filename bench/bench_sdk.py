@@ -1,0 +1,194 @@
+"""How fast the SDK is, as ratios to the official wheel on the same server, in one run.
+
+    python bench/bench_sdk.py [--quick] [--only TEXT] [--json FILE]
+
+Our SDK, on asyncio and on trio, the official client ``apache-iggy==0.8.0`` and, for batches, a
+load program in C take turns in short rounds against the server of this repository; medians count.
+The server runs on the first core and the clients on the second.
+
+``ratio`` is ours on asyncio to the wheel, ``bar`` what it should be; for latencies less is better.
+``trio`` is the same ratio on trio, ``raw`` ours to the load program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
+
+from bench import servers  # noqa: E402  the path above comes first
+from bench.load_runs import Load, drive, fill  # noqa: E402  the same
+from bench.machine import LOAD_CORE, compile_c  # noqa: E402  the same
+from bench.servers import BenchFailed, BenchServer, ServerPlan, Topic  # noqa: E402  the same
+
+HERE = Path(__file__).parent
+WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
+RUN_S_MAX = 120.0
+HEAD = f"{'work':<46}{'ours':>13}{'wheel':>13}{'ratio':>7}{'bar':>7} {'':<6}{'trio':>6}{'raw':>6}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        name: what is done.
+        work: what our client is told to do.
+        messages: in one request.
+        payload_bytes: of one message.
+        shows: the figure that counts.
+        bar: what the ratio to the wheel should be.
+        raw_bar: what the ratio to the load program should be, if that is asked for.
+        wheel_work: what the wheel is told to do, if that has another name.
+    """
+
+    name: str
+    work: str
+    messages: int
+    payload_bytes: int
+    bar: float
+    shows: str = "messages_s"
+    raw_bar: float | None = None
+    wheel_work: str = ""
+
+    @property
+    def is_better_low(self) -> bool:
+        """Whether less is better."""
+        return self.shows.endswith("_us")
+
+
+ROWS = (
+    Row(name="send 1000 x 1000 B", work="send", messages=1000, payload_bytes=1000, bar=2.5,
+        raw_bar=0.7),
+    Row(name="send 1000 x 100 B", work="send", messages=1000, payload_bytes=100, bar=3.0),
+    Row(name="poll 1000 x 1000 B, every payload read", work="poll", messages=1000,
+        payload_bytes=1000, bar=1.3),
+    Row(name="send 1 x 1000 B, awaited, p50", work="send", messages=1, payload_bytes=1000, bar=0.8,
+        shows="p50_us"),
+    Row(name="send 1 x 1000 B, awaited, p99", work="send", messages=1, payload_bytes=1000, bar=1.0,
+        shows="p99_us"),
+    Row(name="64 tasks send 1 x 1000 B, direct", work="crowd", messages=1, payload_bytes=1000,
+        bar=3.0),
+    Row(name="64 tasks send 1 x 1000 B, in the background", work="background", messages=1,
+        payload_bytes=1000, bar=15.0, wheel_work="crowd"),
+)  # fmt: skip
+
+
+class Bench:
+    """One run of everything that was asked for."""
+
+    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
+        self._rounds = rounds
+        self._seconds = seconds
+        self._load = compile_c(HERE / "load" / "load.c", folder)
+        self._server = servers.ours(ServerPlan(), folder)
+        self.records: list[dict[str, Any]] = []
+
+    def run(self, pattern: str) -> None:
+        """Measure and print all rows whose names contain a text."""
+        self._server.start()
+        try:
+            print(HEAD)
+            for row in ROWS:
+                if pattern in row.name:
+                    print(self._measure(row), flush=True)
+        finally:
+            self._server.stop()
+
+    def _measure(self, row: Row) -> str:
+        figures: dict[str, list[float]] = {"asyncio": [], "trio": [], "wheel": [], "raw": []}
+        for _ in range(self._rounds):
+            for name in ("wheel", "asyncio", "trio", "raw"):
+                if name != "raw" or row.raw_bar is not None:
+                    figures[name].append(self._turn(row, name))
+        medians = {name: statistics.median(seen) for name, seen in figures.items() if seen}
+        self.records.append({"row": row.name, "shows": row.shows, **medians})
+        return _line(row, medians)
+
+    def _turn(self, row: Row, name: str) -> float:
+        """Let one client work on a topic of its own."""
+        topic = self._server.create_topic(1)
+        try:
+            if row.work == "poll":
+                stored = Load(work="poll", messages=1000, payload_bytes=1000, stored=10_000)
+                fill(self._load, self._server, topic, stored)
+            if name == "raw":
+                load = Load(work="send", messages=row.messages, payload_bytes=row.payload_bytes)
+                (figure,) = drive(
+                    self._load, self._server, topic, [load], self._seconds, core=LOAD_CORE
+                )
+                return figure.requests_s * row.messages
+            return self._client(row, name, self._server, topic)
+        finally:
+            self._server.delete_topic(topic)
+
+    def _client(self, row: Row, name: str, server: BenchServer, topic: Topic) -> float:
+        if name == "wheel":
+            command = [str(WHEEL), str(HERE / "clients" / "official_wheel.py")]
+            work = row.wheel_work or row.work
+        else:
+            command = [sys.executable, str(HERE / "clients" / "sdk.py")]
+            work = row.work
+        command += [f"127.0.0.1:{server.port}", topic.name, work]
+        command += [str(row.messages), str(row.payload_bytes), str(self._seconds), str(LOAD_CORE)]
+        command += [] if name == "wheel" else [name]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False
+        )
+        if not done.stdout:
+            raise BenchFailed(f"{name} failed at {row.name}: {done.stderr[-2000:]}")
+        value: float = json.loads(done.stdout)[row.shows]
+        return value
+
+
+def _line(row: Row, medians: dict[str, float]) -> str:
+    ratio = medians["asyncio"] / medians["wheel"]
+    is_met = ratio <= row.bar if row.is_better_low else ratio >= row.bar
+    raw = f"{medians['asyncio'] / medians['raw']:.2f}" if "raw" in medians else ""
+    if row.raw_bar is not None:
+        is_met = is_met and medians["asyncio"] / medians["raw"] >= row.raw_bar
+    sign = "<" if row.is_better_low else ">"
+    return (
+        f"{row.name:<46}{_shown(row, medians['asyncio']):>13}{_shown(row, medians['wheel']):>13}"
+        f"{ratio:>7.2f}{sign + format(row.bar, '.1f'):>7} {'met' if is_met else 'short':<6}"
+        f"{medians['trio'] / medians['wheel']:>6.2f}{raw:>6}"
+    )
+
+
+def _shown(row: Row, value: float) -> str:
+    if row.is_better_low:
+        return f"{value:.0f} us"
+    if row.messages > 1 and row.payload_bytes >= 1000:
+        return f"{value * row.payload_bytes / 1e6:.0f} MB/s"
+    return f"{value / 1e3:.1f} k/s"
+
+
+def main() -> int:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description="Measure the SDK against the official wheel.")
+    parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows that contain the text")
+    parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
+    chosen = parser.parse_args()
+    if not WHEEL.exists():
+        print("The official wheel is not installed: run `make wheels` first.", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), 1 if chosen.quick else 3, 0.4 if chosen.quick else 1.0)
+        bench.run(chosen.only)
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(bench.records, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The official wheel at work; run by its own interpreter, driven by ``bench_sdk``.
+
+python official_wheel.py ADDRESS TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from apache_iggy import (  # type: ignore[import-not-found]
+    IggyClient,
+    PollingStrategy,
+    SendMessage,
+)
+
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path.insert(0, str(ROOT))
+
+from bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above comes first
+
+STREAM = "bench"
+TASKS = 64
+CHUNK = 100
+
+
+async def main(address, topic, work, messages, payload_bytes, seconds):
+    client = IggyClient(address)
+    await client.connect()
+    await client.login_user("iggy", "iggy")
+    payloads = [bytes(payload_bytes)] * messages
+    watch = Stopwatch(seconds)
+
+    async def send():
+        await client.send_messages(STREAM, topic, 0, [SendMessage(each) for each in payloads])
+
+    async def poll():
+        first = PollingStrategy.Offset(0)
+        polled = await client.poll_messages(STREAM, topic, 0, first, messages, False)
+        for message in polled:
+            message.payload()
+
+    async def crowd():
+        async def member():
+            for _ in range(CHUNK):
+                await client.send_messages(STREAM, topic, 0, [SendMessage(payloads[0])])
+
+        await asyncio.gather(*(member() for _ in range(TASKS)))
+
+    await watch.repeat({"send": send, "poll": poll, "crowd": crowd}[work])
+    watch.report(TASKS * CHUNK if work == "crowd" else messages)
+
+
+if __name__ == "__main__":
+    address, topic, work, messages, payload_bytes, seconds, core = sys.argv[1:]
+    os.sched_setaffinity(0, {int(core)})
+    asyncio.run(main(address, topic, work, int(messages), int(payload_bytes), float(seconds)))
+    # Threads of the client outlive the interpreter and abort it when it ends in good order.
+    os._exit(0)

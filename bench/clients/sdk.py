@@ -1,0 +1,95 @@
+"""The SDK of this repository at work, driven by ``bench_sdk``.
+
+python sdk.py ADDRESS TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE BACKEND
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
+
+from bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above comes first
+from iggy_sdk import Consumer, IggyClient, PollingStrategy  # noqa: E402  the path above comes first
+
+STREAM = "bench"
+TASKS = 64
+CHUNK = 100
+READER = Consumer.single(1)
+
+
+class Workloads:
+    """What the client is asked to do."""
+
+    def __init__(self, client: IggyClient, topic: str, messages: int, payload_bytes: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._payloads = [bytes(payload_bytes)] * messages
+
+    async def send(self) -> None:
+        await self._client.send_messages(STREAM, self._topic, list(self._payloads), partition_id=0)
+
+    async def poll(self) -> None:
+        polled = await self._client.poll_messages(
+            STREAM,
+            self._topic,
+            consumer=READER,
+            partition_id=0,
+            strategy=PollingStrategy.offset(0),
+            count=len(self._payloads),
+        )
+        for message in polled:
+            message.payload  # noqa: B018  reading it is the work
+
+    async def crowd(self) -> None:
+        async def member() -> None:
+            for _ in range(CHUNK):
+                await self._client.send_messages(
+                    STREAM, self._topic, self._payloads[:1], partition_id=0
+                )
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(TASKS):
+                tasks.start_soon(member)
+
+    async def background(self, watch: Stopwatch) -> None:
+        builder = self._client.producer(STREAM, self._topic, partitioning=0).background()
+        async with builder as producer:
+            payload = self._payloads[0]
+
+            async def member() -> None:
+                for _ in range(CHUNK):
+                    await producer.send(payload)
+
+            async def crowd() -> None:
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(TASKS):
+                        tasks.start_soon(member)
+                await producer.flush()
+
+            await watch.repeat(crowd)
+
+
+async def main(
+    address: str, topic: str, work: str, messages: int, payload_bytes: int, seconds: float
+) -> None:
+    """Do one kind of work for some seconds, and report."""
+    watch = Stopwatch(seconds)
+    async with IggyClient(f"iggy://iggy:iggy@{address}") as client:
+        works = Workloads(client, topic, messages, payload_bytes)
+        if work == "background":
+            await works.background(watch)
+        else:
+            await watch.repeat(getattr(works, work))
+    watch.report(TASKS * CHUNK if work in {"crowd", "background"} else messages)
+
+
+if __name__ == "__main__":
+    place, name, kind, count, size, length, core, backend = sys.argv[1:]
+    os.sched_setaffinity(0, {int(core)})
+    anyio.run(main, place, name, kind, int(count), int(size), float(length), backend=backend)

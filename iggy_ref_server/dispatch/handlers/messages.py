@@ -1,0 +1,231 @@
+"""Messages: polls and flushes. The request scheduler handles sends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from iggy_protocol import (
+    Buffer,
+    CommandCode,
+    ConsumerKind,
+    ConsumerOffset,
+    DeleteConsumerOffset,
+    FlushUnsavedBuffer,
+    GetConsumerOffset,
+    Limits,
+    PollMessages,
+    StatusCode,
+    StoreConsumerOffset,
+    Transport,
+    consumer_id,
+    encode_polled,
+)
+from iggy_ref_server.dispatch.table import handles
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.group import GroupKey
+from iggy_ref_server.partitions import OffsetKey, PollParams
+from iggy_ref_server.storage.interface import FileSlice
+
+if TYPE_CHECKING:
+    from iggy_protocol import Consumer
+    from iggy_ref_server.dispatch.context import HandlerContext
+    from iggy_ref_server.metadata.state import TopicRecord
+    from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.session import ClientSession
+
+__all__ = ["EncodedReply", "group_key", "offset_key", "poll_nowait", "require_not_evicted"]
+
+
+# The kernel sends pieces of files, which cost no memory, so the limit is what clients accept in one
+# reply: iggy_sdk ``response_bytes_max``, official clients 64 MiB over WebSocket. Over HTTP a reply
+# is read into memory and has the memory limit.
+HEAD_BYTES_MAX: Final = 64
+REPLY_BYTES_MAX: Final = {
+    Transport.TCP: Limits().response_bytes_max - HEAD_BYTES_MAX,
+    Transport.QUIC: Limits().response_bytes_max - HEAD_BYTES_MAX,
+    Transport.WEBSOCKET: (64 << 20) - HEAD_BYTES_MAX,
+}
+
+
+class EncodedReply(NamedTuple):
+    """An encoded reply; pieces of files in it are not read yet."""
+
+    parts: tuple[Buffer | FileSlice, ...]
+
+
+def offset_key(consumer: Consumer) -> OffsetKey:
+    """Return the key of a single consumer's stored offsets."""
+    number = consumer.id if isinstance(consumer.id, int) else consumer_id(consumer.id)
+    return OffsetKey(ConsumerKind.SINGLE, number)
+
+
+def group_key(topic: TopicRecord, consumer: Consumer) -> GroupKey:
+    """Return the key of the consumer group that a request names."""
+    return GroupKey(topic.stream_id, topic.id, topic.require_group(consumer.id).id)
+
+
+def require_not_evicted(session: ClientSession) -> None:
+    """Refuse a command of a client that was evicted."""
+    if session.is_evicted:
+        raise ServerFault(StatusCode.STALE_CLIENT, "the client missed its heartbeats")
+
+
+def _encode_poll(partition_id: int, polled: PollResult) -> EncodedReply:
+    head = encode_polled(partition_id, polled.current_offset, polled.messages_count, [])
+    return EncodedReply((*head, *polled.parts))
+
+
+EMPTY_REPLY = EncodedReply(tuple(encode_polled(0, 0, 0, [])))
+
+
+def _poll_request(
+    context: HandlerContext, session: ClientSession, command: PollMessages, key: OffsetKey
+) -> PollParams:
+    memory_max_bytes = context.poll_bytes_max(context.config.limits.max_poll_bytes)
+    return PollParams(
+        command.strategy,
+        command.count,
+        key,
+        REPLY_BYTES_MAX.get(session.transport, memory_max_bytes),
+        memory_max_bytes,
+    )
+
+
+def poll_nowait(
+    context: HandlerContext, session: ClientSession, command: PollMessages
+) -> EncodedReply | None:
+    """Poll for a single consumer, if its partition is on this shard and needs no waiting."""
+    if command.consumer.kind is not ConsumerKind.SINGLE:
+        return None
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, CommandCode.POLL_MESSAGES, topic.stream_id, topic.id)
+    partition_id = command.partition_id or 0
+    request = _poll_request(context, session, command, offset_key(command.consumer))
+    polled = context.partition_client(topic, partition_id).poll_nowait(
+        request, auto_commit=command.auto_commit
+    )
+    if polled is None:
+        return None
+    session.count_owner(None)
+    return _encode_poll(partition_id, polled)
+
+
+@handles(PollMessages)
+async def poll_messages(
+    context: HandlerContext, session: ClientSession, command: PollMessages
+) -> EncodedReply:
+    """Read messages of one partition."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    if command.consumer.kind is ConsumerKind.GROUP:
+        return await _poll_as_member(context, session, command, topic)
+    partition_id = command.partition_id or 0
+    request = _poll_request(context, session, command, offset_key(command.consumer))
+    partition_client = context.partition_client(topic, partition_id)
+    session.count_owner(partition_client.shard_id)
+    return _encode_poll(
+        partition_id, await partition_client.poll(request, auto_commit=command.auto_commit)
+    )
+
+
+async def _poll_as_member(
+    context: HandlerContext, session: ClientSession, command: PollMessages, topic: TopicRecord
+) -> EncodedReply:
+    """Poll for a group member; deliver and commit only if it still owns the partition."""
+    require_not_evicted(session)
+    group = group_key(topic, command.consumer)
+    groups, client_id = context.groups, session.client_id
+    grant = await groups.resolve_poll(group, client_id, command.partition_id)
+    if grant is None:
+        return EMPTY_REPLY
+    key = OffsetKey(ConsumerKind.GROUP, group.group_id)
+    partition_client = context.partition_client(topic, grant.partition)
+    polled = await partition_client.poll(
+        _poll_request(context, session, command, key), auto_commit=False
+    )
+    if polled.last_offset is None:
+        return _encode_poll(grant.partition, polled)
+    if not await groups.deliver(group, client_id, grant, polled.last_offset):
+        return EMPTY_REPLY
+    if command.auto_commit:
+        await partition_client.store_offset(key, polled.last_offset)
+        await groups.committed(group, grant.partition, polled.last_offset)
+    return _encode_poll(grant.partition, polled)
+
+
+@handles(FlushUnsavedBuffer)
+async def flush_unsaved_buffer(
+    context: HandlerContext, session: ClientSession, command: FlushUnsavedBuffer
+) -> None:
+    """Write the unsaved messages of a partition."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    await context.partition_client(topic, command.partition_id).flush(fsync=command.fsync)
+
+
+# Consumer offsets: the stored offsets of consumers and groups in a partition.
+
+
+@handles(GetConsumerOffset)
+async def get_consumer_offset(
+    context: HandlerContext, session: ClientSession, command: GetConsumerOffset
+) -> ConsumerOffset | None:
+    """Return a stored offset; None if the offset, the partition or the group does not exist."""
+    topic = context.metadata().find_topic(command.stream, command.topic)
+    if topic is None:
+        return None
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    partition_id = command.partition_id or 0
+    try:
+        key = _stored_offset_key(topic, command)
+        progress = await context.partition_client(topic, partition_id).progress(key)
+    except ServerFault:
+        return None
+    if progress.stored_offset is None:
+        return None
+    return ConsumerOffset(partition_id, progress.current_offset, progress.stored_offset)
+
+
+def _stored_offset_key(topic: TopicRecord, command: GetConsumerOffset) -> OffsetKey:
+    if command.consumer.kind is ConsumerKind.GROUP:
+        return OffsetKey(ConsumerKind.GROUP, topic.require_group(command.consumer.id).id)
+    return offset_key(command.consumer)
+
+
+@handles(StoreConsumerOffset)
+async def store_consumer_offset(
+    context: HandlerContext, session: ClientSession, command: StoreConsumerOffset
+) -> None:
+    """Store an offset; for a group only a member may."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    if command.consumer.kind is ConsumerKind.SINGLE:
+        partition_client = context.partition_client(topic, command.partition_id or 0)
+        await partition_client.store_offset(offset_key(command.consumer), command.offset)
+        return
+    require_not_evicted(session)
+    group = group_key(topic, command.consumer)
+    chosen = await context.groups.resolve_commit(group, session.client_id, command.partition_id)
+    key = OffsetKey(ConsumerKind.GROUP, group.group_id)
+    await context.partition_client(topic, chosen).store_offset(key, command.offset)
+    await context.groups.committed(group, chosen, command.offset)
+
+
+@handles(DeleteConsumerOffset)
+async def delete_consumer_offset(
+    context: HandlerContext, session: ClientSession, command: DeleteConsumerOffset
+) -> None:
+    """Delete an offset; for a group only a member may."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    if command.consumer.kind is ConsumerKind.SINGLE:
+        partition_client = context.partition_client(topic, command.partition_id or 0)
+        await partition_client.delete_offset(offset_key(command.consumer))
+        return
+    require_not_evicted(session)
+    group = group_key(topic, command.consumer)
+    chosen = await context.groups.resolve_commit(group, session.client_id, command.partition_id)
+    await context.partition_client(topic, chosen).delete_offset(
+        OffsetKey(ConsumerKind.GROUP, group.group_id)
+    )
+    await context.groups.committed(group, chosen, None)

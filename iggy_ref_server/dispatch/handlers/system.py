@@ -1,0 +1,165 @@
+"""The server itself: ping, clients, statistics, snapshot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import (
+    ClientDetails,
+    ClientInfo,
+    ClusterMetadata,
+    ClusterNode,
+    ConsumerGroupMembership,
+    GetClient,
+    GetClients,
+    GetClusterMetadata,
+    GetMe,
+    GetSnapshot,
+    GetStats,
+    NodeRole,
+    NodeStatus,
+    Ping,
+    Snapshot,
+    StatusCode,
+)
+from iggy_ref_server.diagnostics import make_snapshot
+from iggy_ref_server.dispatch.table import handles
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.views import view_totals
+
+if TYPE_CHECKING:
+    from iggy_protocol import Stats
+    from iggy_ref_server.config import OtherNodeConfig
+    from iggy_ref_server.dispatch.context import HandlerContext
+    from iggy_ref_server.groups.group import GroupKey
+    from iggy_ref_server.host import Ports
+    from iggy_ref_server.session import ClientSession
+
+
+@handles(Ping, is_public=True)
+async def ping(context: HandlerContext, session: ClientSession, command: Ping) -> None:
+    """Record a heartbeat."""
+    context.clients.note_heartbeat(session.client_id, context.clock.now_us())
+
+
+def _client_details(session: ClientSession, groups: tuple[GroupKey, ...]) -> ClientDetails:
+    return ClientDetails(
+        client_id=session.client_id,
+        user_id=session.user_id,
+        transport=session.transport,
+        address=session.address,
+        consumer_groups_count=len(groups),
+        consumer_groups=tuple(ConsumerGroupMembership(*key) for key in groups),
+    )
+
+
+@handles(GetMe)
+async def get_me(context: HandlerContext, session: ClientSession, command: GetMe) -> ClientDetails:
+    """Show a client how the server sees it."""
+    if session.is_evicted:
+        raise ServerFault(StatusCode.CLIENT_NOT_FOUND, "the client missed its heartbeats")
+    groups = await context.groups.memberships([session.client_id])
+    return _client_details(session, groups.get(session.client_id, ()))
+
+
+@handles(GetClient, permission_first=True)
+async def get_client(
+    context: HandlerContext, session: ClientSession, command: GetClient
+) -> ClientDetails | None:
+    """Show one client with its groups."""
+    for found in await context.cluster_view.sessions():
+        if found.client_id == command.client_id:
+            groups = await context.groups.memberships([found.client_id])
+            return _client_details(found, groups.get(found.client_id, ()))
+    return None
+
+
+@handles(GetClients, permission_first=True)
+async def get_clients(
+    context: HandlerContext, session: ClientSession, command: GetClients
+) -> tuple[ClientInfo, ...]:
+    """List all clients of all shards."""
+    sessions = await context.cluster_view.sessions()
+    groups = await context.groups.memberships([found.client_id for found in sessions])
+    return tuple(
+        ClientInfo(
+            client_id=found.client_id,
+            user_id=found.user_id,
+            transport=found.transport,
+            address=found.address,
+            consumer_groups_count=len(groups.get(found.client_id, ())),
+        )
+        for found in sessions
+    )
+
+
+@handles(GetStats, permission_first=True)
+async def get_stats(context: HandlerContext, session: ClientSession, command: GetStats) -> Stats:
+    """Return the statistics of the server."""
+    statistics = await context.cluster_view.statistics()
+    sessions = await context.cluster_view.sessions()
+    return await context.host.stats(
+        view_totals(context.metadata(), statistics.of), clients_count=len(sessions)
+    )
+
+
+@handles(GetSnapshot, permission_first=True)
+async def get_snapshot(
+    context: HandlerContext, session: ClientSession, command: GetSnapshot
+) -> Snapshot:
+    """Pack diagnostic files into an archive, without secrets."""
+    archive = await trio.to_thread.run_sync(
+        make_snapshot, context.config, command.types, command.compression
+    )
+    return Snapshot(archive)
+
+
+# The cluster metadata. This server is a single node; other nodes come from the configuration.
+
+
+SINGLE_CLUSTER, SINGLE_NODE = "single-node", "iggy-node"
+
+
+@handles(GetClusterMetadata)
+async def get_cluster_metadata(
+    context: HandlerContext, session: ClientSession, command: GetClusterMetadata
+) -> ClusterMetadata:
+    """Describe the nodes of the cluster."""
+    session.user(context.metadata())
+    cluster, ports = context.config.cluster, context.host.ports
+    if not cluster.enabled:
+        alone = _node(SINGLE_NODE, context.host.ip, ports, NodeRole.LEADER)
+        return ClusterMetadata(SINGLE_CLUSTER, (alone,))
+    is_follower = context.host.is_follower
+    own = NodeRole.FOLLOWER if is_follower else NodeRole.LEADER
+    current = _node(cluster.node.current.name, cluster.node.current.ip, ports, own)
+    # As in Apache Iggy: a follower reports itself as follower and every other node as leader.
+    others = [_other(node, ports, is_follower) for node in cluster.node.others]
+    return ClusterMetadata(cluster.name, (current, *others))
+
+
+def _other(node: OtherNodeConfig, ports: Ports, is_leader: bool) -> ClusterNode:
+    """Describe another node; ports that are not configured are the same as here."""
+    chosen = type(ports)(
+        *(own if other is None else other for own, other in zip(ports, _ports(node), strict=True))
+    )
+    return _node(node.name, node.ip, chosen, NodeRole.LEADER if is_leader else NodeRole.FOLLOWER)
+
+
+def _ports(node: OtherNodeConfig) -> tuple[int | None, ...]:
+    return (node.ports.tcp, node.ports.quic, node.ports.http, node.ports.websocket)
+
+
+def _node(name: str, ip: str, ports: Ports, role: NodeRole) -> ClusterNode:
+    return ClusterNode(
+        name=name,
+        ip=ip,
+        tcp_port=ports.tcp,
+        quic_port=ports.quic,
+        http_port=ports.http,
+        websocket_port=ports.websocket,
+        role=role,
+        status=NodeStatus.HEALTHY,
+    )

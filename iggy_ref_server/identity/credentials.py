@@ -1,0 +1,152 @@
+"""Passwords and personal access tokens: hashing and verification.
+
+Passwords are hashed with Argon2id. One hash takes about 20 MB and some hundredths of a second, so
+at most ``workers`` of them run at once in threads, at most ``waiting_max`` requests wait, and the
+next one is refused. A flood of logins thus uses a fixed amount of memory and does not stall data.
+
+Hashes are in PHC format, as in Apache Iggy; a hash with other parameters is verified with its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+from typing import TYPE_CHECKING, TypeVar
+
+import argon2
+import trio
+from argon2.exceptions import Argon2Error, InvalidHashError, VerifyMismatchError
+from blake3 import blake3
+
+from iggy_protocol import StatusCode, record
+from iggy_ref_server.faults import ServerFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DEFAULT_COST", "HashCost", "Passwords", "hash_token", "make_token"]
+
+LOGGER = logging.getLogger(__name__)
+
+
+SALT_BYTES = 16
+HASH_BYTES = 32
+
+Result = TypeVar("Result")
+
+
+@record
+class HashCost:
+    """The cost parameters of one hash."""
+
+    time_cost: int
+    memory_cost_kib: int
+    parallelism: int
+
+
+# The parameters of Apache Iggy.
+DEFAULT_COST = HashCost(time_cost=2, memory_cost_kib=19_456, parallelism=1)
+
+
+class Passwords:
+    """Hashes passwords and verifies them.
+
+    Args:
+        cost: of new hashes.
+        workers: how many hashes are computed at once, each in a thread; 0 computes in place,
+            for simulations whose time is virtual.
+        waiting_max: how many requests may wait beyond those.
+        random_bytes: where salts come from.
+    """
+
+    def __init__(
+        self,
+        cost: HashCost = DEFAULT_COST,
+        *,
+        workers: int = 2,
+        waiting_max: int = 64,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._hasher = argon2.PasswordHasher(
+            time_cost=cost.time_cost,
+            memory_cost=cost.memory_cost_kib,
+            parallelism=cost.parallelism,
+            hash_len=HASH_BYTES,
+            salt_len=SALT_BYTES,
+        )
+        self._limiter = trio.CapacityLimiter(workers) if workers else None
+        self._requests_max = workers + waiting_max
+        self._requests_count = 0
+        self._random_bytes = random_bytes
+        self._dummy_hash = _make_dummy_hash(cost, random_bytes)
+
+    async def hash(self, password: str) -> str:
+        """Hash a new password.
+
+        Raises:
+            ServerFault: too many requests are waiting.
+        """
+        salt = self._random_bytes(SALT_BYTES)
+        return await self._run(lambda: self._hasher.hash(password, salt=salt))
+
+    async def verify(self, password_hash: str | None, password: str) -> bool:
+        """Tell whether a password is the one that was hashed.
+
+        Without a hash, because there is no such user, the answer is no after the same work, so
+        that the time it takes tells nothing.
+
+        Raises:
+            ServerFault: too many requests are waiting.
+        """
+        known = self._dummy_hash if password_hash is None else password_hash
+        return await self._run(lambda: self._matches(known, password))
+
+    def _matches(self, password_hash: str, password: str) -> bool:
+        try:
+            return self._hasher.verify(password_hash, password)
+        except VerifyMismatchError:
+            return False
+        except (Argon2Error, InvalidHashError) as error:
+            LOGGER.error("a stored password hash is invalid, the login is refused: %s", error)
+            return False
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
+        if self._requests_count >= self._requests_max and self._limiter is not None:
+            raise ServerFault(
+                StatusCode.TASK_TIMEOUT, "too many logins are waiting for their password check"
+            )
+        self._requests_count += 1
+        try:
+            if self._limiter is None:
+                await trio.lowlevel.checkpoint()
+                return work()
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._requests_count -= 1
+
+
+def _make_dummy_hash(cost: HashCost, random_bytes: Callable[[int], bytes]) -> str:
+    """Make a random hash that no password matches, without computing one."""
+
+    def text(size: int) -> str:
+        return base64.b64encode(random_bytes(size)).decode("ascii").rstrip("=")
+
+    parameters = f"m={cost.memory_cost_kib},t={cost.time_cost},p={cost.parallelism}"
+    return f"$argon2id$v=19${parameters}${text(SALT_BYTES)}${text(HASH_BYTES)}"
+
+
+# Personal access tokens: a token is shown once, and only its hash is stored.
+
+
+TOKEN_BYTES = 50
+
+
+def make_token(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """Make a token: 50 random bytes as text."""
+    return base64.b64encode(random_bytes(TOKEN_BYTES)).decode("ascii")
+
+
+def hash_token(token: str) -> str:
+    """Compute what is stored of a token, and what a login looks up."""
+    return blake3(token.encode()).hexdigest()

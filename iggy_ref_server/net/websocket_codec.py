@@ -1,0 +1,379 @@
+"""The WebSocket codec of a connection in the socket server.
+
+``FramedOutputBuffer`` encodes replies as frames when they are put in; pieces of files stay pieces.
+``WebSocketCodec`` decodes received frames and replies to pings.
+
+Replies are put in as wholes, so a pong is always between two of them, and the close frame after the
+last. Has no socket and handles no requests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import trio
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from iggy_ref_server.dispatch.replies import OutputBuffer
+from iggy_ref_server.net.pipeline import DISCARD_BYTES, lingering_close
+from iggy_ref_server.net.websocket_frames import FrameReader, ReplyFramer
+from iggy_ref_server.storage.interface import FileSlice
+
+if TYPE_CHECKING:
+    from iggy_protocol import Buffer
+    from iggy_ref_server.config import WebSocketListenerConfig
+    from iggy_ref_server.net.socket_connection import SocketLimits
+
+__all__ = [
+    "FramedOutputBuffer",
+    "HandshakeRefused",
+    "WebSocketCodec",
+    "WebSocketStream",
+    "accept_handshake",
+    "half_close_and_linger",
+]
+
+
+# The size of a receive call while no large payload is incomplete.
+CODEC_RECEIVE_BYTES: Final = 64 << 10
+# Up to this size a part of a reply is joined with its frame head: one buffer instead of two.
+JOINED_FRAME_BYTES_MAX: Final = 1 << 10
+
+
+class FramedOutputBuffer(OutputBuffer):
+    """The output buffer of one client, in frames."""
+
+    __slots__ = ("_framer", "_pong", "_pong_end", "_put_bytes")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._framer = ReplyFramer()
+        self._put_bytes = 0
+        self._pong = b""
+        self._pong_end = 0
+
+    def put(self, item: Buffer | FileSlice) -> None:
+        """Append a part of a reply; the reply's head must be in buffers, split anywhere."""
+        if isinstance(item, FileSlice):
+            position = item.position
+            for head, size in self._framer.skip(item.size):
+                self._append(head)
+                self._append(FileSlice(item.file, position, size))
+                position += size
+            return
+        parts = self._framer.frame(item)
+        if len(parts) > 1 and sum(map(len, parts)) <= JOINED_FRAME_BYTES_MAX:
+            parts = [b"".join(parts)]
+        for part in parts:
+            self._append(part)
+
+    def sent(self, size: int) -> None:
+        """Drop the first ``size`` bytes."""
+        super().sent(size)
+        if self._pong:
+            self._put_pong()
+
+    def put_pong(self, pong: bytes) -> None:
+        """Append a pong as soon as the one before it is sent.
+
+        Of several waiting pongs only the last is sent (RFC 6455, section 5.5.3), so a client that
+        reads none of them uses no memory.
+        """
+        self._pong = pong
+        self._put_pong()
+
+    def put_close(self, close_frame: bytes) -> None:
+        """Append a close frame."""
+        assert self._framer.is_at_boundary, "a reply was not put in as a whole"
+        self._pong = b""
+        self._append(close_frame)
+
+    def _put_pong(self) -> None:
+        sent_bytes = self._put_bytes - self.size_bytes
+        if sent_bytes >= self._pong_end:
+            assert self._framer.is_at_boundary, "a reply was not put in as a whole"
+            self._append(self._pong)
+            self._pong_end, self._pong = self._put_bytes, b""
+
+    def _append(self, item: Buffer | FileSlice) -> None:
+        before = self.size_bytes
+        super().put(item)
+        self._put_bytes += self.size_bytes - before
+
+
+class WebSocketCodec:
+    """The frames of one connection behind its handshake.
+
+    Args:
+        reader: decodes received bytes.
+        limits: the limits of the connection.
+        receive_bytes: how much to receive per call.
+
+    Attributes:
+        output_buffer: encodes replies as frames.
+    """
+
+    __slots__ = ("_has_written_close", "_reader", "_receive_bytes", "limits", "output_buffer")
+
+    def __init__(self, reader: FrameReader, limits: SocketLimits, *, receive_bytes: int) -> None:
+        self._reader = reader
+        self._receive_bytes = receive_bytes
+        self._has_written_close = False
+        self.limits = limits
+        self.output_buffer = FramedOutputBuffer()
+
+    @property
+    def receive_bytes(self) -> int:
+        """How much to receive per call: more while a large payload is incomplete."""
+        return min(self._receive_bytes, max(self._reader.left, CODEC_RECEIVE_BYTES))
+
+    @property
+    def missing_bytes(self) -> int:
+        """The missing bytes of the current payload."""
+        return min(self._reader.left, self._receive_bytes)
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """Whether a frame is incomplete."""
+        return self._reader.is_mid_frame
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the client has sent a close frame or violated the protocol."""
+        return self._reader.is_ended
+
+    def decode(self, data: bytes) -> bytes:
+        """Decode frames, split at any position; return the payloads and reply to pings."""
+        reader = self._reader
+        content = b"".join(reader.feed(data))
+        if reader.pong is not None:
+            pong, reader.pong = reader.pong, None
+            self.output_buffer.put_pong(pong)
+        return content
+
+    def write_close(self) -> None:
+        """Append the close frame: the reply to the client's, or one with GOING_AWAY."""
+        if not self._has_written_close:
+            self._has_written_close = True
+            self._reader.close()
+            self.output_buffer.put_close(self._reader.close_frame)
+
+
+# The WebSocket handshake, and a WebSocket connection over TLS as a stream of bytes.
+#
+# A pong waits for the end of a frame, and the close frame for all replies. Connections without TLS
+# need no stream: the socket server serves them with a codec.
+
+
+# The library logs every connection; the listener does that already, with the address.
+LIBRARY_LOGGER: Final = logging.getLogger(f"{__name__}.library")
+LIBRARY_LOGGER.setLevel(logging.WARNING)
+
+END_OF_HEAD: Final = b"\r\n\r\n"
+HEAD_BYTES_MAX: Final = 16 * 1024
+HEAD_PIECE_BYTES: Final = 4096
+# The defaults of Apache Iggy's WebSocket library.
+FRAME_BYTES_MAX: Final = 16 << 20
+MESSAGE_BYTES_MAX: Final = 64 << 20
+RECEIVE_BYTES: Final = 64 << 10
+# Up to this size the parts of a reply are joined, so that they leave in one packet.
+JOINED_BYTES_MAX: Final = 64 << 10
+# How long a client may leave a pong unread.
+PONG_TIMEOUT_S: Final = 30.0
+# How long a client may leave the close frame unread.
+CLOSE_FRAME_TIMEOUT_S: Final = 1.0
+BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
+
+
+class HandshakeRefused(Exception):
+    """The request of the client is no valid WebSocket handshake."""
+
+
+async def accept_handshake(
+    transport: trio.abc.Stream, config: WebSocketListenerConfig
+) -> tuple[FrameReader, bytes]:
+    """Do the handshake; the caller sets the timeout, and closes the transport if this fails.
+
+    Args:
+        transport: the connection, encrypted or not.
+        config: the section ``[websocket]``.
+
+    Returns:
+        The decoder of the frames, and the bytes that arrived after the request.
+
+    Raises:
+        HandshakeRefused: the request is invalid; an HTTP error was sent if possible.
+        trio.BrokenResourceError: the client disconnected.
+    """
+    protocol = ServerProtocol(max_size=None, logger=LIBRARY_LOGGER)
+    rest = await _read_request(transport, protocol)
+    answer = b"".join(protocol.data_to_send())
+    if answer:
+        await transport.send_all(answer)
+    if protocol.state is not OPEN:
+        raise HandshakeRefused(str(protocol.handshake_exc or "the head is too long"))
+    reader = FrameReader(
+        protocol,
+        frame_bytes_max=config.max_frame_size_bytes or FRAME_BYTES_MAX,
+        message_bytes_max=config.max_message_size_bytes or MESSAGE_BYTES_MAX,
+        accepts_unmasked=config.accept_unmasked_frames,
+    )
+    return reader, rest
+
+
+async def _read_request(transport: trio.abc.Stream, protocol: ServerProtocol) -> bytes:
+    """Have the library read a request and reply; return the bytes after the request."""
+    head = b""
+    while not protocol.close_expected():
+        data = bytes(await transport.receive_some(HEAD_PIECE_BYTES))
+        if not data:
+            raise trio.BrokenResourceError("the client disconnected during the handshake")
+        seen_bytes, head = len(head), head + data
+        end = head.find(END_OF_HEAD, max(0, seen_bytes - len(END_OF_HEAD) + 1))
+        end = len(head) if end < 0 else end + len(END_OF_HEAD)
+        protocol.receive_data(head[seen_bytes:end])
+        for request in protocol.events_received():
+            assert isinstance(request, Request), "the library was shown the head alone"
+            protocol.send_response(protocol.accept(request))
+            return head[end:]
+        if len(head) > HEAD_BYTES_MAX and not protocol.close_expected():
+            reason = "The head of the request is too long.\n"
+            refusal = protocol.reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
+            protocol.send_response(refusal)
+    return b""
+
+
+class WebSocketStream(trio.abc.Stream):
+    """The payloads of a client's binary messages as a stream, and replies as such messages.
+
+    Args:
+        transport: the connection after its handshake.
+        reader: decodes its frames.
+        rest: the bytes that arrived after the handshake's request.
+    """
+
+    def __init__(self, transport: trio.abc.Stream, reader: FrameReader, rest: bytes) -> None:
+        self._transport = transport
+        self._reader = reader
+        self._framer = ReplyFramer()
+        self._inbox: deque[bytes] = deque(reader.feed(rest))
+        self._is_sending = False
+        self._send_waiters = trio.lowlevel.ParkingLot()
+        self._is_partial = False
+        self._has_eof = False
+        self._is_closed = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Receive bytes of messages; empty when either side has closed."""
+        if self._is_closed:
+            raise trio.ClosedResourceError
+        wanted = max_bytes or RECEIVE_BYTES
+        reader = self._reader
+        while not self._inbox:
+            if reader.pong is not None:
+                await self._send_pong()
+            if reader.is_ended or self._has_eof:
+                await trio.lowlevel.checkpoint()
+                return b""
+            data = await self._transport.receive_some(min(wanted, max(reader.left, RECEIVE_BYTES)))
+            self._has_eof = not data
+            self._inbox.extend(reader.feed(bytes(data)))
+        piece = self._inbox.popleft()
+        if len(piece) > wanted:
+            self._inbox.appendleft(piece[wanted:])
+            return piece[:wanted]
+        return piece
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send replies, split at any position."""
+        if self._is_closed:
+            raise trio.ClosedResourceError
+        while self._is_sending:
+            await self._send_waiters.park()
+        parts = self._framer.frame(data)
+        if self._has_pending_pong:
+            parts.append(self._take_pong())
+        await self._write(parts)
+        # The reader leaves a pong to the writer during a write, and no other reply may follow.
+        while self._has_pending_pong and not self._is_sending:
+            await self._write([self._take_pong()])
+
+    @property
+    def _has_pending_pong(self) -> bool:
+        """Whether a pong is waiting and can be written now."""
+        return self._reader.pong is not None and self._framer.is_at_boundary
+
+    async def _send_pong(self) -> None:
+        """Send a pong, unless a frame is being written, whose writer sends the pong too."""
+        if self._is_sending or not self._has_pending_pong:
+            return
+        with trio.move_on_after(PONG_TIMEOUT_S) as timeout:
+            await self._write([self._take_pong()])
+        if timeout.cancelled_caught:
+            raise trio.BrokenResourceError("the client does not read its pongs")
+
+    def _take_pong(self) -> bytes:
+        pong, self._reader.pong = self._reader.pong, None
+        return pong or b""
+
+    async def _write(self, parts: list[bytes | memoryview]) -> None:
+        """Write, and wake the next writer."""
+        self._is_sending = self._is_partial = True
+        try:
+            if len(parts) == 1:
+                await self._transport.send_all(parts[0])
+            elif sum(map(len, parts)) <= JOINED_BYTES_MAX:
+                await self._transport.send_all(b"".join(parts))
+            else:
+                for part in parts:
+                    await self._transport.send_all(part)
+            self._is_partial = False
+        finally:
+            self._is_sending = False
+            self._send_waiters.unpark()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until the transport takes more."""
+        await self._transport.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        """Send a close frame, let the client read its last replies, and close."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            with contextlib.suppress(*BROKEN):
+                await self._send_close()
+        finally:
+            await trio.aclose_forcefully(self._transport)
+
+    async def _send_close(self) -> None:
+        self._reader.close()
+        if self._has_eof:
+            return
+        with trio.move_on_after(CLOSE_FRAME_TIMEOUT_S) as timeout:
+            if not self._is_partial and not self._is_sending and self._framer.is_at_boundary:
+                await self._transport.send_all(self._reader.close_frame)
+        if timeout.cancelled_caught:
+            return
+        transport = self._transport
+        below = transport.transport_stream if isinstance(transport, trio.SSLStream) else transport
+        if isinstance(below, trio.abc.HalfCloseableStream):
+            await half_close_and_linger(below)
+
+
+async def half_close_and_linger(below: trio.abc.HalfCloseableStream) -> None:
+    """Half-close, and let the client read the last bytes before the socket is closed."""
+
+    async def discard() -> bool:
+        return bool(await below.receive_some(DISCARD_BYTES))
+
+    with contextlib.suppress(*BROKEN):
+        await below.send_eof()
+        await lingering_close(discard)

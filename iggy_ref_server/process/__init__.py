@@ -1,0 +1,3 @@
+"""The processes of a server: the supervisor, and one process per shard."""
+
+from __future__ import annotations

@@ -1,0 +1,213 @@
+"""Locks that keep two servers from sharing a data directory or a port by accident.
+
+All shards of a server listen on one port with SO_REUSEPORT, which would let a second server share
+the port without an error. So the port is first bound without that option, and then claimed by a
+name in the abstract Unix namespace, which one process of the machine can hold. A port that an
+ancestor of this process listens on counts as reserved for this server: test harnesses hold a port
+until the server is ready.
+
+All locks are descriptors, so the kernel releases them when the process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["AlreadyRunning", "PortInUse", "bind_shared_port", "lock_data_directory"]
+
+LOCK_NAME = ".lock"
+BACKLOG = 1024
+PROC = Path("/proc")
+# Columns of /proc/net/tcp and /proc/net/udp; the states are TCP_LISTEN and, for UDP, TCP_CLOSE.
+ADDRESS_COLUMN, STATE_COLUMN, INODE_COLUMN = 1, 3, 9
+LISTENING_STATES = {socket.SOCK_STREAM: ("tcp", "0A"), socket.SOCK_DGRAM: ("udp", "07")}
+
+
+class AlreadyRunning(Exception):
+    """Another server uses the data directory."""
+
+
+class PortInUse(Exception):
+    """Another program listens on the address."""
+
+
+def lock_data_directory(directory: Path) -> int:
+    """Lock the data directory for this process and those it forks.
+
+    Returns:
+        The descriptor that holds the lock; keep it open.
+
+    Raises:
+        AlreadyRunning: another server holds the lock.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise AlreadyRunning(
+            f"the data directory {directory} is in use by the server with process id {owner}; "
+            "stop it, or set another IGGY_SYSTEM_PATH"
+        ) from error
+    # A full disk may not hold the process id; the lock holds without it.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def bind_shared_port(
+    host: str,
+    port: int,
+    count: int,
+    *,
+    setting: str = "IGGY_TCP_ADDRESS",
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> tuple[list[socket.socket], int | None]:
+    """Bind ``count`` sockets to one port that no other program uses; TCP sockets listen.
+
+    Args:
+        host: the address of an interface, IPv4 or IPv6.
+        port: 0 lets the kernel choose.
+        count: how many shards listen.
+        setting: the environment variable of the address, for error texts.
+        kind: ``SOCK_STREAM`` for TCP, ``SOCK_DGRAM`` for UDP.
+
+    Returns:
+        The sockets, and the descriptor that claims the port; keep it open.
+
+    Raises:
+        PortInUse: another program listens on the port.
+    """
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=kind, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
+    )[0]
+    target = _BindTarget(family, kind, address, host, setting)
+    if port:
+        _probe_exclusively(target)
+    first = _bind_reusable(target)
+    target = target._replace(address=(address[0], first.getsockname()[1], *address[2:]))
+    port_claim = _claim_port_name(f"{'udp-' * (kind == socket.SOCK_DGRAM)}{host}:{target.port}")
+    sockets = [first, *(_bind_reusable(target) for _ in range(count - 1))]
+    if kind == socket.SOCK_STREAM:
+        for listener in sockets:
+            listener.listen(BACKLOG)
+    return sockets, port_claim
+
+
+class _BindTarget(NamedTuple):
+    """An address to bind, for the kernel and for error texts."""
+
+    family: int
+    kind: socket.SocketKind
+    address: tuple[Any, ...]
+    host: str
+    setting: str
+
+    @property
+    def port(self) -> int:
+        """The port, or 0 while the kernel has not chosen one."""
+        return int(self.address[1])
+
+
+def _probe_exclusively(target: _BindTarget) -> None:
+    with socket.socket(target.family, target.kind) as probe:
+        try:
+            if target.kind == socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(target.address)
+                # With SO_REUSEADDR two sockets may bind one port while neither listens.
+                probe.listen(1)
+            else:
+                probe.bind(target.address)
+        except OSError as error:
+            if not _is_held_by_ancestors(target):
+                raise _bind_error(target, error) from error
+
+
+def _is_held_by_ancestors(target: _BindTarget) -> bool:
+    """Return whether only ancestors of this process listen on the port."""
+    protocol, state = LISTENING_STATES[target.kind]
+    try:
+        return _listening_inodes(target.port, protocol, state) <= _ancestor_socket_inodes()
+    except OSError:
+        return False
+
+
+def _listening_inodes(port: int, protocol: str, state: str) -> frozenset[str]:
+    """Return the inodes of the sockets that listen on a port of this machine."""
+    tables = [PROC / "self" / "net" / protocol, PROC / "self" / "net" / f"{protocol}6"]
+    # A kernel without IPv6 has no second table. Without the first one, read_text() raises.
+    texts = [path.read_text() for path in tables if path == tables[0] or path.exists()]
+    rows = [line.split() for text in texts for line in text.splitlines()[1:]]
+    return frozenset(
+        row[INODE_COLUMN]
+        for row in rows
+        if row[STATE_COLUMN] == state and int(row[ADDRESS_COLUMN].rpartition(":")[2], 16) == port
+    )
+
+
+def _ancestor_socket_inodes() -> frozenset[str]:
+    inodes: set[str] = set()
+    process = os.getppid()
+    while process > 0:
+        process_directory = PROC / str(process)
+        with contextlib.suppress(PermissionError):
+            inodes.update(_socket_inode(entry) for entry in (process_directory / "fd").iterdir())
+        process = int((process_directory / "stat").read_text().rpartition(")")[2].split()[1])
+    return frozenset(inodes)
+
+
+def _socket_inode(descriptor: Path) -> str:
+    """Return the inode of an open socket; empty for any other descriptor."""
+    try:
+        target = str(descriptor.readlink())
+    except FileNotFoundError:
+        return ""
+    return target.removeprefix("socket:[").removesuffix("]") if target.startswith("socket:") else ""
+
+
+def _bind_reusable(target: _BindTarget) -> socket.socket:
+    bound = socket.socket(target.family, target.kind)
+    if target.kind == socket.SOCK_STREAM:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        bound.bind(target.address)
+    except OSError as error:
+        bound.close()
+        raise _bind_error(target, error) from error
+    return bound
+
+
+def _bind_error(target: _BindTarget, error: OSError) -> Exception:
+    where = f"{target.host}:{target.port}"
+    if error.errno == errno.EADDRINUSE:
+        return PortInUse(
+            f"{where} is in use by another program; stop that program, or set another "
+            f"{target.setting} (port 0 takes a free one)"
+        )
+    return PortInUse(f"cannot listen on {where}: {error.strerror}; set another {target.setting}")
+
+
+def _claim_port_name(name: str) -> int | None:
+    """Hold a name in the abstract Unix namespace, which only Linux has."""
+    if os.uname().sysname != "Linux":
+        return None
+    claim_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with contextlib.ExitStack() as stack:
+        stack.callback(claim_socket.close)
+        try:
+            claim_socket.bind(f"\0iggy-python-port-{name}")
+        except OSError as error:
+            raise PortInUse(f"{name} is in use by another iggy-server") from error
+        stack.pop_all()
+    return claim_socket.detach()

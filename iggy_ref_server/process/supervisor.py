@@ -1,0 +1,481 @@
+"""The supervisor: starts one process per shard, watches them, and stops them in sequence.
+
+It locks the data directory and binds the ports before it forks, so that two servers never share
+either by accident. It lets the shards accept connections when all of them have opened their
+partitions, and announces the server when all of them accept. When a shard ends unexpectedly, it
+stops the others and exits with an error. It serves no requests itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import select
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iggy_ref_server.certificates import tls_context
+from iggy_ref_server.cli import package_version
+from iggy_ref_server.config import (
+    RootCredentials,
+    SocketAddress,
+    choose_root_credentials,
+    dump_config,
+    parse_address,
+)
+from iggy_ref_server.descriptor_limit import raise_descriptor_limit
+from iggy_ref_server.host import Ports
+from iggy_ref_server.logs import start_logging
+from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
+from iggy_ref_server.process.banner import (
+    ListenerInfo,
+    StartupInfo,
+    root_password_line,
+    startup_lines,
+)
+from iggy_ref_server.process.data_directory import (
+    clear_data_directory,
+    clear_runtime_directory,
+    full_disk_warnings,
+    permission_warnings,
+    record_boot_id,
+    write_runtime_file,
+    writes_survived,
+)
+from iggy_ref_server.process.locks import bind_shared_port, lock_data_directory
+from iggy_ref_server.process.shard_process import (
+    CLOSE,
+    DRAIN,
+    EXIT_UNSAVED,
+    SERVE,
+    ShardProcessSpec,
+    SupervisorPipes,
+    run_shard_process,
+)
+from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
+from iggy_ref_server.shard.cpu_topology import place_shards, read_cpu_topology
+from iggy_ref_server.shard.listener_table import LISTENERS, BoundSockets
+from iggy_ref_server.shard.router import make_round_robin_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from iggy_ref_server.certificates import CertificateFiles
+    from iggy_ref_server.config import LoadedConfig, ServerConfig
+    from iggy_ref_server.shard.cpu_topology import ShardPlacement
+
+__all__ = ["run_server"]
+
+LOGGER = logging.getLogger(__name__)
+
+# How long shards have to see their clients off, which they bound themselves, and then to close
+# their files, which a disk may make slow.
+DRAIN_S = DRAIN_TIMEOUT_S + 0.5
+STOP_S = 10.0
+# A start that takes longer prints a line, once in each such period.
+OPENING_NOTICE_S = 5.0
+CURRENT_CONFIG_NAME = "current_config.toml"
+
+
+@dataclass(slots=True)
+class _ShardProcess:
+    """A shard process, with the supervisor's end of its pipes."""
+
+    shard_id: int
+    process_id: int
+    command_pipe: int
+    report_pipe: int
+    unread: bytes = b""
+    received_reports: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: int | None = None
+
+    def find_report(self, report: str) -> dict[str, Any] | None:
+        """Return the facts of a report; None while it has not come."""
+        return next((facts for facts in self.received_reports if facts["word"] == report), None)
+
+    def send_command(self, command: bytes) -> None:
+        """Send a command; a process that has ended is ignored."""
+        with contextlib.suppress(OSError):
+            os.write(self.command_pipe, command)
+
+
+def run_server(
+    loaded: LoadedConfig,
+    print_line: Callable[[str], None],
+    load_certificates: Callable[[], Mapping[str, CertificateFiles]],
+) -> int:
+    """Run a server until it is stopped; return the exit code of the process.
+
+    Args:
+        loaded: the configuration.
+        print_line: prints a line on the terminal.
+        load_certificates: returns the certificates of listeners with TLS, by their names; called
+            after the data directory is locked.
+
+    Raises:
+        AlreadyRunning: another server uses the data directory.
+        PortTaken: another program listens on the address.
+        TooFewDescriptors: the limit of open files is too low.
+        TopologyError: the machine does not have the configured cores.
+    """
+    config = loaded.config
+    directory = Path(config.system.path)
+    raise_descriptor_limit()
+    placements = place_shards(config.system.sharding.cpu_allocation, read_cpu_topology())
+    lock_data_directory(directory)
+    if loaded.flags.fresh:
+        clear_data_directory(directory)
+    certificates = load_certificates()
+    runtime = directory / config.system.runtime.path
+    clear_runtime_directory(runtime)
+    bound = _bind_listeners(config, len(placements))
+    specs = _process_specs(
+        loaded, placements, bound, certificates, survived=writes_survived(directory)
+    )
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
+    children = [_fork_shard(spec) for spec in specs]
+    for spec in specs:
+        for bound_sockets in spec.bound_by_listener.values():
+            for own_socket in bound_sockets.sockets:
+                own_socket.close()
+        for own_socket in (*spec.peer_sockets.values(), *spec.migration_sockets.values()):
+            own_socket.close()
+    # Logging starts a thread, and a process with threads must not fork.
+    with start_logging(config.system.logging, directory, loaded.environment, process="supervisor"):
+        disk_warnings = full_disk_warnings(directory)
+        for warning in (*loaded.warnings, *permission_warnings(directory), *disk_warnings):
+            LOGGER.warning("%s", warning)
+        # Shards are opening their partitions, so this is the time for a slow look-up.
+        version = package_version()
+        with watch_signals() as signals:
+            return _ProcessMonitor(children, print_line, signals).run(
+                lambda watch: _announce_ready(watch, loaded, version, placements, specs, runtime)
+            )
+
+
+def _bind_listeners(config: ServerConfig, count: int) -> dict[str, list[socket.socket]]:
+    """Bind the sockets of all enabled listeners, one per shard that accepts."""
+    bound: dict[str, list[socket.socket]] = {}
+    for listener in LISTENERS:
+        section = getattr(config, listener.name)
+        if listener.open is not None and section.enabled:
+            host, port = parse_address(section.address)
+            shards = count if listener.is_on_every_shard else 1
+            bound[listener.name], _ = bind_shared_port(
+                host,
+                port,
+                shards,
+                setting=f"IGGY_{listener.name.upper()}_ADDRESS",
+                kind=listener.kind,
+            )
+    return bound
+
+
+def _listener_addresses(
+    config: ServerConfig, bound: Mapping[str, list[socket.socket]]
+) -> dict[str, SocketAddress]:
+    """Return the address of each listener: bound, or as configured where it is not bound."""
+    addresses: dict[str, SocketAddress] = {}
+    for listener in LISTENERS:
+        address = parse_address(getattr(config, listener.name).address)
+        if listener.name in bound:
+            address = address._replace(port=bound[listener.name][0].getsockname()[1])
+        addresses[listener.name] = address
+    return addresses
+
+
+def _sockets_for_shard(
+    shard_id: int,
+    bound: Mapping[str, list[socket.socket]],
+    certificates: Mapping[str, CertificateFiles],
+) -> dict[str, BoundSockets]:
+    """Return the sockets and certificates of one shard, by the name of the listener."""
+    bound_by_listener: dict[str, BoundSockets] = {}
+    for name, sockets in bound.items():
+        if shard_id < len(sockets):
+            certificate = certificates.get(name)
+            bound_by_listener[name] = BoundSockets(
+                sockets=(sockets[shard_id],),
+                tls=None if certificate is None else tls_context(certificate),
+                certificate=certificate,
+            )
+    return bound_by_listener
+
+
+def _process_specs(
+    loaded: LoadedConfig,
+    placements: Sequence[ShardPlacement],
+    bound: Mapping[str, list[socket.socket]],
+    certificates: Mapping[str, CertificateFiles],
+    *,
+    survived: bool,
+) -> list[ShardProcessSpec]:
+    """Return what each shard process gets; each pair of shards is joined by a socket."""
+    config = loaded.config
+    channel_sockets = _socket_pairs(len(placements), socket.SOCK_STREAM)
+    # The TLS state of a connection cannot be moved to another process.
+    is_migration_enabled = config.tcp.socket_migration and "tcp" not in certificates
+    migration_sockets = _socket_pairs(
+        len(placements) if is_migration_enabled else 0, socket.SOCK_SEQPACKET
+    )
+    addresses = _listener_addresses(config, bound)
+    ports = Ports(**{name: address.port for name, address in addresses.items()})
+
+    round_robin_memory = make_round_robin_memory(len(placements))
+
+    def root() -> RootCredentials:
+        return choose_root_credentials(loaded.environment, secrets.choice)
+
+    return [
+        ShardProcessSpec(
+            shard_id=placement.shard_id,
+            core=placement.core,
+            config=config,
+            bound_by_listener=_sockets_for_shard(placement.shard_id, bound, certificates),
+            peer_sockets=channel_sockets[placement.shard_id],
+            migration_sockets=migration_sockets[placement.shard_id] if migration_sockets else {},
+            root=root,
+            environment=loaded.environment,
+            round_robin_memory=round_robin_memory,
+            ports=ports,
+            ip=addresses["tcp"].host,
+            is_follower=loaded.flags.follower,
+            writes_survived=survived,
+        )
+        for placement in placements
+    ]
+
+
+def _socket_pairs(count: int, kind: socket.SocketKind) -> list[dict[int, socket.socket]]:
+    """Make a socket pair for each pair of shards; return the sockets of each shard."""
+    ends: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+    for left in range(count):
+        for right in range(left + 1, count):
+            ends[left][right], ends[right][left] = socket.socketpair(socket.AF_UNIX, kind)
+    return ends
+
+
+def _fork_shard(spec: ShardProcessSpec) -> _ShardProcess:
+    orders_read, orders_write = os.pipe()
+    reports_read, reports_write = os.pipe()
+    parent = os.getpid()
+    process_id = os.fork()
+    if process_id:
+        os.close(orders_read)
+        os.close(reports_write)
+        os.set_blocking(reports_read, False)
+        return _ShardProcess(spec.shard_id, process_id, orders_write, reports_read)
+    exit_code = 1
+    try:
+        os.close(orders_write)
+        os.close(reports_read)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED_SIGNALS)
+        exit_code = run_shard_process(spec, SupervisorPipes(orders_read, reports_write), parent)
+    except BaseException:
+        LOGGER.exception("shard %d ended by an unexpected error", spec.shard_id)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+class _ProcessMonitor:
+    """Waits for reports of the shards, their exits, and signals."""
+
+    def __init__(
+        self, children: list[_ShardProcess], print_line: Callable[[str], None], signals: int
+    ) -> None:
+        self.children = children
+        self.print_line = print_line
+        self._signals = signals
+        self._stop_signal: int | None = None
+
+    def run(self, announce: Callable[[_ProcessMonitor], None]) -> int:
+        """Watch the shards until the server has stopped; return the exit code."""
+        if self._wait_until_open() and self._wait(lambda: self._all_reported("ready")):
+            announce(self)
+            self._wait(lambda: False)
+        failed = [child for child in self.children if child.exit_code is not None]
+        for child in failed:
+            self.print_line(
+                f"shard {child.shard_id} ended unexpectedly: {_describe_exit(child.exit_code)}"
+            )
+        if not failed:
+            self.print_line("stopping: connections are closed, messages are written")
+        return self._stop() or bool(failed)
+
+    def _wait_until_open(self) -> bool:
+        """Let the shards accept connections as soon as all of them are open."""
+        began = time.monotonic()
+        while not self._wait(self._is_open_or_stopped, OPENING_NOTICE_S):
+            if any(child.exit_code is not None for child in self.children):
+                return False
+            missing = [
+                child.shard_id for child in self.children if child.find_report("open") is None
+            ]
+            self.print_line(
+                f"starting: after {time.monotonic() - began:.0f} s shards {missing} are still"
+                " opening their partitions; clients wait until that is done"
+            )
+        if self._stop_signal is not None:
+            return False
+        for child in self.children:
+            child.send_command(SERVE)
+        return True
+
+    def _is_open_or_stopped(self) -> bool:
+        return self._stop_signal is not None or self._all_reported("open")
+
+    def _all_reported(self, report: str) -> bool:
+        return all(child.find_report(report) is not None for child in self.children)
+
+    def _wait(self, is_done: Callable[[], bool], budget_s: float | None = None) -> bool:
+        """Wait for a condition; return False when a shard ended, a signal came, or time is up."""
+        deadline = None if budget_s is None else time.monotonic() + budget_s
+        while not is_done():
+            if any(child.exit_code is not None for child in self.children):
+                return False
+            if self._stop_signal is not None and deadline is None:
+                return False
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._wait_for_event(left)
+        return True
+
+    def _wait_for_event(self, timeout_s: float | None) -> None:
+        """Wait for the next report, exit or signal, at most 50 ms."""
+        poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
+        for child in self.children:
+            if child.exit_code is None:
+                poll.register(child.report_pipe, select.POLLIN)
+        poll.poll(None if timeout_s is None else max(1, int(timeout_s * 1000)))
+        for child in self.children:
+            self._read_reports(child)
+            self._reap(child)
+        self._stop_signal = read_stop_signal(self._signals) or self._stop_signal
+
+    def _read_reports(self, child: _ShardProcess) -> None:
+        with contextlib.suppress(BlockingIOError):
+            child.unread += os.read(child.report_pipe, 65_536)
+        *lines, child.unread = child.unread.split(b"\n")
+        child.received_reports += [json.loads(line) for line in lines]
+
+    def _reap(self, child: _ShardProcess) -> None:
+        if child.exit_code is None:
+            process_id, status = os.waitpid(child.process_id, os.WNOHANG)
+            if process_id:
+                child.exit_code = os.waitstatus_to_exitcode(status)
+
+    def _stop(self) -> int:
+        """Let all shards drain, then close; kill a shard that does not end in time."""
+        alive = [child for child in self.children if child.exit_code is None]
+        self.children = alive
+        for child in alive:
+            child.send_command(DRAIN)
+        self._wait(lambda: self._all_reported("drained"), DRAIN_S)
+        for child in alive:
+            child.send_command(CLOSE)
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            if all(child.exit_code is not None for child in alive):
+                break
+            self._wait_for_event(deadline - time.monotonic())
+        for child in alive:
+            if child.exit_code is None:
+                self.print_line(
+                    f"shard {child.shard_id} did not stop within {STOP_S:.0f} s and is killed"
+                )
+                os.kill(child.process_id, signal.SIGKILL)
+                os.waitpid(child.process_id, 0)
+                return 1
+        return self._print_unsaved(alive)
+
+    def _print_unsaved(self, ended: list[_ShardProcess]) -> int:
+        """Print which messages could not be saved; return the exit code of the server."""
+        for child in ended:
+            self._read_reports(child)
+            if (facts := child.find_report("unsaved")) is not None:
+                self.print_line(
+                    f"shard {child.shard_id} could not save {facts['partitions']} partitions: "
+                    f"{facts['lost']} acknowledged messages are LOST, {facts['unsynced']} more may "
+                    "be lost by a power failure; the log lines above name their offsets"
+                )
+        codes = {child.exit_code for child in ended}
+        return EXIT_UNSAVED if EXIT_UNSAVED in codes else int(any(codes))
+
+
+def _describe_exit(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        return f"killed by {signal.Signals(-exit_code).name}"
+    return f"exit code {exit_code}; see the log above for the reason"
+
+
+def _listener_info(name: str, config: ServerConfig, spec: ShardProcessSpec) -> ListenerInfo:
+    """Describe a listener for the banner."""
+    address = parse_address(getattr(config, name).address)
+    bound_sockets = spec.bound_by_listener.get(name)
+    if bound_sockets is None:
+        return ListenerInfo(name=name, address=str(address), is_served=False)
+    certificate = bound_sockets.certificate
+    return ListenerInfo(
+        name=name,
+        address=str(address._replace(port=getattr(spec.ports, name))),
+        is_served=True,
+        is_encrypted=certificate is not None,
+        # Clients have to be told to trust a self-signed certificate.
+        development_certificate=str(certificate.certificate)
+        if certificate and certificate.is_development
+        else "",
+    )
+
+
+def _announce_ready(
+    watch: _ProcessMonitor,
+    loaded: LoadedConfig,
+    version: str,
+    placements: Sequence[ShardPlacement],
+    specs: Sequence[ShardProcessSpec],
+    runtime: Path,
+) -> None:
+    """Print the banner and write the runtime file: the server is ready."""
+    config = loaded.config
+    facts = watch.children[0].find_report("open")
+    assert facts is not None
+    # What is not opened yet has not been looked at since a loss of power.
+    if not any((child.find_report("open") or {}).get("waiting") for child in watch.children):
+        record_boot_id(Path(config.system.path))
+    # Shard 0 has a share of every door.
+    listeners = [
+        _listener_info(kind.name, config, specs[0])
+        for kind in LISTENERS
+        if getattr(config, kind.name).enabled
+    ]
+    if "root" in facts:
+        watch.print_line(root_password_line(RootCredentials(**facts["root"], is_generated=True)))
+    for line in startup_lines(
+        StartupInfo(
+            version=version,
+            cores=[placement.core for placement in placements],
+            engine=facts["engine"],
+            ack=config.system.partition.ack,
+            data_directory=str(Path(config.system.path).resolve()),
+            source=loaded.source,
+            listeners=listeners,
+            is_follower=loaded.flags.follower,
+        )
+    ):
+        watch.print_line(line)
+    for line in full_disk_warnings(Path(config.system.path)):
+        watch.print_line(line)
+    addresses = {listener.name: listener.address for listener in listeners}
+    write_runtime_file(runtime / CURRENT_CONFIG_NAME, dump_config(config, addresses))

@@ -1,0 +1,451 @@
+"""A shard: its components are made, opened, and closed in reverse.
+
+    storage → metadata → channels → partitions → maintenance → listeners
+
+A shard does not depend on processes. The supervisor runs one process per shard; tests and
+simulations run many shards in one process, on one clock, with storage in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+import trio
+
+from iggy_protocol import StatusCode, record
+from iggy_ref_server.client_limits import BufferBudget
+from iggy_ref_server.clients import ClientEntry, ClientTable
+from iggy_ref_server.clock import Clock
+from iggy_ref_server.config import RootCredentials, ServerConfig
+from iggy_ref_server.dispatch.context import HandlerContext
+from iggy_ref_server.dispatch.dispatcher import Dispatcher, reply_for_error
+from iggy_ref_server.dispatch.replies import CommandReply
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.group import GroupRegistry
+from iggy_ref_server.host import Host, Ports
+from iggy_ref_server.identity.credentials import Passwords
+from iggy_ref_server.metadata.importer import import_if_new
+from iggy_ref_server.metadata.plan_context import PlanContext
+from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_tokens
+from iggy_ref_server.metadata.recovery import require_metadata
+from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata
+from iggy_ref_server.metadata.store import MetadataStore
+from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
+from iggy_ref_server.net.scheduler import RequestScheduler
+from iggy_ref_server.net.socket_server import SocketServer
+from iggy_ref_server.net.stream_server import StreamServer
+from iggy_ref_server.partitions import PartitionLog, remove_partition_files
+from iggy_ref_server.partitions.generation import read_opened_generation, write_opened_generation
+from iggy_ref_server.shard import messages, settings
+from iggy_ref_server.shard.call_handler import ShardCallHandler
+from iggy_ref_server.shard.calls import (
+    LocalGroups,
+    RemoteGroups,
+    ShardClusterView,
+    describe_session,
+)
+from iggy_ref_server.shard.channel import ShardChannel
+from iggy_ref_server.shard.listener_table import BoundSockets, ListenerContext, start_listeners
+from iggy_ref_server.shard.maintenance import Maintenance
+from iggy_ref_server.shard.metadata_service import MetadataService
+from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
+from iggy_ref_server.shard.partition_directory import PartitionDirectory
+from iggy_ref_server.shard.router import (
+    PartitionRouter,
+    RoundRobin,
+    RoutingAppender,
+    make_round_robin_memory,
+    owner_shard,
+)
+from iggy_ref_server.shard.settings import buffer_budget_bytes
+from iggy_ref_server.shard.stale_directories import remove_stale_directories
+from iggy_ref_server.storage.interface import Storage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iggy_protocol import RequestReceived
+    from iggy_ref_server.net.pipeline import RequestPipeline
+    from iggy_ref_server.partitions import UnsavedData
+    from iggy_ref_server.session import ClientSession
+    from iggy_ref_server.shard.partition_directory import PartitionKey
+
+__all__ = ["Shard", "ShardSpec", "open_shard"]
+
+LOGGER = logging.getLogger(__name__)
+
+DEFAULT_PORTS = Ports()
+
+
+@record(kw_only=True)
+class ShardSpec:
+    """Everything that a shard is given.
+
+    Attributes:
+        shard_id: shard 0 writes the metadata.
+        root: returns the credentials of the root user, where a new data directory needs them.
+        peer_sockets: sockets of the channels to the other shards, by their ids.
+        migration_sockets: sockets for connection migration; none where connections do not migrate.
+        round_robin_memory: the counters of balanced sends, shared by all shards.
+        bound_by_listener: the bound sockets of this shard, by the name of the listener.
+        ports: the ports of the server's listeners.
+        ip: the address of the TCP listener.
+        is_follower: whether this node reports itself as a follower.
+        writes_survived: whether the machine has not rebooted since a server last used the data.
+        random_bytes: the source of ids and tokens.
+    """
+
+    shard_id: int
+    config: ServerConfig
+    storage: Storage
+    clock: Clock
+    root: Callable[[], RootCredentials]
+    peer_sockets: Mapping[int, trio.socket.SocketType] = field(default_factory=dict)
+    migration_sockets: Mapping[int, socket.socket] = field(default_factory=dict)
+    passwords: Passwords | None = None
+    round_robin_memory: mmap.mmap | None = None
+    bound_by_listener: Mapping[str, BoundSockets] = field(default_factory=dict)
+    ports: Ports = DEFAULT_PORTS
+    ip: str = "127.0.0.1"
+    is_follower: bool = False
+    writes_survived: bool = False
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
+
+
+class Shard:
+    """The components of one shard, connected to each other.
+
+    Args:
+        nursery: runs all tasks of the shard.
+
+    Attributes:
+        unsaved: the messages that could not be saved when the shard was closed.
+    """
+
+    def __init__(self, spec: ShardSpec, nursery: trio.Nursery) -> None:
+        self._spec = spec
+        self._nursery = nursery
+        config = spec.config
+        stored = settings.partition_settings(config)
+        self._settings = replace(stored, writes_survived=spec.writes_survived)
+        self.unsaved: dict[PartitionKey, UnsavedData] = {}
+        shards_count = len(spec.peer_sockets) + 1
+        self.budget = BufferBudget(
+            buffer_budget_bytes(config.limits.memory_budget_bytes, shards_count)
+        )
+        self.clients = ClientTable(settings.unauthenticated_limits(config))
+        self.directory = PartitionDirectory(
+            self._is_local, self._open_partition, self._remove_files, self._note_opened
+        )
+        self._appender = RoutingAppender(
+            lambda: self.metadata.current,
+            RoundRobin(
+                spec.round_robin_memory or make_round_robin_memory(shards_count), spec.shard_id
+            ),
+            nursery,
+        )
+        self._channels: dict[int, ShardChannel] = {}
+        timeout_us = config.consumer_group.rebalancing_timeout_us
+        registry = GroupRegistry(rebalancing_timeout_us=timeout_us)
+        self.metadata = MetadataService(
+            Metadata.EMPTY, self._channels, self._apply_to_partitions, registry
+        )
+        cluster_view = ShardClusterView(self.directory, self.clients, self._channels)
+        self._call_handler = ShardCallHandler(
+            self.directory,
+            self._appender,
+            cluster_view,
+            self.metadata,
+            nursery,
+            self.budget.reply_allowance,
+        )
+        for shard_id, peer_socket in spec.peer_sockets.items():
+            self._channels[shard_id] = ShardChannel(peer_socket, self._call_handler, self.budget)
+        self._router = PartitionRouter(
+            spec.shard_id, self._channels, self.directory, self._appender.mark_uncommitted
+        )
+        self._appender.use_router(self._router)
+        self.handler_context = self._make_handler_context(registry, cluster_view)
+        dispatcher = Dispatcher(self.handler_context, self._forward if spec.shard_id else None)
+        self._call_handler.serve_requests(dispatcher.handle)
+        self.scheduler = RequestScheduler(self._appender, dispatcher, nursery)
+        limits = settings.socket_limits(config, self.budget.limit_bytes)
+        self._migration = ConnectionMigration(
+            spec.migration_sockets,
+            self._last_seen_us,
+            self._on_client_left,
+            lambda: self.metadata.current.version,
+        )
+        migrator = self._migration if spec.migration_sockets else None
+        self.socket_server = SocketServer(
+            self.scheduler, limits, nursery, self._on_client_gone, migrator, self.budget
+        )
+        self.streams = StreamServer(self.scheduler, limits, self._on_connected, budget=self.budget)
+        self.websockets = self._make_websocket_server()
+
+    def _make_handler_context(
+        self, registry: GroupRegistry, cluster_view: ShardClusterView
+    ) -> HandlerContext:
+        """Make the context of the command handlers."""
+        spec, config = self._spec, self._spec.config
+        return HandlerContext(
+            shard_id=spec.shard_id,
+            config=config,
+            settings=settings.metadata_settings(config),
+            clock=spec.clock,
+            passwords=spec.passwords or Passwords(waiting_max=config.limits.max_login_queue),
+            host=Host(
+                clock=spec.clock,
+                storage=spec.storage,
+                ports=spec.ports,
+                ip=spec.ip,
+                is_follower=spec.is_follower,
+                started_at_us=spec.clock.now_us(),
+            ),
+            clients=self.clients,
+            groups=RemoteGroups(self._channels[0]) if spec.shard_id else LocalGroups(registry),
+            cluster_view=cluster_view,
+            metadata=lambda: self.metadata.current,
+            partition_client=self._router.client_for,
+            random_bytes=spec.random_bytes,
+            change=self.metadata.change,
+            registry=registry,
+            poll_bytes_max=self.budget.reply_allowance,
+        )
+
+    def _make_websocket_server(self) -> StreamServer:
+        config = self._spec.config
+        return StreamServer(
+            self.scheduler,
+            settings.websocket_limits(config, self.budget.limit_bytes),
+            self._on_connected,
+            receive_bytes=settings.websocket_receive_bytes(config),
+            budget=self.budget,
+        )
+
+    # Opening and closing
+
+    async def open(self) -> None:
+        """Open metadata, channels and partitions; start the tasks of the shard.
+
+        Calls of other shards about partitions, groups and clients are deferred until then.
+        """
+        if self._spec.shard_id == 0:
+            await self._open_metadata()
+        opened_generation = await read_opened_generation(self._spec.storage)
+        self._settings = replace(self._settings, opened_generation=opened_generation)
+        for channel in self._channels.values():
+            self._nursery.start_soon(self._carry, channel)
+        if self._spec.shard_id == 0:
+            await self.directory.follow(self.metadata.current)
+        else:
+            _, snapshot = await self._channels[0].call(messages.SnapshotCall())
+            await self.metadata.load_snapshot(bytes(snapshot))
+        self._call_handler.open()
+        self._nursery.start_soon(self.socket_server.run)
+        self._nursery.start_soon(self._migration.run, self._on_migrated)
+        maintenance = Maintenance(
+            self.handler_context, self.directory, self.socket_server, self._evict, self.budget
+        )
+        self._nursery.start_soon(maintenance.run)
+
+    async def _open_metadata(self) -> None:
+        spec, cipher = self._spec, settings.cipher_of(self._spec.config)
+        await require_metadata(spec.storage, spec.config.system.stream.path)
+        store = await MetadataStore.open(spec.storage, spec.clock, encryptor=cipher)
+        await import_if_new(store, spec.storage, self.handler_context.settings, encryptor=cipher)
+        context = PlanContext(now_us=spec.clock.now_us(), settings=self.handler_context.settings)
+        try:
+            await store.change(lambda metadata: plan_expire_tokens(metadata, context))
+        except ServerFault as fault:  # such as a full disk; logins check the expiry themselves
+            LOGGER.warning("expired tokens cannot be removed now: %s", fault)
+        if store.current.users.find(ROOT_USER_ID) is None:
+            await self._create_root_user(store, context)
+        self.metadata.become_writer(store)
+        await remove_stale_directories(spec.storage, spec.config.system, store.current)
+
+    async def _create_root_user(self, store: MetadataStore, context: PlanContext) -> None:
+        """Create the root user: in a new data directory, or where it was lost."""
+        root, users = self._spec.root(), store.current.users
+        name = root.username
+        while name in users.id_by_name:
+            name += "-root"
+        if users:
+            LOGGER.warning("the root user is missing: %r is created", name)
+        password_hash = await self.handler_context.passwords.hash(root.password)
+        await store.change(
+            lambda metadata: plan_create_root(metadata, name, password_hash, context)
+        )
+
+    async def listen(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run the listeners until cancelled."""
+        listener_context = ListenerContext(
+            config=self._spec.config,
+            storage=self._spec.storage,
+            scheduler=self.scheduler,
+            socket_server=self.socket_server,
+            streams=self.streams,
+            websockets=self.websockets,
+            handler_context=self.handler_context,
+            appender=self._appender,
+            clients=self.clients,
+            budget=self.budget,
+            nursery=self._nursery,
+            on_connect=self._on_connected,
+            on_disconnect=self._on_client_gone,
+        )
+        async with trio.open_nursery() as nursery:
+            await start_listeners(self._spec.bound_by_listener, listener_context, nursery)
+            task_status.started()
+
+    async def serve_stream(self, stream: trio.abc.Stream, session: ClientSession) -> None:
+        """Serve a client over a trio stream, such as one in memory."""
+        try:
+            await self.streams.serve(stream, session)
+        finally:
+            self._on_client_gone(session)
+
+    async def drain(self) -> None:
+        """Send outstanding replies, and close all connections."""
+        with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_TIMEOUT_S):
+            async with trio.open_nursery() as nursery:
+                for socket_server in (self.socket_server, self.streams, self.websockets):
+                    nursery.start_soon(socket_server.drain, StatusCode.DISCONNECTED)
+        for socket_server in (self.socket_server, self.streams, self.websockets):
+            socket_server.close_all()
+
+    async def aclose(self) -> None:
+        """Flush and close the partitions."""
+        await self.drain()
+        self.unsaved = await self.directory.aclose()
+        await self._spec.storage.aclose()
+
+    async def _carry(self, channel: ShardChannel) -> None:
+        """Run a channel; when the other shard ends, the supervisor acts."""
+        await channel.run()
+
+    # Partitions
+
+    def _is_local(self, key: PartitionKey) -> bool:
+        return owner_shard(key, len(self._spec.peer_sockets) + 1) == self._spec.shard_id
+
+    async def _open_partition(self, key: PartitionKey, generation: int) -> PartitionLog:
+        path = self._spec.config.system.partition_path(*key)
+        spec = self._spec
+        return await PartitionLog.open(
+            spec.storage, spec.clock, self._settings, path, generation=generation
+        )
+
+    async def _note_opened(self, generation: int) -> None:
+        spec = self._spec
+        shards_count = len(spec.peer_sockets) + 1
+        await write_opened_generation(
+            spec.storage, spec.shard_id, shards_count=shards_count, generation=generation
+        )
+
+    async def _remove_files(self, key: PartitionKey) -> None:
+        await remove_partition_files(
+            self._spec.storage, self._spec.config.system.partition_path(*key)
+        )
+
+    async def _apply_to_partitions(self, metadata: Metadata) -> None:
+        try:
+            await self.directory.follow(metadata)
+        except Exception as error:
+            # The change is final, and the partitions of this shard do not match it. It must not
+            # serve any client.
+            LOGGER.critical("the shard cannot apply a metadata change and ends: %s", error)
+            self._nursery.start_soon(_raise, error)
+        self._router.invalidate()
+
+    # Clients
+
+    def _on_connected(self, pipeline: RequestPipeline) -> None:
+        now_us = self._spec.clock.now_us()
+        self.clients.add(ClientEntry(pipeline.session, pipeline.end, now_us, pipeline.abort))
+
+    def _last_seen_us(self, session: ClientSession) -> int:
+        client = self.clients.get(session.client_id)
+        return self._spec.clock.now_us() if client is None else client.last_seen_us
+
+    def _on_client_left(self, session: ClientSession) -> None:
+        """Forget a client that has migrated; its group memberships stay."""
+        self.clients.remove(session)
+
+    def _on_migrated(self, connected: socket.socket, migrated: MigratedClient) -> None:
+        self._nursery.start_soon(self._adopt_client, connected, migrated)
+
+    async def _adopt_client(self, connected: socket.socket, migrated: MigratedClient) -> None:
+        """Continue a client of another shard, once the metadata here are as new as there."""
+        try:
+            await self.metadata.wait_for_version(migrated.metadata_version)
+        except BaseException:
+            connected.close()
+            raise
+        pipeline = self.socket_server.admit(connected, migrated.session, migrated.unread)
+        self.clients.add(
+            ClientEntry(pipeline.session, pipeline.end, migrated.last_seen_us, pipeline.abort)
+        )
+
+    def _on_client_gone(self, session: ClientSession) -> None:
+        """Forget a client whose connection has ended, here and in its groups."""
+        if self.clients.remove(session):
+            self._leave_groups(session.client_id)
+
+    def _evict(self, client: ClientEntry) -> None:
+        """Remove a client without heartbeats from its groups; the connection stays."""
+        client.session.is_evicted = True
+        self._leave_groups(client.session.client_id)
+
+    def _leave_groups(self, client_id: int) -> None:
+        if self._spec.shard_id == 0:
+            self.handler_context.registry.remove_client(client_id)
+        else:
+            self._channels[0].call_nowait(
+                messages.ClientGoneCall(client_id), (), lambda message, payload: None
+            )
+
+    # Requests that only shard 0 can handle
+
+    async def _forward(self, session: ClientSession, request: RequestReceived) -> CommandReply:
+        if session.user_id is not None:
+            # A user that was deleted gets an error here, where the connection can be closed.
+            session.user(self.metadata.current)
+        try:
+            reply, payload = await self._channels[0].call(
+                messages.ForwardCall(describe_session(session), request.code), [request.payload]
+            )
+        except ServerFault as fault:
+            return reply_for_error(fault)
+        assert isinstance(reply, messages.ShardReply)
+        # Shard 0 may be ahead of this replica; the client must not see an older state next.
+        await self.metadata.wait_for_version(reply.version)
+        return CommandReply(reply.status, (payload,) if payload.nbytes else (), reply.is_final)
+
+
+async def _raise(error: Exception) -> None:
+    """End the shard: an error in its nursery cancels all tasks."""
+    raise error
+
+
+@asynccontextmanager
+async def open_shard(spec: ShardSpec) -> AsyncIterator[Shard]:
+    """Open a shard, and close it at the end of the block."""
+    async with trio.open_nursery() as nursery:
+        shard = Shard(spec, nursery)
+        await shard.open()
+        try:
+            yield shard
+        finally:
+            with trio.CancelScope(shield=True):
+                await shard.aclose()
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,327 @@
+"""Carries out the calls of other shards.
+
+Calls that need no waiting are handled inline, in the sequence in which they arrive. Appends are
+among them, so that the sends of one client keep their sequence. All others run in tasks. While the
+shard opens its partitions, only calls about metadata are handled and the others are deferred; the
+limits of the channels bound how many.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from iggy_protocol import (
+    BatchShape,
+    ConsumerKind,
+    PollingKind,
+    PollingStrategy,
+    RequestReceived,
+    StatusCode,
+)
+from iggy_ref_server.dispatch.dispatcher import reply_for_error
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.group import GroupKey, PollGrant
+from iggy_ref_server.partitions import OffsetKey, PollParams
+from iggy_ref_server.partitions.partition_client import LocalPartition
+from iggy_ref_server.shard import messages
+from iggy_ref_server.shard.calls import restore_session
+from iggy_ref_server.shard.partition_directory import PartitionKey
+from iggy_ref_server.storage.interface import FileSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    import trio
+
+    from iggy_protocol import Buffer
+    from iggy_ref_server.completion import Completion
+    from iggy_ref_server.dispatch.replies import CommandReply
+    from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.shard.calls import ShardClusterView
+    from iggy_ref_server.shard.channel import ShardChannel
+    from iggy_ref_server.shard.metadata_service import MetadataService
+    from iggy_ref_server.shard.partition_directory import PartitionDirectory
+    from iggy_ref_server.shard.router import RoutingAppender
+
+    CallResult = tuple[messages.ShardMessage, Sequence[Buffer]]
+
+__all__ = ["ShardCallHandler", "read_parts"]
+
+LOGGER = logging.getLogger(__name__)
+
+DONE_REPLY = messages.ShardReply()
+
+# A shard that opens its partitions must handle these: it needs the metadata to go on.
+HANDLED_BEFORE_OPEN = (
+    messages.SnapshotCall,
+    messages.MetadataEntryCall,
+    messages.PublishMetadataCall,
+)
+
+
+async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
+    """Replace file slices by their content: a file descriptor cannot cross the channel."""
+    buffers: list[Buffer] = []
+    for part in parts:
+        if isinstance(part, FileSlice):
+            content = part.file.read_nowait(part.size, part.position)
+            if content is None:
+                content = await part.file.read(part.size, part.position)
+            buffers.append(content)
+        else:
+            buffers.append(part)
+    return buffers
+
+
+class ShardCallHandler:
+    """Handles the calls of all channels of a shard.
+
+    Args:
+        directory: the partitions of this shard.
+        appender: commits what letters staged.
+        cluster_view: what this shard knows of itself.
+        metadata: follows or writes the metadata.
+        nursery: for what has to wait.
+        poll_bytes_max: how much of a poll may be read into memory here, given what is asked.
+    """
+
+    def __init__(
+        self,
+        directory: PartitionDirectory,
+        appender: RoutingAppender,
+        cluster_view: ShardClusterView,
+        metadata: MetadataService,
+        nursery: trio.Nursery,
+        poll_bytes_max: Callable[[int], int],
+    ) -> None:
+        self._poll_bytes_max = poll_bytes_max
+        self._directory = directory
+        self._appender = appender
+        self._cluster_view = cluster_view
+        self._metadata = metadata
+        self._nursery = nursery
+        self._dispatch: Callable[[Any, RequestReceived], Awaitable[CommandReply]] | None = None
+        self._deferred: (
+            list[tuple[ShardChannel, int, messages.ShardMessage, memoryview]] | None
+        ) = []
+
+    def serve_requests(
+        self, reply: Callable[[Any, RequestReceived], Awaitable[CommandReply]]
+    ) -> None:
+        """Set the dispatcher for forwarded requests; shard 0 only."""
+        self._dispatch = reply
+
+    def open(self) -> None:
+        """Handle the deferred calls; from now on no call is deferred."""
+        deferred, self._deferred = self._deferred or [], None
+        for deferred_call in deferred:
+            self.receive(*deferred_call)
+        self.batch_done()
+
+    # Calls
+
+    def receive(
+        self,
+        channel: ShardChannel,
+        call_id: int,
+        message: messages.ShardMessage,
+        payload: memoryview,
+    ) -> None:
+        """Handle a call inline, or start a task for it."""
+        if self._deferred is not None and not isinstance(message, HANDLED_BEFORE_OPEN):
+            self._deferred.append((channel, call_id, message, payload))
+            return
+        if isinstance(message, messages.AppendCall):
+            self._append(channel, call_id, message, payload)
+            return
+        inline_handler = self._INLINE.get(type(message))
+        if inline_handler is not None:
+            try:
+                channel.reply(call_id, inline_handler(self, message))
+            except ServerFault as fault:
+                channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
+        else:
+            self._nursery.start_soon(self._handle_awaited, channel, call_id, message, payload)
+
+    def batch_done(self) -> None:
+        """Commit the appends of the batch that has ended."""
+        self._appender.commit()
+
+    async def _handle_awaited(
+        self,
+        channel: ShardChannel,
+        call_id: int,
+        message: messages.ShardMessage,
+        payload: memoryview,
+    ) -> None:
+        """Handle a call that has to wait."""
+        try:
+            reply, parts = await self._AWAITED[type(message)](self, message, payload)
+            channel.reply(call_id, reply, parts)
+        except ServerFault as fault:
+            channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
+        except Exception as error:
+            if isinstance(message, messages.MetadataEntryCall):
+                # A replica that has missed a change would serve wrong metadata: the shard ends.
+                raise
+            status = reply_for_error(error).status
+            channel.reply(call_id, messages.FaultReply(status, str(error)))
+
+    # Partitions
+
+    def _local_partition(self, partition: messages.PartitionRef) -> LocalPartition:
+        key = PartitionKey(partition.stream_id, partition.topic_id, partition.partition_id)
+        if not self._directory.holds(key, partition.generation, partition.created_at_us):
+            raise ServerFault(StatusCode.PARTITION_NOT_FOUND, f"{key} was deleted")
+        return LocalPartition(self._directory.get(key), self._appender.mark_uncommitted)
+
+    def _append(
+        self, channel: ShardChannel, call_id: int, message: messages.AppendCall, body: memoryview
+    ) -> None:
+        def reply(pending: Completion) -> None:
+            fault = pending.fault
+            channel.reply(
+                call_id,
+                DONE_REPLY if fault is None else messages.FaultReply(fault.status, fault.message),
+            )
+
+        try:
+            pending = self._local_partition(message.partition).stage(
+                body, BatchShape(*message.shape)
+            )
+        except ServerFault as fault:
+            channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
+        else:
+            pending.add_done_callback(reply)
+
+    async def _poll(self, message: messages.PollCall, _: memoryview) -> CallResult:
+        kind = message.consumer_kind
+        size_max_bytes = self._poll_bytes_max(message.size_max_bytes)
+        request = PollParams(
+            strategy=PollingStrategy(PollingKind(message.strategy_kind), message.strategy_value),
+            count=message.count,
+            consumer=OffsetKey(ConsumerKind(kind), message.consumer_id) if kind else None,
+            size_max_bytes=size_max_bytes,
+            memory_max_bytes=size_max_bytes,
+        )
+        local_partition = self._local_partition(message.partition)
+        polled: PollResult | None = local_partition.poll_nowait(
+            request, auto_commit=message.auto_commit
+        )
+        if polled is None:
+            polled = await local_partition.poll(request, auto_commit=message.auto_commit)
+        head = messages.PollReply(polled.current_offset, polled.messages_count, polled.last_offset)
+        return head, await read_parts(polled.parts)
+
+    async def _change_offset(self, message: messages.OffsetCall, _: memoryview) -> CallResult:
+        local_partition = self._local_partition(message.partition)
+        key = OffsetKey(ConsumerKind(message.consumer_kind), message.consumer_id)
+        if message.action == "get":
+            return messages.OffsetReply(*await local_partition.progress(key)), ()
+        if message.offset is None:
+            await local_partition.delete_offset(key)
+        else:
+            await local_partition.store_offset(key, message.offset)
+        return DONE_REPLY, ()
+
+    async def _maintain(self, message: messages.MaintainPartitionCall, _: memoryview) -> CallResult:
+        local_partition = self._local_partition(message.partition)
+        if message.action == "flush":
+            await local_partition.flush(fsync=message.fsync)
+        else:
+            await local_partition.delete_segments(message.segments_count)
+        return DONE_REPLY, ()
+
+    # Metadata and requests
+
+    async def _snapshot(self, message: messages.SnapshotCall, _: memoryview) -> CallResult:
+        return messages.SnapshotReply(), [self._metadata.snapshot_bytes()]
+
+    async def _apply_entry(
+        self, message: messages.MetadataEntryCall, payload: memoryview
+    ) -> CallResult:
+        await self._metadata.apply_entry(bytes(payload), is_published=message.is_published)
+        return DONE_REPLY, ()
+
+    async def _forward(self, message: messages.ForwardCall, payload: memoryview) -> CallResult:
+        assert self._dispatch is not None, "only shard 0 handles forwarded requests"
+        request = RequestReceived(message.code, payload)
+        reply = await self._dispatch(restore_session(message.session_info), request)
+        parts = await read_parts(reply.parts)
+        version = self._metadata.current.version
+        return messages.ShardReply(version, reply.status, reply.close), parts
+
+    # Groups, on shard 0
+
+    def _resolve_member(self, message: messages.ResolveMemberCall) -> messages.ShardMessage:
+        group = self._metadata.registry.require(
+            GroupKey(message.stream_id, message.topic_id, message.group_id)
+        )
+        if message.purpose == "commit":
+            chosen = group.resolve_commit(message.client_id, message.partition_id)
+            return messages.MemberPartitionReply(chosen)
+        grant = group.resolve_poll(message.client_id, message.partition_id)
+        return (
+            messages.MemberPartitionReply(None)
+            if grant is None
+            else messages.MemberPartitionReply(*grant)
+        )
+
+    def _member_polled(self, message: messages.MemberPolledCall) -> messages.ShardMessage:
+        key = GroupKey(message.stream_id, message.topic_id, message.group_id)
+        group = self._metadata.registry.find(key)
+        if group is None or not group.confirm(PollGrant(message.partition_id, message.epoch)):
+            return messages.MemberPartitionReply(None)
+        group.record_polled(message.client_id, message.partition_id, message.polled_offset)
+        return messages.MemberPartitionReply(message.partition_id)
+
+    def _group_committed(self, message: messages.GroupCommittedCall) -> messages.ShardMessage:
+        key = GroupKey(message.stream_id, message.topic_id, message.group_id)
+        group = self._metadata.registry.find(key)
+        if group is not None:
+            group.record_committed(message.partition_id, message.offset)
+        return DONE_REPLY
+
+    def _groups(self, message: messages.GroupMemberships) -> messages.ShardMessage:
+        found = self._metadata.registry.memberships
+        return messages.GroupMemberships(
+            memberships=tuple(
+                (client_id, *key) for client_id in message.client_ids for key in found(client_id)
+            )
+        )
+
+    def _client_gone(self, message: messages.ClientGoneCall) -> messages.ShardMessage:
+        self._metadata.registry.remove_client(message.client_id)
+        return DONE_REPLY
+
+    def _publish(self, message: messages.PublishMetadataCall) -> messages.ShardMessage:
+        self._metadata.publish(message.version)
+        return DONE_REPLY
+
+    def _totals(self, message: messages.PartitionTotals) -> messages.ShardMessage:
+        return self._cluster_view.local_totals()
+
+    def _clients(self, message: messages.ConnectedClients) -> messages.ShardMessage:
+        return self._cluster_view.local_clients()
+
+    _INLINE: ClassVar[dict[type, Callable[[ShardCallHandler, Any], messages.ShardMessage]]] = {
+        messages.ResolveMemberCall: _resolve_member,
+        messages.MemberPolledCall: _member_polled,
+        messages.GroupCommittedCall: _group_committed,
+        messages.GroupMemberships: _groups,
+        messages.ClientGoneCall: _client_gone,
+        messages.PublishMetadataCall: _publish,
+        messages.PartitionTotals: _totals,
+        messages.ConnectedClients: _clients,
+    }
+    _AWAITED: ClassVar[
+        dict[type, Callable[[ShardCallHandler, Any, memoryview], Awaitable[CallResult]]]
+    ] = {
+        messages.PollCall: _poll,
+        messages.OffsetCall: _change_offset,
+        messages.MaintainPartitionCall: _maintain,
+        messages.SnapshotCall: _snapshot,
+        messages.MetadataEntryCall: _apply_entry,
+        messages.ForwardCall: _forward,
+    }

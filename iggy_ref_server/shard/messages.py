@@ -1,0 +1,256 @@
+"""The messages between shards: one struct per call, one per reply.
+
+A message is a small msgpack record and, beside it, a payload of raw bytes that is never packed: the
+batch of an append, the messages of a poll, the body of a reply. Channels carry them
+(``shard.channel``), and the call handler carries them out (``shard.call_handler``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = [
+    "AppendCall",
+    "ClientGoneCall",
+    "ConnectedClients",
+    "FaultReply",
+    "ForwardCall",
+    "GroupCommittedCall",
+    "GroupMemberships",
+    "MaintainPartitionCall",
+    "MemberPartitionReply",
+    "MemberPolledCall",
+    "MetadataEntryCall",
+    "OffsetCall",
+    "OffsetReply",
+    "PartitionRef",
+    "PartitionTotals",
+    "PollCall",
+    "PollReply",
+    "PublishMetadataCall",
+    "ResolveMemberCall",
+    "SessionInfo",
+    "ShardMessage",
+    "ShardReply",
+    "SnapshotCall",
+    "SnapshotReply",
+]
+
+
+class PartitionRef(msgspec.Struct, frozen=True, array_like=True):
+    """A partition: its ids, its generation, and its creation time, which a purge keeps."""
+
+    stream_id: int
+    topic_id: int
+    partition_id: int
+    generation: int
+    created_at_us: int
+
+
+class SessionInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A session of a client, as another shard needs it."""
+
+    client_id: int
+    address: str
+    transport: int
+    user_id: int | None
+    user_generation: int
+    is_evicted: bool = False
+
+
+class _ShardMessage(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+class SnapshotCall(_ShardMessage, frozen=True):
+    """Ask shard 0 for the metadata; sent by a shard that starts."""
+
+
+class SnapshotReply(_ShardMessage, frozen=True):
+    """A snapshot of the metadata is in the payload."""
+
+
+class MetadataEntryCall(_ShardMessage, frozen=True):
+    """Apply an entry of the metadata log, which is in the payload.
+
+    The reply comes when the partitions of the shard agree with the metadata. With ``is_published``
+    set to False, clients do not see the change before a ``PublishMetadataCall``.
+    """
+
+    version: int
+    is_published: bool = True
+
+
+class PublishMetadataCall(_ShardMessage, frozen=True):
+    """Show a change to clients: all shards have applied its entry."""
+
+    version: int
+
+
+class ForwardCall(_ShardMessage, frozen=True):
+    """Run a client's request on shard 0; the body of the request is the payload."""
+
+    session_info: SessionInfo
+    code: int
+
+
+class AppendCall(_ShardMessage, frozen=True):
+    """Append a batch; the payload is a validated SendMessages body."""
+
+    partition: PartitionRef
+    shape: tuple[int, int, int, int, int, int]
+
+
+class PollCall(_ShardMessage, frozen=True):
+    """Poll a partition."""
+
+    partition: PartitionRef
+    strategy_kind: int
+    strategy_value: int
+    count: int
+    size_max_bytes: int
+    consumer_kind: int
+    consumer_id: int
+    auto_commit: bool
+
+
+class PollReply(_ShardMessage, frozen=True):
+    """The result of a poll; the messages are in the payload."""
+
+    current_offset: int
+    messages_count: int
+    last_offset: int | None
+
+
+class OffsetCall(_ShardMessage, frozen=True):
+    """Read, store or delete (None) the offset of a consumer."""
+
+    partition: PartitionRef
+    consumer_kind: int
+    consumer_id: int
+    offset: int | None = None
+    action: str = "get"
+
+
+class OffsetReply(_ShardMessage, frozen=True):
+    """The last offset of a partition, and the stored offset of a consumer."""
+
+    current_offset: int
+    stored_offset: int | None
+
+
+class MaintainPartitionCall(_ShardMessage, frozen=True):
+    """Flush a partition, or delete some of its segments."""
+
+    partition: PartitionRef
+    action: str
+    fsync: bool = False
+    segments_count: int = 0
+
+
+class PartitionTotals(_ShardMessage, frozen=True):
+    """Ask for the statistics of all partitions of a shard; the reply has the same type."""
+
+    partitions: tuple[tuple[int, int, int, int, int, int, int, int | None], ...] = ()
+
+
+class ConnectedClients(_ShardMessage, frozen=True):
+    """Ask for the clients of a shard; the reply has the same type."""
+
+    clients: tuple[SessionInfo, ...] = ()
+
+
+class ResolveMemberCall(_ShardMessage, frozen=True):
+    """Ask shard 0 which partition a group member uses; None lets the group choose."""
+
+    stream_id: int
+    topic_id: int
+    group_id: int
+    client_id: int
+    partition_id: int | None
+    purpose: str
+
+
+class MemberPartitionReply(_ShardMessage, frozen=True):
+    """The partition of a group member; None where the member has none."""
+
+    partition_id: int | None
+    epoch: int = 0
+
+
+class MemberPolledCall(_ShardMessage, frozen=True):
+    """Tell shard 0 that a member has polled; the reply has no partition if it lost it."""
+
+    stream_id: int
+    topic_id: int
+    group_id: int
+    client_id: int
+    partition_id: int
+    epoch: int
+    polled_offset: int
+
+
+class GroupCommittedCall(_ShardMessage, frozen=True):
+    """Tell shard 0 the stored offset of a group; None when it was deleted."""
+
+    stream_id: int
+    topic_id: int
+    group_id: int
+    partition_id: int
+    offset: int | None
+
+
+class GroupMemberships(_ShardMessage, frozen=True):
+    """Ask shard 0 for the groups of clients; the reply has the same type."""
+
+    client_ids: tuple[int, ...] = ()
+    memberships: tuple[tuple[int, int, int, int], ...] = ()
+
+
+class ClientGoneCall(_ShardMessage, frozen=True):
+    """Tell shard 0 that a client has disconnected or was evicted."""
+
+    client_id: int
+
+
+class ShardReply(_ShardMessage, frozen=True):
+    """Success, or the result of a client's request: status, and the body as the payload.
+
+    ``version`` is the version of the metadata that shard 0 had; the calling shard waits for it.
+    """
+
+    version: int = 0
+    status: int = 0
+    is_final: bool = False
+
+
+class FaultReply(_ShardMessage, frozen=True):
+    """The call failed."""
+
+    status: int
+    message: str
+
+
+ShardMessage = (
+    SnapshotCall
+    | SnapshotReply
+    | MetadataEntryCall
+    | PublishMetadataCall
+    | ForwardCall
+    | AppendCall
+    | PollCall
+    | PollReply
+    | OffsetCall
+    | OffsetReply
+    | MaintainPartitionCall
+    | PartitionTotals
+    | ConnectedClients
+    | ResolveMemberCall
+    | MemberPartitionReply
+    | MemberPolledCall
+    | GroupCommittedCall
+    | GroupMemberships
+    | ClientGoneCall
+    | ShardReply
+    | FaultReply
+)

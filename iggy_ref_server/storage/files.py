@@ -1,0 +1,312 @@
+"""A data directory of the operating system: the methods of ``Storage`` that work on names.
+
+Each method runs in a worker thread and is finished once begun, even if its caller is cancelled. Two
+calls on the same path run in the order of the calls. The engines for real files inherit from here
+and add ``engine`` and ``open``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from iggy_ref_server.handoff_lock import HandoffLock
+from iggy_ref_server.storage import posix
+from iggy_ref_server.storage.interface import check_directory_path, check_path, storage_error
+from iggy_ref_server.storage.locks import InFlightGate, PathLocks
+from iggy_ref_server.storage.open_budget import OpenFileBudget
+from iggy_ref_server.storage.posix import Descriptor, total_size, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer
+    from iggy_ref_server.storage.interface import DirectoryEntry
+    from iggy_ref_server.storage.writeback_limit import WritebackLimit
+
+__all__ = ["NOWAIT", "THREADS_MAX", "PosixDirectory", "PosixFile", "is_in_page_cache"]
+
+
+# More would only queue in the kernel instead of here.
+THREADS_MAX = 16
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+# A rename is not tried again: it may be done already when its directory cannot be synced.
+RETRY_PAUSES_S = (0.0, 0.02, 0.1, 0.5, 1.0)
+
+ResultT = TypeVar("ResultT")
+
+
+class PosixDirectory:
+    """The names in a data directory.
+
+    Args:
+        root: the data directory; ``make_directories("")`` makes it where it is missing.
+        threads_max: how many worker threads may be busy at once.
+
+    Attributes:
+        gate: counts what is under way; open files of the engine pass it as well.
+        open_files: those that are kept open; no limit by default.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, threads_max: int = THREADS_MAX) -> None:
+        self.gate = InFlightGate()
+        self.open_files = OpenFileBudget()
+        self._root = os.path.abspath(root)
+        self._limiter = trio.CapacityLimiter(threads_max)
+        self._path_locks = PathLocks()
+
+    def full_path(self, path: str) -> str:
+        """Return a path as the operating system wants it."""
+        return os.path.join(self._root, path) if path else self._root
+
+    async def run_in_thread(self, action: str, path: str, work: Callable[[], ResultT]) -> ResultT:
+        """Do blocking work in a worker thread, to its end even when cancelled.
+
+        Args:
+            action: the verb, for the error.
+            path: what it is about, for the error.
+            work: may raise ``OSError``.
+
+        Raises:
+            StorageError: the work failed, or the storage is closed.
+        """
+        with self.gate.track(action, path):
+            return await self.run_blocking(action, path, work)
+
+    async def run_blocking(self, action: str, path: str, work: Callable[[], ResultT]) -> ResultT:
+        """Do as ``run_in_thread`` for a caller that has passed the gate already.
+
+        When descriptors run out, files that are kept open are closed and the call is retried. They
+        may still be in use for a moment, so there are several retries with pauses.
+        """
+        pauses_s = iter(() if action == "rename" else RETRY_PAUSES_S)
+        while True:
+            try:
+                return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            except OSError as error:
+                pause_s = next(pauses_s, None) if error.errno in OUT_OF_DESCRIPTORS else None
+                if pause_s is None:
+                    raise storage_error(action, path, error) from error
+            self.open_files.evict_some()
+            await trio.sleep(pause_s)
+
+    async def run_in_order(
+        self, action: str, paths: Sequence[str], work: Callable[[], None]
+    ) -> None:
+        """Do as ``run_in_thread`` after all earlier work on the same names."""
+        with self.gate.track(action, paths[0]):
+            async with self._path_locks.hold(*paths):
+                await self.run_blocking(action, paths[0], work)
+
+    async def open_descriptor(self, path: str, *, create: bool) -> Descriptor:
+        """Open a file for reading and writing, the way ``Storage.open`` says."""
+        full = self.full_path(check_path("open", path))
+        number = await self.run_in_thread(
+            "open", path, partial(posix.open_file, full, create=create)
+        )
+        return Descriptor(number)
+
+    async def read_file(self, path: str, *, size_max: int = 1 << 30) -> bytes | None:
+        """Read a whole file; None where there is none."""
+        full = self.full_path(check_path("read_file", path))
+        return await self.run_in_thread("read_file", path, partial(posix.read_file, full, size_max))
+
+    async def replace(self, path: str, content: Buffer, *, sync: bool = True) -> None:
+        """Give a file new content, all of it or none."""
+        full = self.full_path(check_path("replace", path))
+        work = partial(posix.replace, full, content, sync=sync)
+        await self.run_in_order("replace", [path], work)
+
+    async def rename(self, source: str, target: str) -> None:
+        """Rename a file or directory and sync the directories."""
+        work = partial(
+            posix.rename,
+            self.full_path(check_path("rename", source)),
+            self.full_path(check_path("rename", target)),
+        )
+        await self.run_in_order("rename", [source, target], work)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; no error where there is none."""
+        full = self.full_path(check_path("remove", path))
+        await self.run_in_order("remove", [path], partial(posix.remove, full))
+
+    async def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; no error where there is none."""
+        full = self.full_path(check_path("remove_tree", path))
+        await self.run_in_order("remove_tree", [path], partial(posix.remove_tree, full))
+
+    async def make_directories(self, path: str) -> None:
+        """Make a directory and those above it, and sync each parent that changed."""
+        full = self.full_path(check_directory_path("make_directories", path))
+        await self.run_in_thread("make_directories", path, partial(posix.make_directories, full))
+
+    async def entries(self, path: str) -> list[DirectoryEntry]:
+        """List a directory sorted by name; an empty list where there is none."""
+        full = self.full_path(check_directory_path("entries", path))
+        return await self.run_in_thread("entries", path, partial(posix.list_directory, full))
+
+    async def sync_directory(self, path: str) -> None:
+        """Bring the names in a directory to the disk."""
+        full = self.full_path(check_directory_path("sync_directory", path))
+        await self.run_in_thread("sync_directory", path, partial(posix.sync_directory, full))
+
+    async def free_bytes(self) -> tuple[int, int]:
+        """Return the free and the total bytes of the file system."""
+        return await self.run_in_thread("free_bytes", "", partial(posix.free_bytes, self._root))
+
+    async def aclose(self) -> None:
+        """Wait for operations in flight; open files close with their last reference."""
+        await self.gate.close()
+
+
+# An open file: the operations that never wait, common to all engines for real files.
+#
+# All changes of the file hold its lock in the order of their calls, so that an inline write never
+# overtakes a write that waits.
+
+
+class PosixFile:
+    """An open file of the page cache.
+
+    Args:
+        path: relative to the data directory.
+        descriptor: the open file; it closes with the last reference to this object.
+        gate: refuses once the storage is closed.
+        writeback_limit: says when to write inline; shared by all files of one disk.
+
+    Attributes:
+        write_lock: held by what changes the file in a way that may wait.
+    """
+
+    def __init__(
+        self, path: str, descriptor: Descriptor, gate: InFlightGate, writeback_limit: WritebackLimit
+    ) -> None:
+        self.write_lock = HandoffLock()
+        self._path = path
+        self._owner = descriptor
+        self._gate = gate
+        self._writeback_limit = writeback_limit
+
+    @property
+    def path(self) -> str:
+        """Its name when it was opened, relative to the data directory."""
+        return self._path
+
+    @property
+    def descriptor(self) -> int:
+        """The number for ``sendfile``, valid while this object is referred to."""
+        return self._owner.number
+
+    def size(self) -> int:
+        """Return the length of the file in bytes."""
+        return os.fstat(self._owner.number).st_size
+
+    def write_nowait(self, buffers: Sequence[Buffer], position: int) -> bool:
+        """Write all buffers into the page cache, unless writeback is slow at the moment."""
+        self._gate.check("write", self._path)
+        if self.write_lock.is_locked or not self._writeback_limit.allows(total_size(buffers)):
+            return False
+        began_s = self._writeback_limit.begin()
+        try:
+            write_all(self._owner.number, buffers, position)
+        except OSError as error:
+            raise storage_error("write", self._path, error) from error
+        finally:
+            self._writeback_limit.end(began_s)
+        return True
+
+    def read_nowait(self, size: int, position: int) -> bytes | None:
+        """Read from memory if all of it is there; None when a disk would have to be asked."""
+        self._gate.check("read", self._path)
+        size = self._size_inside(size, position)
+        if not size:
+            return b""
+        if NOWAIT is None:
+            return None
+        target = bytearray(size)
+        try:
+            count = os.preadv(self._owner.number, [target], position, NOWAIT)
+        except OSError:  # not in memory, not on this file system; `read` will find out
+            return None
+        return bytes(target) if count == size else None
+
+    def is_cached(self, size: int, position: int) -> bool:
+        """Tell whether these bytes can be sent without waiting for a disk."""
+        inside = self._size_inside(size, position)
+        return is_in_page_cache(self._owner.number, position, inside)
+
+    def _size_inside(self, size: int, position: int) -> int:
+        return max(0, min(size, self.size() - position))
+
+
+# Whether bytes of a file are in the page cache, by the system call ``cachestat``.
+#
+# A page that is just being read counts as cached, so a sender may wait for the rest of that read.
+
+
+# Linux only: a read with this flag fails instead of waiting for a disk.
+NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+HAS_CACHESTAT = sys.platform == "linux"
+# The same number on every architecture that got the call when it was new (6.5).
+CACHESTAT_NUMBER = 451
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# Without cachestat this many pages of a range are tried, the first and the last among them.
+SAMPLES_MAX = 16
+
+
+# struct cachestat_range: position, size. struct cachestat: cached, dirty, in writeback, evicted,
+# recently evicted; all counted in pages.
+CachestatRange = ctypes.c_uint64 * 2
+CachestatCounts = ctypes.c_uint64 * 5
+
+# Short calls that need not let other threads in.
+LIBC = ctypes.PyDLL(None)
+
+
+def count_cached_pages(descriptor: int, position: int, size: int) -> int | None:
+    """Count the pages of a range that are in memory; None where the kernel cannot tell."""
+    counts = CachestatCounts()
+    failed = LIBC.syscall(
+        ctypes.c_long(CACHESTAT_NUMBER),
+        ctypes.c_uint(descriptor),
+        ctypes.byref(CachestatRange(position, size)),
+        ctypes.byref(counts),
+        ctypes.c_uint(0),
+    )
+    return None if failed else counts[0]
+
+
+def is_in_page_cache(descriptor: int, position: int, size: int) -> bool:
+    """Tell whether a range that lies inside a file is in memory.
+
+    Where the kernel has no ``cachestat`` a sample of its pages is tried, so that a gap between
+    two of them may go unnoticed. Where it cannot be asked at all the answer is no.
+    """
+    if size <= 0:
+        return True
+    first, last = position // PAGE_BYTES, (position + size - 1) // PAGE_BYTES
+    cached = count_cached_pages(descriptor, position, size) if HAS_CACHESTAT else None
+    if cached is None:
+        return is_sample_in_page_cache(descriptor, first, last)
+    return cached > last - first
+
+
+def is_sample_in_page_cache(descriptor: int, first: int, last: int) -> bool:
+    """Try evenly spread pages of a range, both ends included."""
+    if NOWAIT is None:
+        return False
+    steps = min(last - first, SAMPLES_MAX - 1)
+    pages = [first + (last - first) * step // max(steps, 1) for step in range(steps + 1)]
+    byte = bytearray(1)
+    try:
+        return all(os.preadv(descriptor, [byte], page * PAGE_BYTES, NOWAIT) for page in pages)
+    except OSError:
+        return False

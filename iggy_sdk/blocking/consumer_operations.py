@@ -1,0 +1,66 @@
+"""Methods of a blocking consumer, besides iteration.
+
+Made from iggy_sdk.consumer.consumer by ``python -m tools.blocking_facade``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from iggy_sdk.blocking.wrapper import BlockingConsumerBase, T, in_loop
+
+if TYPE_CHECKING:
+    from iggy_protocol import Identifier
+    from iggy_sdk.statistics import ConsumerStatistics
+
+__all__ = ["ConsumerOperations"]
+
+
+class ConsumerOperations(BlockingConsumerBase[T]):
+    """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``."""
+
+    def name(self) -> Identifier:
+        """Tell the name of the consumer or of its group."""
+        return self._inner.name()
+
+    def stream(self) -> Identifier:
+        """Tell the stream that is read."""
+        return self._inner.stream()
+
+    def topic(self) -> Identifier:
+        """Tell the topic that is read."""
+        return self._inner.topic()
+
+    def statistics(self) -> ConsumerStatistics:
+        """Return what the consumer has done so far."""
+        return self._inner.statistics()
+
+    def stop(self) -> None:
+        """Stop: ``run`` returns when its handlers have, iteration ends."""
+        self._run(in_loop(self._inner.stop))
+
+    def commit(self, partition_id: int, offset: int) -> None:
+        """Store that everything up to this offset is done, as ``message.commit()`` does.
+
+        Raises:
+            PartitionNotOwned: the group gave the partition to another member.
+            IggyError: the server refuses.
+        """
+        self._run(self._inner.commit(partition_id, offset))
+
+    def get_last_stored_offset(self, partition_id: int) -> int | None:
+        """Tell the offset of a partition that this consumer stored last."""
+        return self._inner.get_last_stored_offset(partition_id)
+
+    def pause(self, *partition_ids: int) -> None:
+        """Poll some partitions no more; without any, none at all. Membership is kept."""
+        self._run(in_loop(self._inner.pause, *partition_ids))
+
+    def resume(self, *partition_ids: int) -> None:
+        """Poll partitions again; without any, all of them."""
+        self._run(in_loop(self._inner.resume, *partition_ids))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._inner.is_closed

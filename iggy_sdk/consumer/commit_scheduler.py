@@ -1,0 +1,187 @@
+"""Storing offsets: when they are due, and what a refusal means.
+
+An offset that the server refuses because the partition has another owner is dropped: the owner
+continues from the last stored one. After a retriable error the offset stays due, so a commit can be
+late but not lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from iggy_sdk.consumer.auto_commit import Trigger
+from iggy_sdk.consumer.membership import RequestWithdrawn
+from iggy_sdk.errors import IggyError, InvalidOffset, PartitionNotFound, PartitionNotOwned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.membership import ConsumerMembership
+    from iggy_sdk.consumer.subscription import Subscription
+    from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
+
+__all__ = ["CommitScheduler"]
+
+TIMER_SLACK_SECONDS: Final = 0.001
+"""A timer may fire this much early."""
+
+logger = logging.getLogger("iggy_sdk.consumer")
+
+
+class CommitScheduler:
+    """Stores offsets for one consumer; ``on_lost`` is called for a partition of another owner."""
+
+    def __init__(
+        self,
+        *,
+        membership: ConsumerMembership,
+        subscription: Subscription,
+        trackers: OffsetTrackers,
+        mode: AutoCommit,
+        on_lost: Callable[[int], None],
+    ) -> None:
+        self.has_timer_task = False
+        """Whether a timer task calls ``on_timer``."""
+        self.stores_count = 0
+        self.dropped_count = 0
+        self.failures_count = 0
+        self._membership = membership
+        self._subscription = subscription
+        self._trackers = trackers
+        self._mode = mode
+        self._on_lost = on_lost
+        self._storing = anyio.Lock()
+        self._gathered_since: float | None = None
+        self._ticked_at: float | None = None
+
+    async def flush_if_due(self, *, drained: bool) -> None:
+        """Store what is due, unless further acknowledgements are gathered first.
+
+        Args:
+            drained: whether the buffer is empty. Offsets are stored at once then, because the
+                group cannot reassign the partition before.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        if self._mode.is_disabled:
+            return
+        now = anyio.current_time()
+        self._tick(now)
+        waiting = self._trackers.waiting
+        if not waiting:
+            self._gathered_since = None
+            return
+        if self._mode.trigger is Trigger.EACH and not drained and not self._is_due(now, waiting):
+            return
+        await self.flush()
+
+    def can_defer(self, tracker: OffsetTracker) -> bool:
+        """Tell cheaply whether no store is due after a message of this partition."""
+        if not tracker.has_due:
+            return self._mode.every is None
+        gathers = self._mode.trigger is Trigger.EACH and self.has_timer_task
+        return gathers and tracker.waiting < self._mode.coalesce_messages
+
+    async def on_timer(self) -> None:
+        """Store what is due; called by the timer task.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        self._tick(anyio.current_time())
+        if self._trackers.waiting:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Store everything that is due.
+
+        Raises:
+            IggyError: the server refuses for good. After a retriable error the offset stays due.
+        """
+        async with self._storing:
+            for tracker in self._trackers.with_due():
+                await self._store_due(tracker)
+            self._gathered_since = None
+
+    async def finish(self) -> None:
+        """Store what an interval would store later, because the consumer closes.
+
+        Raises:
+            IggyError: the server refuses for good.
+        """
+        if self._mode.every is not None:
+            self._trackers.tick()
+        await self.flush()
+
+    async def store(self, partition_id: int, offset: int) -> None:
+        """Store an offset at the request of the user.
+
+        Raises:
+            IggyError: the server refuses.
+        """
+        async with self._storing:
+            await self._membership.request(self._subscription.store_command(partition_id, offset))
+            self.stores_count += 1
+            tracker = self._trackers.find(partition_id)
+            if tracker is not None:
+                tracker.store(offset)
+
+    def _tick(self, now: float) -> None:
+        if self._mode.every is None:
+            return
+        if self._ticked_at is None:
+            self._ticked_at = now
+        if now - self._ticked_at >= self._mode.every - TIMER_SLACK_SECONDS:
+            self._ticked_at = now
+            self._trackers.tick()
+
+    def _is_due(self, now: float, waiting: int) -> bool:
+        """Tell whether acknowledgements were gathered long enough."""
+        if self._gathered_since is None:
+            self._gathered_since = now
+        enough = waiting >= self._mode.coalesce_messages
+        return enough or now - self._gathered_since >= self._mode.coalesce
+
+    async def _store_due(self, tracker: OffsetTracker) -> None:
+        offset, partition_id = tracker.due, tracker.partition_id
+        if offset is None:
+            return
+        try:
+            await self._membership.request(
+                self._subscription.store_command(partition_id, offset),
+                lambda: self._trackers.find(partition_id) is tracker,
+            )
+        except RequestWithdrawn:
+            logger.info(
+                "%s: partition %d was moved to another position, its offset is not stored",
+                self._subscription,
+                partition_id,
+            )
+        except (PartitionNotOwned, PartitionNotFound, InvalidOffset) as error:
+            self._drop(tracker, offset, error)
+        except IggyError as error:
+            self.failures_count += 1
+            if not error.retriable:
+                raise
+            logger.warning(
+                "%s: storing offset %d of partition %d failed, it is tried again later: %s",
+                *(self._subscription, offset, partition_id, error),
+            )
+        else:
+            self.stores_count += 1
+            tracker.store(offset)
+
+    def _drop(self, tracker: OffsetTracker, offset: int, error: IggyError) -> None:
+        partition_id = tracker.partition_id
+        logger.info(
+            "%s: offset %d of partition %d is not stored, the partition has another owner: %s",
+            *(self._subscription, offset, partition_id, error),
+        )
+        self.dropped_count += 1
+        if self._trackers.find(partition_id) is tracker:
+            self._on_lost(partition_id)

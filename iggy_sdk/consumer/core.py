@@ -1,0 +1,344 @@
+"""The core of a consumer: its parts, its timer task, opening and closing.
+
+Closing has an order: stop polling, store what is due, leave the group, close an own connection. It
+is shielded from cancellation and limited in time, so that leaving a block neither loses commits
+nor hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import anyio
+
+from iggy_protocol import GetStream, GetTopic, StatusCode
+from iggy_sdk.consumer.commit_scheduler import CommitScheduler
+from iggy_sdk.consumer.cursor import PartitionCursors
+from iggy_sdk.consumer.delivery import MessageDelivery
+from iggy_sdk.consumer.fetch_buffer import FetchBuffer
+from iggy_sdk.consumer.membership import GroupMembership, NoMembership
+from iggy_sdk.consumer.poller import PartitionRotation, Poller
+from iggy_sdk.consumer.retry_policy import RetryPolicy
+from iggy_sdk.consumer.tracker import OffsetTrackers
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFound, TopicNotFound
+from iggy_sdk.hooks import Hooks
+from iggy_sdk.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from iggy_protocol import PolledMessages, PollingStrategy, TopicDetails
+    from iggy_sdk.client_interface import ClientInterface
+    from iggy_sdk.consumer.membership import ConsumerMembership
+    from iggy_sdk.consumer.options import ConsumerOptions
+    from iggy_sdk.consumer.subscription import Subscription
+    from iggy_sdk.message import Committer, ReceivedBatch
+
+__all__ = ["ConsumerCore", "check_transport", "open_consumer_core"]
+
+
+T = TypeVar("T")
+
+logger = logging.getLogger("iggy_sdk.consumer")
+
+
+class ConsumerCore(Generic[T]):
+    """The parts of a consumer.
+
+    Args:
+        rotation: the partitions to read, or None when the server chooses.
+        owns_client: whether the connection is closed with the consumer.
+    """
+
+    def __init__(
+        self,
+        client: ClientInterface,
+        *,
+        membership: ConsumerMembership,
+        subscription: Subscription,
+        options: ConsumerOptions,
+        rotation: PartitionRotation | None,
+        owns_client: bool,
+    ) -> None:
+        inherited = client.options
+        self.options, self.subscription, self.membership = options, subscription, membership
+        self.hooks = Hooks(inherited.hooks)
+        self.is_closed = False
+        self.committer: Committer | None = None
+        own = options.close_timeout
+        self.close_timeout = inherited.close_timeout if own is None else to_seconds(own)
+        self._client = client
+        self._owns_client = owns_client
+        self._failure: IggyError | None = None
+        self._pipeline: Pipeline[T] = Pipeline(
+            options.serde, encryptor=options.encryptor_of(inherited.encryptor)
+        )
+        self.trackers = OffsetTrackers(options.commit)
+        self.cursors = PartitionCursors(options.start, allow_replay=options.allow_replay)
+        self.poller = Poller(
+            membership=membership,
+            subscription=subscription,
+            options=options,
+            cursors=self.cursors,
+            trackers=self.trackers,
+            rotation=rotation,
+            make_batch=self._make_batch,
+        )
+        longest = to_seconds(options.polling_retry_interval)
+        retry_policy = RetryPolicy(inherited, longest=longest, what=f"{subscription}: polling")
+        self.fetch_buffer: FetchBuffer[T] = FetchBuffer(
+            poller=self.poller,
+            cursors=self.cursors,
+            trackers=self.trackers,
+            options=options,
+            retry_policy=retry_policy,
+        )
+        self.commits = CommitScheduler(
+            membership=membership,
+            subscription=subscription,
+            trackers=self.trackers,
+            mode=options.commit,
+            on_lost=self.fetch_buffer.reset_to_stored,
+        )
+        self.delivery: MessageDelivery[T] = MessageDelivery(
+            fetch_buffer=self.fetch_buffer,
+            commits=self.commits,
+            mode=options.commit,
+            hooks=self.hooks,
+        )
+        if isinstance(membership, GroupMembership):
+            membership.on_rejoin = self._on_rejoin
+
+    def _make_batch(self, polled: PolledMessages) -> ReceivedBatch[Any]:
+        subscription = self.subscription
+        return self._pipeline.batch(
+            polled, stream=subscription.stream, topic=subscription.topic, committer=self.committer
+        )
+
+    # Position
+
+    async def seek(self, strategy: PollingStrategy, partition_id: int | None) -> None:
+        """Continue elsewhere, after storing what is acknowledged."""
+        self.delivery.record_taken()
+        await self.commits.flush()
+        self.fetch_buffer.rewind_buffer(partition_id)
+        self.cursors.seek(strategy, partition_id)
+        for tracker in self.trackers:
+            if partition_id in (None, tracker.partition_id):
+                self.trackers.forget(tracker.partition_id)
+        self.fetch_buffer.notify_change()
+
+    def pause(self, partition_ids: Iterable[int]) -> None:
+        """Stop polling some partitions, or all."""
+        wanted = frozenset(partition_ids)
+        if not wanted:
+            self.fetch_buffer.is_paused = True
+            self.fetch_buffer.rewind_buffer()
+        self.poller.paused |= wanted
+        for partition_id in wanted:
+            self.fetch_buffer.rewind_buffer(partition_id)
+        self.fetch_buffer.notify_change()
+
+    def resume(self, partition_ids: Iterable[int]) -> None:
+        """Poll partitions again, or all of them."""
+        wanted = frozenset(partition_ids)
+        self.fetch_buffer.is_paused = False
+        self.poller.paused = self.poller.paused - wanted if wanted else frozenset()
+        self.fetch_buffer.notify_change()
+
+    def stop(self) -> None:
+        """Stop reading."""
+        self.fetch_buffer.is_stopped = True
+        self.fetch_buffer.rewind_buffer()
+        self.fetch_buffer.notify_change()
+
+    async def delete_offset(self, partition_id: int) -> None:
+        """Delete a stored offset."""
+        await self.membership.request(self.subscription.delete_offset_command(partition_id))
+        tracker = self.trackers.find(partition_id)
+        if tracker is not None:
+            tracker.stored = None
+
+    def last_partition(self) -> int | None:
+        """Tell the partition of the message that was delivered last."""
+        return None if self.fetch_buffer.tracker is None else self.fetch_buffer.tracker.partition_id
+
+    def last_delivered(self, partition_id: int) -> int | None:
+        """Tell the offset of the last message of a partition that was delivered."""
+        self.delivery.record_taken()
+        tracker = self.trackers.find(partition_id)
+        return None if tracker is None else tracker.delivered
+
+    # Rejoining the group
+
+    async def _on_rejoin(self) -> None:
+        """Drop state that another member may have advanced meanwhile.
+
+        The buffer is polled again. Where the stored offset is beyond the position of this
+        consumer, it continues from the stored offset.
+        """
+        self.fetch_buffer.rewind_buffer()
+        for partition_id, position in self.positions().items():
+            try:
+                stored = await self._client.request(
+                    self.subscription.get_offset_command(partition_id)
+                )
+            except IggyError as error:
+                logger.info("%s: reading the stored offsets failed: %s", self.subscription, error)
+                return
+            if stored is not None and stored.stored_offset >= position:
+                self.fetch_buffer.reset_to_stored(partition_id)
+
+    def positions(self) -> dict[int, int]:
+        """Tell the offset that is delivered next, for all partitions where it is known."""
+        positions = self.cursors.positions()
+        if self.fetch_buffer.buffer:
+            first = self.fetch_buffer.buffer[0]
+            positions[first.partition_id] = first.offset
+        return positions
+
+    # Background
+
+    async def run_commit_timer(self) -> None:
+        """Store offsets at the commit interval, until this is cancelled."""
+        seconds = self.options.commit.pulse
+        if seconds is None:
+            return
+        self.delivery.use_timer_task()
+        self.commits.has_timer_task = True
+        while True:
+            await anyio.sleep(seconds)
+            self.delivery.record_taken()
+            try:
+                await self.commits.on_timer()
+            except Exception as error:
+                self._record_failure(error)
+
+    def raise_failure(self) -> None:
+        """Raise the failure of the timer task since the last call.
+
+        Raises:
+            IggyError: the server refuses to store offsets.
+        """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _record_failure(self, error: Exception) -> None:
+        if not isinstance(error, IggyError):
+            logger.exception("%s: storing offsets failed", self.subscription)
+            return
+        logger.warning("%s: storing offsets failed: %s", self.subscription, error)
+        if not self.is_closed:
+            self._failure = error
+
+    # Closing
+
+    async def aclose(self) -> None:
+        """Store what is due, leave, and close; a second call does nothing."""
+        if self.is_closed:
+            return
+        self.stop()
+        self.is_closed = True
+        with anyio.CancelScope(shield=True):
+            with anyio.move_on_after(self.close_timeout) as scope:
+                await self._commit_and_leave()
+            if scope.cancelled_caught:
+                logger.warning(
+                    "%s: closing took longer than %s s", self.subscription, self.close_timeout
+                )
+            self.membership.forget()
+            if self._owns_client:
+                await self._client.aclose()
+
+    async def _commit_and_leave(self) -> None:
+        self.delivery.record_taken()
+        try:
+            await self.commits.finish()
+        except IggyError as error:
+            logger.warning("%s: the last offsets are not stored: %s", self.subscription, error)
+        await self.membership.leave()
+
+
+# Opening a consumer: find the topic, join the group, assemble the parts.
+
+
+def check_transport(client: ClientInterface, subscription: Subscription) -> None:
+    """Refuse a group over HTTP at once.
+
+    Raises:
+        InvalidRequestError: a group is wanted over HTTP.
+    """
+    if subscription.is_group and client.options.transport == "http":
+        raise InvalidRequestError(
+            "a member of a consumer group needs a lasting connection, which HTTP does not have",
+            code=StatusCode.FEATURE_UNAVAILABLE,
+            advice="Use consumer() with partitions of its own, or connect with iggy://.",
+        )
+
+
+async def open_consumer_core(
+    client: ClientInterface,
+    subscription: Subscription,
+    options: ConsumerOptions,
+    *,
+    owns_client: bool,
+) -> ConsumerCore[Any]:
+    """Find the topic, join the group if there is one, and assemble a consumer.
+
+    Raises:
+        StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+        IggyError: the server refuses.
+    """
+    topic = await _await_topic(client, subscription, options)
+    membership = _choose_membership(client, subscription, options)
+    await membership.join()
+    rotation = None
+    if options.partitions is not None:
+        rotation = PartitionRotation(options.partitions)
+    elif not subscription.is_group or options.partition_id == "all":
+        rotation = PartitionRotation(range(topic.partitions_count))
+    return ConsumerCore(
+        client,
+        membership=membership,
+        subscription=subscription,
+        options=options,
+        rotation=rotation,
+        owns_client=owns_client,
+    )
+
+
+def _choose_membership(
+    client: ClientInterface, subscription: Subscription, options: ConsumerOptions
+) -> ConsumerMembership:
+    if not subscription.is_group or not options.auto_join_consumer_group:
+        return NoMembership(client)
+    return GroupMembership(
+        client,
+        stream=subscription.stream,
+        topic=subscription.topic,
+        group=subscription.consumer.id,
+        create=options.create_consumer_group_if_not_exists,
+    )
+
+
+async def _await_topic(
+    client: ClientInterface, subscription: Subscription, options: ConsumerOptions
+) -> TopicDetails:
+    """Request the topic, with ``init_retries`` retries."""
+    for _ in range(options.init_retries):
+        topic = await client.request(GetTopic(subscription.stream, subscription.topic))
+        if topic is not None:
+            return topic
+        await anyio.sleep(to_seconds(options.init_retry_interval))
+    topic = await client.request(GetTopic(subscription.stream, subscription.topic))
+    if topic is not None:
+        return topic
+    advice = "Create it first, or let the consumer wait for it with init_retries."
+    if await client.request(GetStream(subscription.stream)) is None:
+        raise StreamNotFound(f"there is no stream {subscription.stream!r}", advice=advice)
+    raise TopicNotFound(
+        f"{subscription.stream!r} has no topic {subscription.topic!r}", advice=advice
+    )

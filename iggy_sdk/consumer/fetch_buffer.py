@@ -1,0 +1,220 @@
+"""The buffer of fetched messages: filled by polls, rewound on a seek, a pause or a lost partition.
+
+The buffer holds the new messages of one poll, and is filled again when it is empty and the next
+message is requested. There is no await between a reply and the buffer, so a message is either in
+the buffer or will be polled again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import anyio
+
+from iggy_protocol import PollingStrategy
+from iggy_sdk.consumer.end_detection import IdleBackoff, PartitionRound
+from iggy_sdk.errors import IggyError, PartitionNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_sdk.consumer.cursor import PartitionCursors
+    from iggy_sdk.consumer.end_detection import EndDetector
+    from iggy_sdk.consumer.options import ConsumerOptions
+    from iggy_sdk.consumer.poller import FetchedMessages, Poller
+    from iggy_sdk.consumer.retry_policy import RetryPolicy
+    from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
+    from iggy_sdk.message import ReceivedMessage
+
+__all__ = ["FetchBuffer"]
+
+T = TypeVar("T")
+
+REFRESH_SECONDS: Final = 1.0
+"""How long new partitions of a topic may stay unread by a consumer that reads all of them."""
+
+
+def _do_nothing() -> None:
+    """Do nothing before the buffer is rewound."""
+
+
+class FetchBuffer(Generic[T]):
+    """The fetched messages of a consumer."""
+
+    def __init__(
+        self,
+        *,
+        poller: Poller,
+        cursors: PartitionCursors,
+        trackers: OffsetTrackers,
+        options: ConsumerOptions,
+        retry_policy: RetryPolicy,
+    ) -> None:
+        self.buffer: deque[ReceivedMessage[T]] = deque()
+        self.tracker: OffsetTracker | None = None
+        """The tracker of the partition whose messages are in the buffer or were taken last."""
+        self.before_rewind: Callable[[], None] = _do_nothing
+        self.messages_count = 0
+        self.empty_polls_count = 0
+        self.is_stopped = False
+        self.is_paused = False
+        self._poller = poller
+        self._cursors = cursors
+        self._trackers = trackers
+        self._by_server = options.commit.by_server
+        self._interval = options.poll_interval
+        self._retry_policy = retry_policy
+        self._rounds = PartitionRound()
+        self._idle = IdleBackoff()
+        self._changed = anyio.Event()
+        self._polled_at = -math.inf
+        self._refresh_at = -math.inf
+
+    async def refill(self, *, end: EndDetector | None = None, deadline: float = math.inf) -> bool:
+        """Poll until there are messages in the buffer.
+
+        Args:
+            end: sees every poll; no further poll follows once it is over.
+            deadline: when to stop waiting for messages, on the clock of the event loop.
+
+        Returns:
+            Whether there are any; if not, it was stopped, it is over, or it took too long.
+
+        Raises:
+            IggyError: polling failed and will go on failing. It may be called again.
+        """
+        assert not self.buffer
+        while not self.is_stopped and not (end is not None and end.is_over):
+            fetched = None
+            if not self.is_paused:
+                await self._keep_interval()
+                fetched = await self._fetch()
+            if fetched is None:
+                await self._wait(deadline - anyio.current_time())
+            else:
+                if end is not None:
+                    expected = self._poller.round_length
+                    end.observe(fetched.partition_id, fetched.at_end, expected=expected)
+                if self._fill(fetched):
+                    return True
+                await self._wait_if_idle(fetched, deadline)
+            if anyio.current_time() >= deadline:
+                return False
+        return False
+
+    def rewind_buffer(self, partition_id: int | None = None) -> None:
+        """Empty the buffer, to be polled again; with a partition, only its messages."""
+        if not self.buffer or partition_id not in (None, self.buffer[0].partition_id):
+            return
+        self.before_rewind()
+        first = self.buffer[0]
+        self.buffer.clear()
+        self._rewind(first.partition_id, first.offset)
+        tracker = self._trackers.find(first.partition_id)
+        if tracker is not None:
+            tracker.forget_undelivered()
+
+    def rewind_to(self, partition_id: int, offset: int) -> None:
+        """Go back to an offset that was taken and not delivered; it will be polled again."""
+        self.rewind_buffer(partition_id)
+        self._rewind(partition_id, offset)
+        tracker = self._trackers.find(partition_id)
+        if tracker is not None:
+            tracker.forget_undelivered()
+
+    def rewind_to_oldest_open(self, tracker: OffsetTracker) -> None:
+        """Go back to the oldest message that handlers have not finished, if there is one."""
+        offset = tracker.oldest_open
+        if offset is not None and self.owns(tracker):
+            self.rewind_buffer(tracker.partition_id)
+            self._rewind(tracker.partition_id, offset)
+            self._trackers.forget(tracker.partition_id)
+
+    def owns(self, tracker: OffsetTracker) -> bool:
+        """Tell whether a tracker is current; not so once its partition was lost or moved."""
+        return self._trackers.find(tracker.partition_id) is tracker
+
+    def reset_to_stored(self, partition_id: int) -> None:
+        """Forget a partition with another owner; if it returns, the stored offset counts."""
+        if self.buffer and self.buffer[0].partition_id == partition_id:
+            self.before_rewind()
+            self.buffer.clear()
+        self._cursors.reset_to_stored(partition_id)
+        self._trackers.forget(partition_id)
+
+    def _rewind(self, partition_id: int, offset: int) -> None:
+        if self._by_server:
+            # The server has stored a later offset already, so the poll must name the offset.
+            self._cursors.seek(PollingStrategy.offset(offset), partition_id)
+        else:
+            self._cursors.rewind(partition_id, offset)
+
+    def notify_change(self) -> None:
+        """Wake the waiting task after a stop, pause, resume or seek."""
+        self._idle.reset()
+        self._rounds.clear()
+        self._changed.set()
+
+    async def _fetch(self) -> FetchedMessages | None:
+        while True:
+            try:
+                fetched = await self._poll_once()
+            except IggyError as error:
+                if self.is_stopped:
+                    return None
+                if isinstance(error, PartitionNotFound) and self._poller.reads_all:
+                    # The partition was deleted; the list is refreshed within a second.
+                    error.retriable = True
+                await self._retry_policy.retry_or_raise(error)
+            else:
+                self._retry_policy.reset()
+                return fetched
+
+    async def _poll_once(self) -> FetchedMessages | None:
+        if self._poller.reads_all and anyio.current_time() >= self._refresh_at:
+            await self._poller.refresh_partitions()
+            self._refresh_at = anyio.current_time() + REFRESH_SECONDS
+        # The server has committed the reply, so cancelling here would skip messages.
+        with anyio.CancelScope(shield=self._by_server):
+            return await self._poller.poll()
+        raise AssertionError("this scope is never cancelled")
+
+    def _fill(self, fetched: FetchedMessages) -> bool:
+        if fetched.batch is None:
+            self.empty_polls_count += 1
+            return False
+        if fetched.skip_before:
+            first_new = fetched.skip_before
+            self.buffer.extend(dropwhile(lambda old: old.offset < first_new, fetched.batch))
+        else:
+            self.buffer.extend(fetched.batch)
+        self.tracker = self._trackers.get(fetched.partition_id)
+        self.messages_count += len(self.buffer)
+        self._idle.reset()
+        self._rounds.clear()
+        return bool(self.buffer)
+
+    async def _wait_if_idle(self, fetched: FetchedMessages, deadline: float) -> None:
+        """Back off when a whole round of polls was empty."""
+        expected = self._poller.round_length
+        if not self._rounds.observe(fetched.partition_id, True, expected=expected):
+            return
+        self._rounds.clear()
+        await self._wait(min(self._idle.take(), deadline - anyio.current_time()))
+
+    async def _keep_interval(self) -> None:
+        if self._interval is not None:
+            assert isinstance(self._interval, float)
+            await self._wait(self._polled_at + self._interval - anyio.current_time())
+            self._polled_at = anyio.current_time()
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait for a change, but not longer than this."""
+        if seconds > 0:
+            with anyio.move_on_after(seconds):
+                await self._changed.wait()
+        if self._changed.is_set():
+            self._changed = anyio.Event()

@@ -1,0 +1,3 @@
+"""Sessions: one connection to one server for each transport, and the session that reconnects."""
+
+from __future__ import annotations

@@ -1,0 +1,372 @@
+"""A session over REST: each request is one HTTP exchange on a connection of a small pool.
+
+The session ends when the server cannot be reached, and the client above reconnects. A pooled
+connection that the server closed while it was idle is replaced, if the request may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import anyio
+import h11
+
+from iggy_protocol import (
+    ConnectionStatistics,
+    LoginUser,
+    LoginWithPersonalAccessToken,
+    LogoutUser,
+    Ping,
+    ProtocolError,
+    RuleViolation,
+    StatusCode,
+)
+from iggy_protocol.rest import RestRequest, encode_rest_request
+from iggy_sdk import errors
+from iggy_sdk.errors import (
+    ClientClosedError,
+    ConnectionFailedError,
+    DisconnectedError,
+    IggyError,
+    RequestTimeoutError,
+    class_for_status,
+    describe_command,
+    error_from_protocol,
+)
+from iggy_sdk.session.http.access_token import AccessTokenSource
+from iggy_sdk.session.http.connection import (
+    CONNECTIONS_MAX,
+    ConnectionPool,
+    ExchangeProgress,
+    HttpRequest,
+    ResponseTooLargeError,
+)
+from iggy_sdk.session.http.responses import HTTP_PORT_ADVICE, UNAUTHORISED, decode_response
+from iggy_sdk.session.pending_requests import (
+    is_repeatable,
+    request_timeout_error,
+    session_ended_error,
+)
+from iggy_sdk.statistics import SessionStatistics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from iggy_protocol import Command
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.session.http.connection import Headers, HttpResponse
+    from iggy_sdk.transport import Dial, StreamTransport
+
+__all__ = ["HttpSession"]
+
+R = TypeVar("R")
+
+_LOGINS: Final = (LoginUser, LoginWithPersonalAccessToken)
+
+HTTP_ADVICE: Final = (
+    "Connect with iggy://, iggy+ws:// or iggy+quic:// for this, or do without it over HTTP."
+)
+
+
+class _RequestInFlight:
+    """One request in progress, over one HTTP exchange or several.
+
+    Attributes:
+        scope: cancels it at its deadline or with the session.
+        progress: of the current exchange.
+    """
+
+    __slots__ = ("command", "progress", "scope")
+
+    def __init__(self, command: Command[Any], deadline: float) -> None:
+        self.command = command
+        self.scope = anyio.CancelScope(deadline=deadline)
+        self.progress = ExchangeProgress()
+
+
+class _StaleConnection(Exception):
+    """A pooled connection broke before any byte of the response."""
+
+
+class HttpSession:
+    """One server, reached by HTTP; many tasks may send requests at the same time."""
+
+    def __init__(self, endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> None:
+        """Take the endpoint and how its connections are opened; no I/O yet."""
+        self._endpoint = endpoint
+        self._options = options
+        self._dial = dial
+        self._headers: Headers = [
+            (b"host", _host_header(endpoint)),
+            (b"accept-encoding", b"identity"),
+            (b"user-agent", b"iggy-python"),
+        ]
+        capacity = min(options.max_outstanding, CONNECTIONS_MAX)
+        self._pool = ConnectionPool(self._connect, capacity=capacity)
+        self._token_source = AccessTokenSource(self._exchange_without_token)
+        self._in_flight: set[_RequestInFlight] = set()
+        self._is_closing = False
+        self._drained = anyio.Event()
+        self._ended = anyio.Event()
+        self._exchanges_count = 0
+        self._responses_count = 0
+        self._bytes_out = 0
+        self._bytes_in = 0
+        self._timeouts_count = 0
+        self._abandoned_count = 0
+        self.failure: IggyError | None = None
+        self.is_ended_by_peer = False
+        self.on_end: Callable[[], None] | None = None
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> HttpSession:
+        """Ping the server within ``connect_timeout``, without a login.
+
+        Raises:
+            ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+            ProtocolError: the response is not one of an Iggy server.
+        """
+        session = cls(endpoint, options, dial=dial)
+        try:
+            await session.request(Ping(), timeout=options.connect_timeout)
+        except BaseException as error:
+            failure = session.failure
+            session.abort(DisconnectedError("the connection was closed before it was used"))
+            if isinstance(error, RequestTimeoutError):
+                raise ConnectionFailedError(
+                    f"{endpoint} did not respond within {options.connect_timeout:g} s"
+                ) from error
+            if isinstance(error, DisconnectedError) and failure is not None:
+                raise failure from None
+            raise
+        return session
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the session has ended."""
+        return self.failure is not None
+
+    @property
+    def peer(self) -> str:
+        """Where the server is."""
+        return str(self._endpoint)
+
+    def statistics(self) -> SessionStatistics:
+        """Return the counters; frames are requests and responses."""
+        return SessionStatistics(
+            connection=ConnectionStatistics(
+                frames_in=self._responses_count,
+                frames_out=self._exchanges_count,
+                bytes_in=self._bytes_in,
+                bytes_out=self._bytes_out,
+                outstanding=len(self._in_flight),
+                buffered_bytes=0,
+                reserved_bytes=0,
+                chunk_allocations=0,
+                copied_bytes=self._bytes_in,
+            ),
+            answers=self._responses_count,
+            timeouts=self._timeouts_count,
+            abandoned=self._abandoned_count,
+            waiting=len(self._in_flight),
+        )
+
+    # Requests
+
+    async def request(self, command: Command[R], *, timeout: float) -> R:
+        """Send a command and wait for the reply; see ``Conversation.request``.
+
+        Raises:
+            InvalidRequestError: HTTP does not offer this command; ``code`` is 5.
+        """
+        return await self.request_until(
+            command, seconds=timeout, deadline=anyio.current_time() + timeout
+        )
+
+    async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
+        request = _encode_command(command)
+        self._check_open()
+        in_flight = _RequestInFlight(command, deadline)
+        self._in_flight.add(in_flight)
+        try:
+            with in_flight.scope:
+                return cast("R", await self._perform(command, request, in_flight))
+            raise self._cancelled_error(in_flight, seconds)
+        except IggyError:
+            raise
+        except BaseException:
+            self._abandoned_count += 1
+            raise
+        finally:
+            self._in_flight.discard(in_flight)
+            if not self._in_flight:
+                self._drained.set()
+
+    def _cancelled_error(self, in_flight: _RequestInFlight, seconds: float) -> IggyError:
+        """Make the error of a request that was cancelled by its deadline or the session."""
+        self._abandoned_count += 1
+        if self.failure is not None:
+            return session_ended_error(self.failure, is_sent=in_flight.progress.is_sent)
+        self._timeouts_count += 1
+        is_sent = in_flight.progress.is_sent
+        return request_timeout_error(
+            in_flight.command, is_sent=is_sent, seconds=seconds, peer=self.peer
+        )
+
+    async def _perform(
+        self, command: Command[Any], request: RestRequest, in_flight: _RequestInFlight
+    ) -> Any:
+        if isinstance(command, _LOGINS):
+            return await self._token_source.log_in(command)
+        token = None if request.route.public else await self._token_source.token()
+        response = await self._exchange(request, token, in_flight)
+        if isinstance(command, LogoutUser):
+            if token is not None and response.status in (request.route.success, UNAUTHORISED):
+                # A token that is no longer valid counts as logged out.
+                self._token_source.forget()
+                return None
+        elif response.status == UNAUTHORISED and token is not None:
+            fresh = await self._token_source.replace(token)
+            if fresh is not None:
+                response = await self._exchange(request, fresh, in_flight)
+        try:
+            return decode_response(command, request.route, response)
+        except DisconnectedError as error:
+            self.abort(error, by_peer=True)
+            raise
+
+    # Exchanges
+
+    async def _exchange_without_token(self, request: RestRequest) -> HttpResponse:
+        """Do an exchange without a token: a login or a refresh, which may be repeated."""
+        return await self._exchange(request, None, None)
+
+    async def _exchange(
+        self, request: RestRequest, token: str | None, in_flight: _RequestInFlight | None
+    ) -> HttpResponse:
+        """Send a request; use a new connection if the pooled one turns out to be closed."""
+        headers = list(self._headers)
+        if token is not None:
+            headers.append((b"authorization", b"Bearer " + token.encode()))
+        if request.body:
+            headers.append((b"content-type", b"application/json"))
+        http_request = HttpRequest(request.route.method, request.target, headers, request.body)
+        try:
+            return await self._attempt(http_request, in_flight, fresh=False)
+        except _StaleConnection as stale:
+            may_repeat = in_flight is None or (
+                not in_flight.progress.is_sent or is_repeatable(in_flight.command)
+            )
+            if not may_repeat:
+                raise DisconnectedError(
+                    f"the connection to {self.peer} broke: {stale.__cause__}", sent=True
+                ) from stale.__cause__
+        return await self._attempt(http_request, in_flight, fresh=True)
+
+    async def _attempt(
+        self, request: HttpRequest, in_flight: _RequestInFlight | None, *, fresh: bool
+    ) -> HttpResponse:
+        progress, is_reused = ExchangeProgress(), False
+        if in_flight is not None:
+            in_flight.progress = progress
+        self._exchanges_count += 1
+        try:
+            async with self._pool.acquire(fresh=fresh) as connection:
+                is_reused = connection.is_reused
+                response = await connection.exchange(request, progress)
+        except ConnectionFailedError as error:
+            raise self._end_as_lost(error, is_sent=False) from error
+        except (ResponseTooLargeError, h11.RemoteProtocolError) as error:
+            raise self._protocol_error(error) from error
+        except OSError as error:
+            if is_reused and not progress.is_answered and self.failure is None:
+                raise _StaleConnection from error
+            lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
+            raise self._end_as_lost(lost, is_sent=progress.is_sent) from error
+        finally:
+            self._bytes_out += progress.bytes_out
+            self._bytes_in += progress.bytes_in
+        self._responses_count += 1
+        return response
+
+    async def _connect(self) -> StreamTransport:
+        """Open another connection."""
+        with anyio.move_on_after(self._options.connect_timeout):
+            return await self._dial(self._endpoint, replace(self._options, transport="tcp"))
+        raise ConnectionFailedError(
+            f"{self.peer} did not respond within {self._options.connect_timeout:g} s"
+        )
+
+    def _end_as_lost(self, error: IggyError, *, is_sent: bool) -> IggyError:
+        """End the session, because the server is out of reach."""
+        self.abort(error, by_peer=True)
+        assert self.failure is not None
+        return session_ended_error(self.failure, is_sent=is_sent)
+
+    def _protocol_error(self, error: Exception) -> errors.ProtocolError:
+        if isinstance(error, ResponseTooLargeError):
+            what = "the response is larger than those of an Iggy server"
+        else:
+            what = f"{self.peer} does not speak HTTP: {error}"
+        tls = "" if self._options.tls else " If the listener uses TLS, connect with iggy+https://."
+        return errors.ProtocolError(what, advice=f"{HTTP_PORT_ADVICE}{tls}")
+
+    # The end
+
+    async def run(self) -> None:
+        """Wait for the end of the session; there is no background work."""
+        await self._ended.wait()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClientClosedError("the client was closed before the request was sent")
+        if self.failure is not None:
+            raise session_ended_error(self.failure, is_sent=False)
+
+    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
+        """End the session at once and fail all pending requests; the first reason counts."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.is_ended_by_peer = by_peer
+        self._pool.abort()
+        for in_flight in self._in_flight:
+            in_flight.scope.cancel()
+        self._ended.set()
+        if self.on_end is not None:
+            self.on_end()
+
+    async def aclose(self) -> None:
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+        self._is_closing = True
+        with anyio.move_on_after(self._options.close_timeout, shield=True):
+            while self._in_flight and self.failure is None:
+                self._drained = anyio.Event()
+                await self._drained.wait()
+        self.abort(ClientClosedError())
+
+
+def _encode_command(command: Command[Any]) -> RestRequest:
+    """Encode a command, or raise why HTTP does not offer it."""
+    try:
+        return encode_rest_request(command)
+    except RuleViolation as error:
+        if error.status != StatusCode.FEATURE_UNAVAILABLE:
+            raise error_from_protocol(error, command=command) from error
+        raise class_for_status(error.status)(
+            f"{describe_command(command)}: {error.message}", code=error.status, advice=HTTP_ADVICE
+        ) from error
+    except ProtocolError as error:
+        raise error_from_protocol(error, command=command) from error
+
+
+def _host_header(endpoint: Endpoint) -> bytes:
+    """Write the Host header; the zone of an IPv6 address is left out."""
+    host = endpoint.host.partition("%")[0]
+    try:
+        name = host.encode("idna").decode() if not host.isascii() else host
+    except UnicodeError as error:
+        raise ConnectionFailedError(f"{endpoint} has no address: {error}") from error
+    return f"{f'[{name}]' if ':' in name else name}:{endpoint.port}".encode()

@@ -1,0 +1,151 @@
+"""Requests over QUIC: one request on one stream, a pool of codecs, and counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from iggy_protocol import (
+    ClientConnection,
+    ConnectionStatistics,
+    ErrorReceived,
+    LocalProtocolError,
+    RemoteProtocolError,
+    ResponseReceived,
+)
+from iggy_sdk.errors import IggyError, ProtocolError, describe_command, error_from_protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from iggy_protocol import Buffer, Limits
+    from iggy_sdk.session.pending_requests import PendingRequest
+
+__all__ = ["QuicExchange", "QuicExchangePool", "TrafficCounters"]
+
+
+ExchangeOutcome: TypeAlias = ResponseReceived[Any] | ErrorReceived | IggyError
+
+POOLED_CONNECTIONS_MAX: Final = 4
+"""How many codecs are pooled; each may hold the memory of a large reply."""
+
+
+class QuicExchange:
+    """A request, its stream once it is open, and the task that waits for the reply."""
+
+    __slots__ = ("connection", "parts", "pending", "size_bytes", "stream_id")
+
+    def __init__(
+        self, pending: PendingRequest, connection: ClientConnection, parts: Sequence[Buffer]
+    ) -> None:
+        self.pending = pending
+        self.connection = connection
+        self.parts = parts
+        self.size_bytes = sum(map(len, parts))
+        self.stream_id: int | None = None
+
+    def receive(self, data: bytes, *, is_last: bool, peer: str) -> ExchangeOutcome | None:
+        """Decode bytes of the reply; return the outcome once it is complete.
+
+        Args:
+            data: the bytes.
+            is_last: whether the server has finished the stream.
+            peer: the name of the server, for errors.
+        """
+        command = self.pending.command
+        try:
+            if data:
+                self.connection.receive_data(data)
+            event = self.connection.next_event()
+        except RemoteProtocolError as error:
+            failure = error_from_protocol(error, command=command)
+            failure.__cause__ = error
+            return failure
+        if isinstance(event, ResponseReceived | ErrorReceived):
+            return event
+        if not is_last:
+            return None
+        text = f"{describe_command(command)}: {peer} ended the stream without a reply"
+        return ProtocolError(text)
+
+    def resolve(self, outcome: ExchangeOutcome) -> None:
+        """Set the outcome and wake the task of the request; the first outcome counts."""
+        pending = self.pending
+        if pending.outcome is None:
+            pending.outcome = outcome
+            if pending.wake is not None:
+                pending.wake.set()
+
+
+class QuicExchangePool:
+    """Encodes requests, with codecs that are used again."""
+
+    __slots__ = ("_idle", "_limits")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._idle: list[ClientConnection] = []
+
+    def begin(self, pending: PendingRequest) -> QuicExchange:
+        """Encode a request; nothing is sent yet.
+
+        Raises:
+            InvalidRequestError: a field does not fit the wire, or the request is too large.
+        """
+        connection = self._idle.pop() if self._idle else ClientConnection(limits=self._limits)
+        try:
+            return QuicExchange(pending, connection, connection.send(pending.command))
+        except LocalProtocolError as error:
+            raise error_from_protocol(error, command=pending.command) from error
+
+    def end(self, exchange: QuicExchange) -> None:
+        """Pool the codec of a finished request, if it holds no rest of a reply."""
+        if exchange.connection.is_idle and len(self._idle) < POOLED_CONNECTIONS_MAX:
+            self._idle.append(exchange.connection)
+
+
+# Counters of one QUIC connection, finished streams included.
+
+
+class TrafficCounters:
+    """Counters of one connection.
+
+    Attributes:
+        frames_in: replies and errors that the server gave.
+        frames_out: requests that were given a stream.
+        bytes_in: bytes of replies.
+        bytes_out: bytes of requests.
+        timeouts_count: requests whose reply did not arrive in time.
+        abandoned_count: requests that were cancelled or timed out before the reply.
+    """
+
+    __slots__ = (
+        "abandoned_count",
+        "bytes_in",
+        "bytes_out",
+        "frames_in",
+        "frames_out",
+        "timeouts_count",
+    )
+
+    def __init__(self) -> None:
+        self.frames_in = 0
+        self.frames_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.timeouts_count = 0
+        self.abandoned_count = 0
+
+    def statistics(self, connections: Iterable[ClientConnection]) -> ConnectionStatistics:
+        """Return the counters, and the memory that open streams hold."""
+        counters = [one.statistics() for one in connections]
+        return ConnectionStatistics(
+            frames_in=self.frames_in,
+            frames_out=self.frames_out,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            outstanding=sum(one.outstanding for one in counters),
+            buffered_bytes=sum(one.buffered_bytes for one in counters),
+            reserved_bytes=sum(one.reserved_bytes for one in counters),
+            chunk_allocations=sum(one.chunk_allocations for one in counters),
+            copied_bytes=sum(one.copied_bytes for one in counters),
+        )

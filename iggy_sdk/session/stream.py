@@ -1,0 +1,495 @@
+"""A session on one byte stream (TCP, TLS, WebSocket): replies come in the order of requests.
+
+There is no reader task between a request and its reply. Where the event loop calls a function when
+the socket is readable, that function decodes replies and wakes the tasks they belong to. Elsewhere
+a task that awaits a reply reads the socket itself, for all pending requests; when it has its reply,
+it wakes the next pending task to go on, and ``run`` reads while no request is pending. Both ways
+save a single request a task switch, and the end of a connection is noticed at once.
+
+This module decides the order of writes, which task reads, and deadlines. Logins, addresses and
+other connections belong to the modules above.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+
+from iggy_protocol import (
+    NEED_DATA,
+    ClientConnection,
+    ConnectionClosed,
+    Limits,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from iggy_sdk.errors import (
+    ClientClosedError,
+    ConnectionFailedError,
+    DisconnectedError,
+    IggyError,
+    RequestTimeoutError,
+    describe_command,
+    error_from_protocol,
+)
+from iggy_sdk.event_loop import wake_event_factory
+from iggy_sdk.session.pending_requests import (
+    PendingRequest,
+    PendingRequests,
+    is_shutdown_notice,
+    read_outcome,
+    request_timeout_error,
+    session_ended_error,
+)
+from iggy_sdk.statistics import SessionStatistics
+from iggy_sdk.transport import open_transport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from iggy_protocol import Buffer, Command
+    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.transport import Dial, StreamTransport
+
+__all__ = ["SHIELDED_BYTES_MAX", "SHIELDED_SECONDS_MAX", "StreamSession", "send_rest_shielded"]
+
+
+R = TypeVar("R")
+
+IDLE_AFTER_SECONDS = 0.1
+"""How long no request is sent before ``run`` reads the socket itself. Short enough to notice the
+end of the connection at once, and long enough not to interfere between two requests in a row."""
+
+SHARED_TIMER_SECONDS_MIN = 1.0
+"""The shortest timeout that ``run`` may track. It checks deadlines every ``IDLE_AFTER_SECONDS``,
+which saves most requests a timer; shorter timeouts need an exact one."""
+
+READ_ON_BYTES_MIN = 16_384
+"""How much of a reply must be missing to read the socket again before the event loop polls it. The
+rest of a large reply has mostly arrived by then; a small reply arrives whole."""
+
+READS_MAX = 16
+"""How many reads follow each other before other tasks run."""
+
+CLOCK_SLACK_SECONDS = 0.001
+"""Timers may fire early by the resolution of the clock."""
+
+
+class StreamSession:
+    """One connection to one server; many tasks may send requests at the same time."""
+
+    def __init__(self, transport: StreamTransport, options: ClientOptions) -> None:
+        """Take a connected transport; the session closes it."""
+        self._transport = transport
+        self._options = options
+        self._connection = ClientConnection(limits=Limits(outstanding_max=options.max_outstanding))
+        self._pending = PendingRequests(options.max_outstanding)
+        self._writing = anyio.Lock()
+        self._is_closing = False
+        self._pending_end: IggyError | None = None
+        self._run_wakeup: anyio.Event | None = None
+        self._reading_request: PendingRequest | None = None
+        self._run_keeps_time = False
+        self._timeouts_count = 0
+        self.failure: IggyError | None = None
+        self.is_ended_by_peer = False
+        self.on_end: Callable[[], None] | None = None
+        self._new_wake = wake_event_factory()
+        self._has_reader_callback = transport.add_reader(self._on_bytes)
+        self._is_being_read = self._has_reader_callback
+
+    @classmethod
+    async def open(
+        cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial = open_transport
+    ) -> StreamSession:
+        """Connect to a server within ``connect_timeout``, without a login.
+
+        Raises:
+            ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+        """
+        with anyio.move_on_after(options.connect_timeout):
+            return cls(await dial(endpoint, options), options)
+        secured = " or did not finish the TLS handshake" if options.tls else ""
+        raise ConnectionFailedError(
+            f"{endpoint.host}:{endpoint.port} did not answer{secured}"
+            f" within {options.connect_timeout:g} s"
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection has ended."""
+        return self.failure is not None or self._pending_end is not None
+
+    @property
+    def peer(self) -> str:
+        """Where the server is."""
+        return self._transport.peer
+
+    def statistics(self) -> SessionStatistics:
+        """Return what the session has done so far."""
+        return SessionStatistics(
+            connection=self._connection.statistics(),
+            answers=self._pending.answered_count,
+            timeouts=self._timeouts_count,
+            abandoned=self._pending.abandoned_count,
+            waiting=self._pending.waiting_count,
+        )
+
+    # Requests
+
+    async def request(self, command: Command[R], *, timeout: float) -> R:
+        """Send a command and wait for the reply; see ``Conversation.request``."""
+        return await self.request_until(
+            command, seconds=timeout, deadline=anyio.current_time() + timeout
+        )
+
+    async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
+        """Do what ``request`` does, for a caller that has computed the deadline already."""
+        pending = PendingRequest(command, deadline)
+        if self._pending_end is not None:
+            self._apply_pending_end()
+        try:
+            if self._run_keeps_time and seconds >= SHARED_TIMER_SECONDS_MIN and not self._is_busy():
+                pending.is_timed_by_session = True
+                rest = self._start_request(pending)
+                if not rest:
+                    await self._await_outcome(pending, is_timed_by_session=True)
+                if pending.outcome is None:
+                    await self._await_with_own_timer(pending, rest)
+            else:
+                self._wake_timer_task()
+                with anyio.CancelScope(deadline=deadline):
+                    await self._exchange(pending)
+        finally:
+            if pending.outcome is None:
+                self._apply_pending_end()
+                self._abandon(pending, seconds)
+        if pending.outcome is None:
+            self._timeouts_count += 1
+            raise request_timeout_error(
+                command, is_sent=pending.is_sent, seconds=seconds, peer=self.peer
+            )
+        reply: R = read_outcome(pending)
+        return reply
+
+    def _is_busy(self) -> bool:
+        """Say whether a new request has to wait, or cannot be sent at all."""
+        return (
+            self._pending.is_full
+            or self._writing.locked()
+            or self.failure is not None
+            or self._is_closing
+        )
+
+    async def _exchange(self, pending: PendingRequest) -> None:
+        """Send a request and wait for the reply, inside a scope with its deadline."""
+        if self._is_busy():
+            await self._write_in_turn(pending)
+        else:
+            rest = self._start_request(pending)
+            if rest:
+                await self._finish_write(pending, rest)
+        await self._await_outcome(pending, is_timed_by_session=False)
+
+    async def _await_with_own_timer(self, pending: PendingRequest, rest: Sequence[Buffer]) -> None:
+        """Wait with an own timer, once ``run`` no longer tracks the deadline."""
+        pending.is_timed_by_session = False
+        if anyio.current_time() < pending.deadline:
+            with anyio.CancelScope(deadline=pending.deadline):
+                if rest:
+                    await self._finish_write(pending, rest)
+                await self._await_outcome(pending, is_timed_by_session=False)
+
+    # Writing
+
+    async def _write_in_turn(self, pending: PendingRequest) -> None:
+        async with self._writing:
+            while self._pending.is_full and self.failure is None:
+                await self._await_capacity()
+            self._check_open()
+            rest = self._start_request(pending)
+            if rest:
+                await self._write_rest(pending, rest)
+
+    async def _await_capacity(self) -> None:
+        """Wait until any reply makes space; read it here if no pending task does."""
+        if self._is_being_read:
+            await self._pending.await_change()
+            self._apply_pending_end()
+        else:
+            self._is_being_read = True
+            try:
+                await self._read_once()
+            finally:
+                self._stop_reading()
+
+    async def _finish_write(self, pending: PendingRequest, rest: Sequence[Buffer]) -> None:
+        self._writing.acquire_nowait()
+        try:
+            await self._write_rest(pending, rest)
+        finally:
+            self._writing.release()
+
+    def _start_request(self, pending: PendingRequest) -> list[Buffer]:
+        """Register a request, write what the socket takes at once, and return the rest."""
+        try:
+            buffers = self._connection.send(pending.command)
+        except LocalProtocolError as error:
+            raise error_from_protocol(error, command=pending.command) from error
+        self._pending.requests.append(pending)
+        try:
+            rest = self._transport.send_nowait(buffers)
+        except OSError as error:
+            self.abort(self._connection_lost_error(error), by_peer=True)
+            return []
+        pending.is_sent = not rest
+        return rest
+
+    async def _write_rest(self, pending: PendingRequest, rest: Sequence[Buffer]) -> None:
+        """Write the rest of a frame; a torn frame ends the connection."""
+        left = list(rest)
+        try:
+            await send_rest_shielded(self._transport, left)
+        except OSError as error:
+            self.abort(self._connection_lost_error(error), by_peer=True)
+        finally:
+            pending.is_sent = not left
+            if left:
+                self.abort(DisconnectedError("a request was cancelled while it was being written"))
+
+    # Reading
+
+    async def _await_outcome(self, pending: PendingRequest, *, is_timed_by_session: bool) -> None:
+        """Wait for the outcome, or until the deadline is tracked in another way."""
+        while pending.outcome is None and pending.is_timed_by_session is is_timed_by_session:
+            if self._is_being_read:
+                pending.wake = wake = self._new_wake()
+                try:
+                    await wake.wait()
+                finally:
+                    pending.wake = None
+                if self._pending_end is not None:
+                    self._apply_pending_end()
+            else:
+                self._is_being_read = True
+                self._reading_request = pending
+                try:
+                    while (
+                        pending.outcome is None
+                        and pending.is_timed_by_session is is_timed_by_session
+                    ):
+                        await self._read_once()
+                finally:
+                    self._reading_request = None
+                    self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        self._is_being_read = False
+        if self._pending.requests:
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        """Have another pending task, or ``run``, go on reading."""
+        if not self._pending.wake_next_reader() and self._run_wakeup is not None:
+            self._run_wakeup.set()
+
+    async def _read_once(self) -> None:
+        try:
+            count = await self._transport.receive_into(self._connection.get_buffer())
+            if self.failure is None:
+                self._feed(count)
+        except InterruptedError:
+            return
+        except OSError as error:
+            self.abort(self._connection_lost_error(error), by_peer=True)
+            return
+        self._apply_pending_end()
+
+    def _on_bytes(self) -> None:
+        """Read what has arrived. The event loop calls this outside of any task, without anyio."""
+        try:
+            self._feed(self._transport.receive_nowait(self._connection.get_buffer()))
+        except OSError as error:
+            self._pending_end = self._connection_lost_error(error)
+        if self._pending_end is not None:
+            self._transport.remove_reader()
+            self._pending.wake_all()
+            if self._run_wakeup is not None:
+                self._run_wakeup.set()
+
+    def _feed(self, count: int | None) -> None:
+        """Process bytes that were read, and read on while a large reply is incomplete."""
+        connection = self._connection
+        reads = 0
+        while count is not None:
+            connection.buffer_updated(count)
+            self._dispatch_replies()
+            reads += 1
+            is_over = not self._pending.requests or self._pending_end is not None
+            if is_over or reads == READS_MAX or connection.missing_bytes < READ_ON_BYTES_MIN:
+                return
+            count = self._transport.receive_nowait(connection.get_buffer())
+
+    def _dispatch_replies(self) -> None:
+        """Match decoded replies to pending requests, in their order."""
+        try:
+            while (event := self._connection.next_event()) is not NEED_DATA:
+                if isinstance(event, ConnectionClosed) or is_shutdown_notice(event):
+                    self._pending_end = DisconnectedError(f"{self.peer} has closed the connection")
+                    break
+                self._pending.resolve(event)
+        except RemoteProtocolError as error:
+            self._pending_end = error_from_protocol(error)
+            self._pending_end.__cause__ = error
+        self._pending.notify()
+
+    def _apply_pending_end(self) -> None:
+        """End the session, if the callback has found its end; that needs a task."""
+        if self._pending_end is not None:
+            self.abort(self._pending_end, by_peer=True)
+
+    def _wake_timer_task(self) -> None:
+        """Have ``run`` track the deadlines of the next requests."""
+        if self._has_reader_callback and not self._run_keeps_time and self._run_wakeup is not None:
+            self._run_wakeup.set()
+
+    # The background task
+
+    async def run(self) -> None:
+        """Read while no task does; return when the connection has ended."""
+        try:
+            while self.failure is None:
+                await self._wait_until_idle()
+                if self._has_reader_callback:
+                    await self._wait_for_activity()
+                elif not self._is_being_read:
+                    await self._read_while_idle()
+                self._apply_pending_end()
+        finally:
+            self._run_wakeup = None
+            self._run_keeps_time = False
+            self._release_expired(math.inf)
+
+    async def _wait_until_idle(self) -> None:
+        """Wait until no request was sent for some time, or until this task is woken."""
+        self._run_keeps_time = True
+        while self.failure is None:
+            answered_count = self._pending.answered_count
+            self._run_wakeup = anyio.Event()
+            with anyio.move_on_after(IDLE_AFTER_SECONDS):
+                await self._run_wakeup.wait()
+                return
+            self._release_expired(anyio.current_time())
+            if answered_count == self._pending.answered_count and not self._pending.requests:
+                return
+
+    async def _wait_for_activity(self) -> None:
+        """Wait for the next request, or the end of the connection."""
+        if not self.is_closed and not self._pending.requests:
+            self._run_keeps_time = False
+            self._run_wakeup = anyio.Event()
+            await self._run_wakeup.wait()
+
+    async def _read_while_idle(self) -> None:
+        """Read until every request that was sent meanwhile has its reply."""
+        self._is_being_read = True
+        # Requests from here on need their own timer, because only bytes end this wait.
+        self._run_keeps_time = False
+        self._release_expired(math.inf)
+        try:
+            while self.failure is None:
+                await self._read_once()
+                if not self._pending.requests:
+                    return
+        finally:
+            self._stop_reading()
+
+    def _release_expired(self, now: float) -> None:
+        """Hand expired deadlines back to the tasks of their requests."""
+        if self._reading_request in self._pending.release_expired(now):
+            self._transport.interrupt()
+
+    # The end
+
+    def _abandon(self, pending: PendingRequest, seconds: float) -> None:
+        """Stop waiting for a reply; the request stays in the order of replies."""
+        requests = self._pending.requests
+        if pending not in requests:
+            return
+        self._pending.abandon(pending)
+        # A cancelled caller may have waited briefly; the server gets the full request timeout.
+        pending.deadline += max(0.0, self._options.request_timeout - seconds)
+        oldest = requests[0]
+        if oldest.is_abandoned and anyio.current_time() + CLOCK_SLACK_SECONDS >= oldest.deadline:
+            what = describe_command(oldest.command)
+            self.abort(
+                RequestTimeoutError(f"{self.peer} did not answer {what} within the request timeout")
+            )
+        elif not self._is_being_read:
+            self._wake_reader()
+
+    def _check_open(self) -> None:
+        if self._is_closing:
+            raise ClientClosedError("the client was closed before the request was sent")
+        if self.failure is not None:
+            raise session_ended_error(self.failure, is_sent=False)
+
+    def _connection_lost_error(self, error: OSError) -> DisconnectedError:
+        lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
+        lost.__cause__ = error
+        return lost
+
+    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
+        """End the session at once and fail all pending requests; the first reason counts."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.is_ended_by_peer = by_peer
+        self._transport.abort()
+        self._pending.fail(error)
+        if self._run_wakeup is not None:
+            self._run_wakeup.set()
+        if self.on_end is not None:
+            self.on_end()
+
+    async def aclose(self) -> None:
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+        self._is_closing = True
+        self._apply_pending_end()
+        with anyio.move_on_after(self._options.close_timeout, shield=True):
+            while self.failure is None and self._pending.waiting_count:
+                await self._pending.await_drained()
+                self._apply_pending_end()
+        if self.failure is None:
+            with anyio.move_on_after(self._options.close_timeout, shield=True):
+                await self._transport.aclose()
+        self.abort(ClientClosedError())
+
+
+# Writing the rest of a frame that the socket did not take at once.
+#
+# After a torn frame no other can be sent on the connection. So a cancelled sender still writes a
+# small rest; a large rest costs more than a new connection.
+
+
+SHIELDED_BYTES_MAX = 65_536
+"""The largest rest of a frame that a cancelled sender still writes."""
+
+SHIELDED_SECONDS_MAX = 2.0
+"""How long a cancelled sender may take to write that rest."""
+
+
+async def send_rest_shielded(transport: StreamTransport, left: list[Buffer]) -> None:
+    """Write buffers; what stays in the list was not written."""
+    try:
+        await transport.send(left)
+    except OSError:
+        raise
+    except BaseException:
+        if sum(map(len, left)) <= SHIELDED_BYTES_MAX:
+            with anyio.move_on_after(SHIELDED_SECONDS_MAX, shield=True), suppress(OSError):
+                await transport.send(left)
+        raise

@@ -1,0 +1,369 @@
+"""A server in memory with one topic to read, which misbehaves on demand.
+
+    async with shelf_and_client(partitions_count=3) as (shelf, client):
+        shelf.put(0, b"one", b"two")
+        shelf.plan(StoreConsumerOffset, "drop")
+        async with ConsumerBuilder.group(client, "g", "s", "t") as consumer: ...
+
+Groups follow the rules of the reference server, whose pure part is used here. Everything else is a
+list per partition, so that tests can look inside and change the past.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import anyio
+
+from iggy_protocol import (
+    Command,
+    CompressionAlgorithm,
+    ConsumerGroup,
+    ConsumerKind,
+    ConsumerOffset,
+    CreateConsumerGroup,
+    DeleteConsumerOffset,
+    GetConsumerOffset,
+    GetStream,
+    GetTopic,
+    JoinConsumerGroup,
+    LeaveConsumerGroup,
+    MessageBatch,
+    Partition,
+    PolledMessages,
+    PollingKind,
+    PollMessages,
+    SendMessages,
+    StatusCode,
+    StoreConsumerOffset,
+    StreamDetails,
+    TopicDetails,
+)
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.group import GroupState as GroupRules
+from iggy_sdk.client import IggyClient
+from tests.sdk.api.polling import polled
+from tests.sdk.scripted_peer import MANNERS, Peer, PeerGone, options, scripted_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iggy_protocol import Buffer, NewMessage
+    from iggy_sdk.consumer import IggyConsumer
+    from iggy_sdk.message import ReceivedMessage
+
+Kind = Literal["refuse", "drop", "lose", "hold"]
+T = TypeVar("T")
+
+
+@dataclass
+class Step:
+    """What happens to one command.
+
+    "refuse" replies with a status, "drop" closes before doing it, "lose" after it, and "hold" does
+    it when ``release`` is set.
+    """
+
+    kind: Kind
+    status: StatusCode = StatusCode.ERROR
+    is_reached: anyio.Event = field(default_factory=anyio.Event)
+    release: anyio.Event = field(default_factory=anyio.Event)
+
+
+@dataclass
+class Log:
+    """One partition; ``first`` grows as old messages are deleted."""
+
+    first: int = 0
+    messages: list[Any] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """The offset that the next message gets."""
+        return self.first + len(self.messages)
+
+    @property
+    def current_offset(self) -> int:
+        """The highest offset, 0 when there is none."""
+        return max(0, self.end - 1)
+
+
+class FakeTopic:
+    """The server.
+
+    Attributes:
+        logs: the partitions.
+        stored: stored offsets by kind and name of the consumer and by partition.
+        heard: everything that was asked, in order.
+        sent: payloads that were sent to any topic.
+    """
+
+    def __init__(self, partitions_count: int = 1) -> None:
+        self.logs = [Log() for _ in range(partitions_count)]
+        self.stored: dict[tuple[int, Any, int], int] = {}
+        self.heard: list[Command[Any]] = []
+        self.sent: list[tuple[Any, MessageBatch]] = []
+        self.has_topic = True
+        self.has_stream = True
+        self._groups: dict[Any, GroupRules] = {}
+        self._plans: dict[type[Command[Any]], deque[Step | None]] = defaultdict(deque)
+        self._client_ids = count(1)
+        self._members: dict[int, Peer] = {}
+
+    # What tests do
+
+    def put(self, partition_id: int, *messages: Buffer | NewMessage) -> None:
+        """Append messages."""
+        self.logs[partition_id].messages.extend(messages)
+
+    def fill(self, partition_id: int, messages_count: int) -> None:
+        """Append messages that say where they are."""
+        end = self.logs[partition_id].end
+        self.put(partition_id, *(b"%d:%d" % (partition_id, end + n) for n in range(messages_count)))
+
+    def add_partition(self) -> None:
+        """Give the topic one more partition."""
+        self.logs.append(Log())
+        for group in self._groups.values():
+            group.set_partitions(len(self.logs))
+
+    def delete_before(self, partition_id: int, offset: int) -> None:
+        """Delete old messages, as retention does."""
+        log = self.logs[partition_id]
+        del log.messages[: offset - log.first]
+        log.first = offset
+
+    def purge(self) -> None:
+        """Delete all messages and offsets; new messages begin at 0."""
+        for log in self.logs:
+            log.first, log.messages = 0, []
+        self.stored.clear()
+
+    def plan(self, kind: type[Command[Any]], *steps: Kind | StatusCode | Step | None) -> Step:
+        """Say what happens to the next commands of a kind; None lets one pass."""
+        last = Step("hold")
+        for step in steps:
+            if isinstance(step, StatusCode):
+                step = Step("refuse", step)
+            elif isinstance(step, str):
+                step = Step(step)
+            self._plans[kind].append(step)
+            last = step or last
+        return last
+
+    def make_group(self, name: str) -> GroupRules:
+        """Make a group, or return the one there is."""
+        if name not in self._groups:
+            self._groups[name] = GroupRules(len(self.logs), rebalancing_timeout_us=10**12)
+        return self._groups[name]
+
+    def forget_members(self, name: str) -> None:
+        """Forget who is in a group, as a restart does."""
+        self._groups.pop(name, None)
+        self.make_group(name)
+
+    def hang_up(self) -> None:
+        """Close all connections."""
+        for peer in tuple(self._members.values()):
+            peer.wire.abort()
+
+    def offset(self, partition_id: int = 0, *, name: Any = "g") -> int | None:
+        """Tell the stored offset of a group or consumer."""
+        for kind in ConsumerKind:
+            if (kind, name, partition_id) in self.stored:
+                return self.stored[kind, name, partition_id]
+        return None
+
+    def stores(self) -> list[tuple[int | None, int]]:
+        """List all requests to store: partition and offset."""
+        kind = StoreConsumerOffset
+        return [(said.partition_id, said.offset) for said in self.heard if isinstance(said, kind)]
+
+    def count(self, kind: type[Command[Any]]) -> int:
+        """Count the commands of a kind."""
+        return sum(isinstance(said, kind) for said in self.heard)
+
+    # What clients see
+
+    async def serve(self, peer: Peer) -> None:
+        """Attend to one connection."""
+        client_id = next(self._client_ids)
+        self._members[client_id] = peer
+        try:
+            while True:
+                await self._attend(peer, client_id, await peer.hear())
+        finally:
+            del self._members[client_id]
+            for group in self._groups.values():
+                if client_id in group.client_ids():
+                    group.leave(client_id)
+
+    async def _attend(self, peer: Peer, client_id: int, command: Command[Any]) -> None:
+        self.heard.append(command)
+        plan = self._plans[type(command)]
+        step = plan.popleft() if plan else None
+        if step is not None:
+            step.is_reached.set()
+            if step.kind == "hold":
+                await step.release.wait()
+            if step.kind == "drop":
+                raise PeerGone
+            if step.kind == "refuse":
+                await peer.reply(step.status)
+                return
+        answer = self._answer(client_id, command)
+        if step is not None and step.kind == "lose":
+            raise PeerGone
+        await peer.reply(answer)
+
+    def _answer(self, client_id: int, command: Command[Any]) -> object:
+        name = HANDLERS.get(type(command))
+        if name is None:
+            return MANNERS[type(command)]
+        try:
+            return getattr(self, name)(client_id, command)
+        except ServerFault as fault:
+            return StatusCode(fault.status)
+
+    def _get_stream(self, client_id: int, command: GetStream) -> object:
+        if not self.has_stream:
+            return None
+        return StreamDetails(0, 0, 0, 0, 0, "s", ())
+
+    def _get_topic(self, client_id: int, command: GetTopic) -> object:
+        if not (self.has_topic and self.has_stream):
+            return None
+        partitions = tuple(
+            Partition(number, 0, 1, log.current_offset, 0, len(log.messages))
+            for number, log in enumerate(self.logs)
+        )
+        return TopicDetails(
+            0, 0, len(partitions), 0, CompressionAlgorithm.NONE, 0, 1, 0, 0, "t", partitions
+        )
+
+    def _create_consumer_group(self, client_id: int, command: CreateConsumerGroup) -> object:
+        if command.name in self._groups:
+            return StatusCode.CONSUMER_GROUP_NAME_ALREADY_EXISTS
+        self.make_group(command.name)
+        return ConsumerGroup(0, len(self.logs), 0, command.name)
+
+    def _join_consumer_group(self, client_id: int, command: JoinConsumerGroup) -> object:
+        self._group(command.group).join(client_id, 0)
+        return None
+
+    def _leave_consumer_group(self, client_id: int, command: LeaveConsumerGroup) -> object:
+        self._group(command.group).leave(client_id)
+        return None
+
+    def _poll_messages(self, client_id: int, command: PollMessages) -> object:
+        number, group = command.partition_id or 0, None
+        if command.consumer.kind is ConsumerKind.GROUP:
+            group = self._group(command.consumer.id)
+            grant = group.resolve_poll(client_id, command.partition_id)
+            if grant is None:
+                return polled([], partition_id=0)
+            number = grant.partition
+        if number >= len(self.logs):
+            return StatusCode.PARTITION_NOT_FOUND
+        log = self.logs[number]
+        first = max(log.first, self._start(command, number, log))
+        found = log.messages[first - log.first :][: command.count]
+        if not found:
+            return PolledMessages(number, log.current_offset, 0, MessageBatch(b""))
+        reply = polled(found, partition_id=number, base_offset=first)
+        last = first + len(found) - 1
+        if group is not None:
+            group.record_polled(client_id, number, last)
+        if command.auto_commit:
+            self.stored[command.consumer.kind, command.consumer.id, number] = last
+            if group is not None:
+                group.record_committed(number, last)
+        return PolledMessages(number, log.current_offset, len(found), reply.messages)
+
+    def _start(self, command: PollMessages, number: int, log: Log) -> int:
+        match command.strategy.kind:
+            case PollingKind.OFFSET:
+                return command.strategy.value
+            case PollingKind.LAST:
+                return max(log.first, log.end - command.count)
+            case PollingKind.NEXT:
+                key = (command.consumer.kind, command.consumer.id, number)
+                return self.stored.get(key, log.first - 1) + 1
+            case _:
+                return log.first
+
+    def _store_consumer_offset(self, client_id: int, command: StoreConsumerOffset) -> object:
+        number, kind = command.partition_id or 0, command.consumer.kind
+        group = self._group(command.consumer.id) if kind is ConsumerKind.GROUP else None
+        if group is not None:
+            number = group.resolve_commit(client_id, command.partition_id)
+        if command.offset >= self.logs[number].end:
+            return StatusCode.INVALID_OFFSET
+        self.stored[kind, command.consumer.id, number] = command.offset
+        if group is not None:
+            group.record_committed(number, command.offset)
+        return None
+
+    def _get_consumer_offset(self, client_id: int, command: GetConsumerOffset) -> object:
+        number = command.partition_id or 0
+        offset = self.stored.get((command.consumer.kind, command.consumer.id, number))
+        if offset is None:
+            return None
+        return ConsumerOffset(number, self.logs[number].current_offset, offset)
+
+    def _delete_consumer_offset(self, client_id: int, command: DeleteConsumerOffset) -> object:
+        key = (command.consumer.kind, command.consumer.id, command.partition_id or 0)
+        if self.stored.pop(key, None) is None:
+            return StatusCode.CONSUMER_OFFSET_NOT_FOUND
+        return None
+
+    def _send_messages(self, client_id: int, command: SendMessages) -> object:
+        assert isinstance(command.messages, MessageBatch)
+        self.sent.append((command.topic, MessageBatch(bytes(command.messages.buffer))))
+        return None
+
+    def _group(self, name: Any) -> GroupRules:
+        if name not in self._groups:
+            raise ServerFault(StatusCode.CONSUMER_GROUP_ID_NOT_FOUND, "no such group")
+        return self._groups[name]
+
+
+HANDLERS: dict[type[Command[Any]], str] = {
+    GetStream: "_get_stream",
+    GetTopic: "_get_topic",
+    CreateConsumerGroup: "_create_consumer_group",
+    JoinConsumerGroup: "_join_consumer_group",
+    LeaveConsumerGroup: "_leave_consumer_group",
+    PollMessages: "_poll_messages",
+    StoreConsumerOffset: "_store_consumer_offset",
+    GetConsumerOffset: "_get_consumer_offset",
+    DeleteConsumerOffset: "_delete_consumer_offset",
+    SendMessages: "_send_messages",
+}
+
+
+@asynccontextmanager
+async def fake_topic_and_client(
+    partitions_count: int = 1, **changes: Any
+) -> AsyncIterator[tuple[FakeTopic, IggyClient]]:
+    """Run a shelf, and a client that reads from it."""
+    fake_topic = FakeTopic(partitions_count)
+    async with (
+        scripted_server(fake_topic.serve) as server,
+        IggyClient.from_options(options(**changes), dial=server.dial) as client,
+    ):
+        yield fake_topic, client
+
+
+async def take(consumer: IggyConsumer[T], messages_count: int) -> list[ReceivedMessage[T]]:
+    """Read some messages; the last one stays unacknowledged."""
+    return [await anext(consumer) for _ in range(messages_count)]
+
+
+def places(messages: list[ReceivedMessage[T]]) -> list[tuple[int, int]]:
+    """Tell partition and offset of each message."""
+    return [(message.partition_id, message.offset) for message in messages]

@@ -1,0 +1,381 @@
+"""Plain WebSocket connections in the socket room: real sockets, a shard in memory, a frozen clock.
+
+The handshake is left out; what a real server does behind it is in ``test_websocket``.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+from websockets.client import ClientProtocol
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
+
+from iggy_protocol import (
+    CommandCode,
+    Consumer,
+    CreateStream,
+    CreateTopic,
+    LoginUser,
+    NewMessage,
+    Partitioning,
+    Ping,
+    PollingStrategy,
+    PollMessages,
+    SendMessages,
+    StatusCode,
+    Transport,
+    is_vsr_refusal,
+    vsr_probe,
+)
+from iggy_ref_server.net.websocket_codec import WebSocketCodec
+from iggy_ref_server.net.websocket_frames import FrameReader
+from iggy_ref_server.session import ClientSession
+from iggy_ref_server.shard import settings
+from tests.server.features.topic_calls import frame_of
+from tests.server.net.ws_peer import ws_frame
+from tests.server.simulated.server import make_config, open_simulated_server
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from iggy_ref_server.net.pipeline import RequestPipeline
+    from iggy_ref_server.shard.assembly import Shard
+
+pytestmark = pytest.mark.trio
+
+OK = bytes(8)
+PING = frame_of(Ping())
+LOGIN = ws_frame(frame_of(LoginUser("iggy", "iggy")))
+POLL = ws_frame(
+    frame_of(PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, 0))
+)
+MESSAGE_BYTES = 300_000
+GONE = int(StatusCode.DISCONNECTED).to_bytes(4, "little") + bytes(4)
+
+
+class Peer:
+    """The client's end of a connection; reads nothing by itself."""
+
+    def __init__(self, end: socket.socket, pipeline: RequestPipeline) -> None:
+        self.socket = trio.socket.from_stdlib_socket(end)
+        self.pipeline = pipeline
+        self.protocol = ClientProtocol(parse_uri("ws://x/"), state=State.OPEN, max_size=None)
+        self._frames: list[Frame] = []
+
+    async def send(self, data: bytes) -> None:
+        """Send any bytes."""
+        while data:
+            data = data[await self.socket.send(data) :]
+
+    async def read(self) -> Frame:
+        """Return the next frame."""
+        with trio.fail_after(5):
+            while not self._frames:
+                data = await self.socket.recv(1 << 16)
+                assert data, "the server has hung up"
+                self.protocol.receive_data(data)
+                assert self.protocol.parser_exc is None
+                self._frames += [
+                    event for event in self.protocol.events_received() if isinstance(event, Frame)
+                ]
+        return self._frames.pop(0)
+
+    async def log_in(self) -> None:
+        """Log in as root."""
+        await self.send(LOGIN)
+        assert bytes((await self.read()).data[:4]) == bytes(4)
+
+    async def is_left(self) -> bool:
+        """Tell whether the server says nothing more."""
+        with trio.fail_after(5):
+            return not self._frames and not await self.socket.recv(1)
+
+
+class Stage:
+    """A shard with a topic that has one large message, and its clients."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.socket_server = shard.socket_server
+        self.peers: list[Peer] = []
+
+    def connect(self, rest: bytes = b"", **values: str) -> Peer:
+        """Have a client in the socket room, with settings of its own."""
+        ours, theirs = socket.socketpair()
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
+        ours.setblocking(False)
+        config = make_config(values)
+        reader = FrameReader(
+            ServerProtocol(state=State.OPEN, max_size=None),
+            frame_bytes_max=16 << 20,
+            message_bytes_max=64 << 20,
+        )
+        limits = settings.websocket_limits(config)
+        receive_bytes = settings.websocket_receive_bytes(config)
+        codec = WebSocketCodec(reader, limits, receive_bytes=receive_bytes)
+        session = ClientSession(len(self.peers), "127.0.0.1:1", Transport.WEBSOCKET)
+        self.peers.append(Peer(ours, self.socket_server.admit(theirs, session, rest, codec)))
+        return self.peers[-1]
+
+
+@asynccontextmanager
+async def open_stage() -> AsyncIterator[Stage]:
+    """Run a shard for the time of the block."""
+    async with open_simulated_server() as world:
+        client = await world.log_in()
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 1))
+        batch = [NewMessage(bytes(MESSAGE_BYTES))]
+        await client.ask(SendMessages("s", "t", Partitioning.partition(0), batch))
+        stage = Stage(world.shards[0])
+        try:
+            yield stage
+        finally:
+            for peer in stage.peers:
+                peer.socket.close()
+
+
+def kind(frame: Frame) -> str:
+    """Name a frame: the answer to a ping of Iggy or to a poll, or what else it is."""
+    data = bytes(frame.data)
+    if frame.opcode is not Opcode.BINARY:
+        return f"{frame.opcode.name} {data.decode('latin1')}".strip()
+    assert int.from_bytes(data[4:8], "little") == len(data) - 8
+    return "ok" if data == OK else "polled" if len(data) > MESSAGE_BYTES else str(data[0])
+
+
+async def test_pings_when_between_large_polls_then_are_answered_at_the_borders_of_frames(
+    autojump_clock,
+):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        for number in range(5):
+            await peer.send(POLL + ws_frame(b"%d" % number, Opcode.PING) + ws_frame(PING))
+            await trio.testing.wait_all_tasks_blocked()
+
+        kinds = [kind(await peer.read())]
+        while len(kinds) < 12 or kinds[-1] != "PONG 4":
+            kinds.append(kind(await peer.read()))
+
+        # One answer waits among the replies at a time; of the others, that to the last ping counts.
+        pongs = [name for name in kinds if "PONG" in name]
+        assert pongs == ["PONG 0", "PONG 1", "PONG 4"]
+        assert [name for name in kinds if name not in pongs] == ["polled", "ok"] * 5
+
+
+async def test_close_when_polls_are_owed_then_follows_the_last_of_them(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        close = ws_frame(b"\x03\xe8", Opcode.CLOSE)
+
+        await peer.send(POLL * 3 + ws_frame(PING) + close + ws_frame(PING))
+        kinds = [kind(await peer.read()) for _ in range(5)]
+
+        assert kinds == ["polled", "polled", "polled", "ok", "CLOSE \x03\xe8"]
+        assert await peer.is_left()
+
+
+async def test_requests_when_a_bad_frame_follows_then_are_answered_before_the_close(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect(ws_frame(PING) * 2 + ws_frame(PING, mask=None))
+
+        frames = [await peer.read() for _ in range(3)]
+
+        assert [kind(frame) for frame in frames[:2]] == ["ok", "ok"]
+        assert int.from_bytes(bytes(frames[2].data[:2]), "big") == CloseCode.PROTOCOL_ERROR
+        assert await peer.is_left()
+
+
+async def test_answer_when_it_ends_the_connection_then_a_close_frame_follows(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        oversized = (11 << 20).to_bytes(4, "little") + int(CommandCode.PING).to_bytes(4, "little")
+
+        await peer.send(ws_frame(oversized))
+        answer, close = await peer.read(), await peer.read()
+
+        assert bytes(answer.data[:4]) != bytes(4)
+        assert (close.opcode, bytes(close.data)) == (Opcode.CLOSE, b"\x03\xe9")
+        assert await peer.is_left()
+
+
+async def test_end_when_a_request_is_being_worked_on_then_its_answer_comes_first(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        await peer.send(ws_frame(frame_of(CreateStream("another"))))
+        while not peer.pipeline.is_busy:
+            await trio.lowlevel.checkpoint()
+
+        peer.pipeline.end()
+        answer, close = await peer.read(), await peer.read()
+
+        assert bytes(answer.data[:4]) == bytes(4)
+        assert kind(close) == "CLOSE \x03\xe9"
+        assert await peer.is_left()
+
+
+async def test_client_when_it_hangs_up_half_then_is_answered_and_not_told_to_close(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        await peer.send(POLL * 2 + ws_frame(PING) + ws_frame(PING)[:5])
+        peer.socket.shutdown(socket.SHUT_WR)
+
+        assert [kind(await peer.read()) for _ in range(3)] == ["polled", "polled", "ok"]
+        assert await peer.is_left()
+
+
+async def test_drain_when_much_is_owed_then_answers_come_before_the_last_words(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        await peer.send(POLL * 5 + ws_frame(PING)[:5])
+        await trio.testing.wait_all_tasks_blocked()
+        assert peer.pipeline.has_unsent_replies
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stage.socket_server.drain, int(StatusCode.DISCONNECTED))
+            frames = [await peer.read() for _ in range(7)]
+            assert await peer.is_left()
+            peer.socket.close()
+
+        assert [kind(frame) for frame in frames[:5]] == ["polled"] * 5
+        assert bytes(frames[5].data) == GONE
+        assert kind(frames[6]) == "CLOSE \x03\xe9"
+        assert len(stage.socket_server) == 0
+
+
+async def test_pings_when_their_answers_are_not_read_then_nothing_piles_up(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        for number in range(3000):
+            await peer.send(ws_frame(b"%100d" % number, Opcode.PING))
+            if number % 10 == 0:
+                await trio.testing.wait_all_tasks_blocked()
+
+        assert 0 < peer.pipeline.output_buffer.size_bytes <= 102
+        frame = await peer.read()
+        assert frame.opcode is Opcode.PONG
+        while int(bytes(frame.data)) < 2999:
+            frame = await peer.read()
+        await peer.send(ws_frame(PING))
+        assert kind(await peer.read()) == "ok"
+
+
+async def test_client_when_it_stops_reading_then_is_not_read_and_dropped_in_time(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect(LIMITS_MAX_REPLY_BACKLOG_BYTES="500 KB")
+        await peer.log_in()
+        await peer.send(POLL * 20)
+        await trio.testing.wait_all_tasks_blocked()
+        assert 500_000 <= peer.pipeline.output_buffer.size_bytes < 700_000
+
+        await trio.sleep(29)
+        await trio.testing.wait_all_tasks_blocked()
+        assert stage.socket_server.codec_count == 1
+        await trio.sleep(3)
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert stage.socket_server.codec_count == 0
+        assert not peer.pipeline.output_buffer
+
+
+async def test_client_when_it_says_nothing_for_long_then_is_told_in_a_close_frame(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect(LIMITS_WEBSOCKET_IDLE_TIMEOUT="10 s")
+        await peer.log_in()
+        await trio.sleep(9)
+        await peer.send(ws_frame(PING))
+        assert kind(await peer.read()) == "ok"
+        await trio.sleep(9)
+        await trio.testing.wait_all_tasks_blocked()
+        assert peer.pipeline.is_reading
+
+        await trio.sleep(3)
+
+        assert kind(await peer.read()) == "CLOSE \x03\xe9"
+        assert await peer.is_left()
+
+
+async def test_client_when_it_is_gone_then_is_told_of_once_and_not_counted(autojump_clock):
+    async with open_stage() as stage:
+        told: list[ClientSession] = []
+        stage.socket_server._on_disconnect = told.append
+        plain_count = stage.socket_server.plain_count
+        peers = [stage.connect() for _ in range(3)]
+        assert stage.socket_server.codec_count == 3
+
+        await peers[0].send(ws_frame(PING)[:5])
+        peers[0].socket.close()
+        await peers[1].send(ws_frame(b"", Opcode.CLOSE))
+        assert kind(await peers[1].read()) == "CLOSE"
+        peers[1].socket.close()
+        peers[2].pipeline.end()
+        assert kind(await peers[2].read()) == "CLOSE \x03\xe9"
+        peers[2].socket.close()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert sorted(map(id, told)) == sorted(id(peer.pipeline.session) for peer in peers)
+        assert (stage.socket_server.codec_count, stage.socket_server.plain_count) == (
+            0,
+            plain_count,
+        )
+
+
+@pytest.mark.parametrize("step", [1, 5, 4000])
+async def test_sends_when_pipelined_and_cut_anywhere_then_each_is_acknowledged(
+    autojump_clock, step
+):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        batch = [NewMessage(b"x")]
+        sends = frame_of(SendMessages("s", "t", Partitioning.partition(0), batch)) * 40
+        data = b"".join(ws_frame(sends[start : start + 100]) for start in range(0, len(sends), 100))
+
+        for start in range(0, len(data), step):
+            await peer.send(data[start : start + step])
+
+        assert [kind(await peer.read()) for _ in range(40)] == ["ok"] * 40
+
+
+async def test_batch_when_large_then_comes_together_over_many_frames(autojump_clock):
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.log_in()
+        batch = [NewMessage(bytes([number]) * 100_000) for number in range(20)]
+        send = frame_of(SendMessages("s", "t", Partitioning.partition(0), batch))
+        first = ws_frame(send[:700_000], fin=False)
+        data = first + ws_frame(send[700_000:], Opcode.CONT) + ws_frame(PING) + POLL
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(peer.send, data)
+            frames = [await peer.read() for _ in range(3)]
+
+        assert [kind(frame) for frame in frames] == ["ok", "ok", "polled"]
+        for message in batch[:9]:
+            assert message.payload in bytes(frames[2].data)
+
+
+async def test_client_of_another_protocol_when_it_asks_then_gets_one_message_for_each_refusal(
+    autojump_clock,
+):
+    probe = vsr_probe(bytes(range(1, 17)))
+    async with open_stage() as stage:
+        peer = stage.connect()
+        await peer.send(ws_frame(probe) * 2)
+
+        for _ in range(2):
+            frame = await peer.read()
+            assert frame.opcode is Opcode.BINARY
+            assert is_vsr_refusal(frame.data)
