@@ -192,7 +192,7 @@ class BufferBudget:
             self._release_all(besides=account)
 
     def hold_for_shards(self, change_bytes: int) -> None:
-        """Count more or less of what is held for other shards, which nobody can close or pause."""
+        """Count more or less of what is held for other shards, which cannot be closed or paused."""
         self._shards_bytes += change_bytes
         self.total_bytes += change_bytes
         if change_bytes < 0 and self._waiting and self.total_bytes <= self._high_bytes:

@@ -22,8 +22,8 @@ from iggy_ref_server.segments.log_scanner import (
     IntactRun,
     LogScanner,
     count_claimed,
+    find_foreign_offset,
     find_intact_runs,
-    find_stranger,
 )
 from iggy_ref_server.segments.segment import POSITION_MAX
 from iggy_ref_server.segments.torn_tail import count_indexed
@@ -127,7 +127,7 @@ class CheckedSegment:
         is_index_consistent: whether the index is right as far as it goes.
         indexed_count: messages behind the last one that can be read, of which the index tells.
         claimed_count: messages, at most, that stood there in whole and are damaged.
-        stranger: the offset of the first message, where it shows that this is another's log.
+        foreign_offset: the offset of the first message, if the log is that of another segment.
     """
 
     directory: str
@@ -138,7 +138,7 @@ class CheckedSegment:
     is_index_consistent: bool
     indexed_count: int = 0
     claimed_count: int = 0
-    stranger: int | None = None
+    foreign_offset: int | None = None
 
     @property
     def start_offset(self) -> int:
@@ -166,8 +166,8 @@ class CheckedSegment:
     @property
     def known_end(self) -> int:
         """The offset behind the last message that the log holds or held, or the index tells of."""
-        if self.stranger is not None:
-            return self.start_offset + MESSAGES_MAX  # nobody can tell how many there were
+        if self.foreign_offset is not None:
+            return self.start_offset + MESSAGES_MAX  # it is unknown how many there were
         end = self.runs[-1].next_offset if self.runs else self.start_offset
         return end + max(self.indexed_count, self.claimed_count)
 
@@ -209,8 +209,10 @@ class CheckedSegment:
     def describe_damage(self) -> str:
         """Describe what is wrong with the log."""
         size_bytes = sum(end - start for start, end in self.damage)
-        if self.stranger is not None:
-            text = f"it begins with the message {self.stranger}, so it is another segment's log"
+        if self.foreign_offset is not None:
+            text = (
+                f"it begins with the message {self.foreign_offset}, so it is another segment's log"
+            )
         elif not size_bytes:
             text = "it ends too early"
         elif self.is_torn_only and self.claimed_count:
@@ -220,7 +222,7 @@ class CheckedSegment:
         else:
             places = ", ".join(f"{start} to {end}" for start, end in self.damage)
             text = f"{size_bytes} bytes are no messages ({places})" if places else "offsets jump"
-        if self.stranger is not None and self.next_start is None:
+        if self.foreign_offset is not None and self.next_start is None:
             text += f"; all messages from {self.start_offset} on are lost"
         elif self.lost:
             text += f"; the messages {format_offset_ranges(self.lost)} are lost"
@@ -278,7 +280,9 @@ async def check_segment(
         is_index_consistent=comparison.is_consistent,
         indexed_count=indexed_count,
         claimed_count=claimed_count,
-        stranger=None if found else await find_stranger(log, files.start_offset, files.log_bytes),
+        foreign_offset=None
+        if found
+        else await find_foreign_offset(log, files.start_offset, files.log_bytes),
     )
 
 

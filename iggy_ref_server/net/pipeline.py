@@ -241,10 +241,10 @@ async def lingering_close(
 
 
 def silence_awaited(connected: socket.socket) -> float:
-    """Tell for how many seconds a client that says nothing should be waited for.
+    """Return how many seconds to wait for a client that sends nothing.
 
-    What it sent before it could know of the end arrives within one round trip. Within a machine
-    that is no time at all, and nobody who restarts a server wants to wait for idle clients.
+    What it sent before it could know of the end arrives within one round trip. Within one machine
+    that takes no time, and a restart should not wait for idle clients.
     """
     try:
         facts = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, ROUND_TRIP.size)

@@ -1,9 +1,7 @@
-"""Signals as something to wait for: those that end the server, and the one that a child has ended.
+"""Signals as a descriptor to poll: those that stop the server, and SIGCHLD.
 
-The kernel's numbers of signals arrive through a pipe, so a process that waits for other
-descriptors, too, is woken at once, and by nothing else.
-
-Owns the pipe and the handlers. What a signal means is the supervisor's affair.
+Python writes the number of each signal into a pipe. So a process that polls other descriptors as
+well is woken at once, and only by signals. What a signal means is decided by the supervisor.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ READ_SIGNALS_MAX: Final = 64
 
 @contextlib.contextmanager
 def watch_signals() -> Iterator[int]:
-    """Let signals in that were blocked so far; yields the descriptor that tells of them.
+    """Unblock the signals, and yield the descriptor that reports them.
 
-    Whoever forks blocks them before, so that none comes to a process which does not watch yet.
+    They are blocked before the fork, so that none arrives at a process without handlers.
     """
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     # A full pipe is readable all the same, and nothing is counted but that a signal came.

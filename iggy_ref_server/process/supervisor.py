@@ -454,7 +454,7 @@ def _announce_ready(
     # What is not opened yet has not been looked at since a loss of power.
     if not any((child.find_report("open") or {}).get("waiting") for child in watch.children):
         record_boot_id(Path(config.system.path))
-    # Shard 0 has a share of every door.
+    # Shard 0 has sockets of every listener.
     listeners = [
         _listener_info(kind.name, config, specs[0])
         for kind in LISTENERS

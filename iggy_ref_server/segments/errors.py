@@ -32,8 +32,8 @@ class IndexDamaged(Exception):
 
 
 class SegmentSplit(Exception):
-    """Messages of one segment are in several now; whoever goes through them begins again."""
+    """A segment was split meanwhile; the walk over the segments begins again."""
 
 
 class SearchTooLong(Exception):
-    """Too much behind damage looks like messages and is none, so that nobody looks further."""
+    """The search behind damage was given up: too much there looks like messages and is none."""

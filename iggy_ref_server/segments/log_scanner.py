@@ -35,9 +35,9 @@ __all__ = [
     "LogChunk",
     "LogScanner",
     "count_claimed",
+    "find_foreign_offset",
     "find_intact_runs",
     "find_next_intact",
-    "find_stranger",
     "is_beginning",
     "is_message",
 ]
@@ -246,7 +246,7 @@ async def find_intact_runs(
     position: int = 0,
     effort: Effort | None = None,
 ) -> list[IntactRun]:
-    """Find all runs of a log; none of them in one that belongs elsewhere (``find_stranger``).
+    """Find all runs of a log; none of them in one that belongs elsewhere (``find_foreign_offset``).
 
     Args:
         log: the open log.
@@ -254,7 +254,7 @@ async def find_intact_runs(
         end: how long it is.
         on_chunk: is shown every stretch of intact messages.
         position: where to begin.
-        effort: bounds the search; None for none, where nobody waits.
+        effort: bounds the search; None for no bound, where no client waits.
 
     Raises:
         SearchTooLong: the effort is not worth it.
@@ -262,7 +262,7 @@ async def find_intact_runs(
     """
     runs: list[IntactRun] = []
     place: tuple[int, int] | None = (position, start_offset)
-    if not position and await find_stranger(log, start_offset, end) is not None:
+    if not position and await find_foreign_offset(log, start_offset, end) is not None:
         return runs
     while place is not None:
         position, offset = place
@@ -286,7 +286,7 @@ async def find_next_intact(
         position: where the damage begins.
         next_offset: the offset that should follow there.
         end: how long the log is.
-        effort: bounds the search; None for none, where nobody waits.
+        effort: bounds the search; None for no bound, where no client waits.
 
     Raises:
         SearchTooLong: the effort is not worth it.
@@ -313,7 +313,7 @@ async def find_next_intact(
     return None
 
 
-async def find_stranger(log: File, start_offset: int, end: int) -> int | None:
+async def find_foreign_offset(log: File, start_offset: int, end: int) -> int | None:
     """Return the offset of an intact message at the very beginning that does not belong there.
 
     A log begins with the offset in its name. No crash and no loss of power leaves a whole message
@@ -332,10 +332,10 @@ async def find_stranger(log: File, start_offset: int, end: int) -> int | None:
 async def count_claimed(log: File, position: int, next_offset: int, end: int) -> int:
     """Count the messages that stood whole where a log cannot be read any more.
 
-    Whoever dies in a write leaves the beginning of a message: less than a header, or a header that
-    promises more bytes than there are. That counts as none, and so does what has no resemblance to
-    a message. A header with the right offset and all its bytes, or with another offset and exactly
-    the bytes up to the end, is a message that something happened to.
+    A process that dies in a write leaves the beginning of a message: less than a header, or a
+        header that promises more bytes than there are. That counts as none, and so does what has no
+        resemblance to a message. A header with the right offset and all its bytes, or with another
+        offset and exactly the bytes up to the end, is a message that something happened to.
 
     Args:
         log: the open log.

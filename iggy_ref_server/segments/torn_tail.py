@@ -20,8 +20,8 @@ from iggy_ref_server.segments.log_scanner import (
     IntactRun,
     LogScanner,
     count_claimed,
+    find_foreign_offset,
     find_intact_runs,
-    find_stranger,
 )
 
 if TYPE_CHECKING:
@@ -114,9 +114,11 @@ async def inspect_tail(
         except SearchTooLong:
             contradiction = "too much behind it looks like messages to search all of it"
         claimed = 0 if runs else await count_claimed(log, at, next_offset, end)
-        stranger = None if at else await find_stranger(log, files.start_offset, end)
-        if stranger is not None:
-            contradiction = f"the log begins with offset {stranger}: it belongs to another segment"
+        foreign_offset = None if at else await find_foreign_offset(log, files.start_offset, end)
+        if foreign_offset is not None:
+            contradiction = (
+                f"the log begins with offset {foreign_offset}: it belongs to another segment"
+            )
     indexed = 0 if index is None else await count_indexed(index, files, log_scanner, end_offset)
     kept = tuple(run for run in runs if run.start < run.end)
     return LogTail(end - at, indexed, kept, claimed, contradiction)

@@ -79,7 +79,7 @@ class ShardCallHandler:
 
     Args:
         directory: the partitions of this shard.
-        appender: commits what letters staged.
+        appender: commits what calls staged.
         cluster_view: what this shard knows of itself.
         metadata: follows or writes the metadata.
         nursery: for what has to wait.

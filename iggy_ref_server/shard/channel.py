@@ -7,21 +7,20 @@ mechanism, and a stream carries batches of any size. The frame of a message is
     u32 id    0 for a message without a reply; the highest bit marks a reply
     u32 size of the record, u32 size of the payload, record, payload
 
-Letters arrive in the order in which they were posted, so appends of one client stay in order. A
-hatch is full when ``CALLS_IN_FLIGHT_MAX`` questions are unanswered, or ``IN_FLIGHT_BYTES_MAX`` of
-their bytes. Whoever asks then waits; a client whose send has passed the mark is not read any
-further until that send is answered. That bounds the inbox of the other side.
+Messages arrive in the order in which they were sent, so appends of one client stay in order. A
+channel is full when ``CALLS_IN_FLIGHT_MAX`` calls have no reply, or ``IN_FLIGHT_BYTES_MAX`` of
+their bytes. A caller then waits; a client whose send has passed the mark is not read until that
+send has its reply. That bounds the input of the other shard.
 
-What a hatch holds counts in the budget of its shard: payloads that are received, those of questions
-that are worked on, and answers that are not sent. Questions that are not sent count as what the
-client holds that they come from. It is counted and never waits, and a hatch is never closed for
-it. Two shards that waited for each other's room before they read on would wait for ever: the
-answer that frees the room of one lies behind the question that the other does not read. So letters
-always go on, and it is clients that give way: a crowded budget holds them back and closes the one
-that holds most, which ends what the letters are about. What letters can add is bounded by the marks
-above, for each pair of shards.
+What a channel holds counts in the memory budget of its shard: payloads that are received, calls
+    that are handled, and replies that are not sent. Calls that are not sent count in the account of
+    the client that caused them. A channel never waits for memory and is never closed for it. Two
+    shards that waited for each other before they read on would wait forever: the reply that frees
+    the memory of one is behind the call that the other does not read. So messages between shards
+    always continue, and clients are paused or closed instead, which ends the calls they caused. The
+    marks above bound what messages can add, for each pair of shards.
 
-Owns the socket, ids and order. What letters mean is the post office's affair.
+Owns the socket, ids and order. ``call_handler`` knows what the messages mean.
 """
 
 from __future__ import annotations

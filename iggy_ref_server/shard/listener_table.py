@@ -169,8 +169,8 @@ async def _wait_for_first_client(bound_sockets: BoundSockets) -> None:
     """Wait for the first client of a listener whose libraries are loaded on demand.
 
     Those of HTTP and QUIC take longer to load than all the rest of the server, those of WebSocket
-    a tenth of it, and many servers never need them. The sockets are bound, so whoever comes first
-    waits there, and nobody else.
+    a tenth of it, and many servers never need them. The sockets are bound, so only the first
+    client of such a listener waits.
     """
 
     async def wait_at(bound: socket.socket, scope: trio.CancelScope) -> None:

@@ -158,14 +158,13 @@ PARTITION_RETRY_S = 1.0
 # How late a segment may be sealed by its age, and space be reclaimed.
 SEGMENT_AGE_CHECK_S = 1.0
 FREE_SPACE_CHECK_S = 1.0
-# After so many intervals without a sign of life a client loses its place in all groups. The real
-# server allows 1.2 and looks once per interval, so that a client has between 1.2 and 2.2 of them as
-# luck will have it. Here everybody has the most that anybody has there. Official clients sleep
-# through that now and then and still ask for this and that, or never ping at all between requests
-# that are seconds apart; so they keep the connection until nobody can be there any more.
+# After so many intervals without a heartbeat a client loses its memberships. Apache Iggy allows 1.2
+# and checks once per interval, so a client has between 1.2 and 2.2 of them, by chance. Here each
+# client has the most that any client has there. Official clients that send no heartbeats between
+# requests keep their connection for longer, because they come back with the next request.
 EVICT_AFTER_INTERVALS = 2.2
 DISCONNECT_AFTER_INTERVALS = 5
-# How often clients are looked at within an interval: none has much more time than another.
+# How often clients are checked within an interval, so that none has much more time than another.
 LOOKS_PER_INTERVAL = 10
 # A topic is trimmed when it has grown to this part of its limit.
 TRIM_THRESHOLD = 0.9

@@ -83,7 +83,7 @@ async def _clean_level(
             continue
         path = f"{level.path}/{entry.name}"
         nested = await _partition_directories(storage, system, path, level.kind)
-        # A file beside the partitions was made by somebody else, and nothing speaks for its end.
+        # A file beside the partitions is not of this server, so it is not removed.
         inside = [await count_files(storage, directory) for directory in nested]
         is_ours = await count_files(storage, path) == sum(inside)
         if is_ours and all(

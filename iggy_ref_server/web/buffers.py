@@ -5,8 +5,8 @@
     a longer body           is let in only where all of it fits, and waits otherwise
     of unknown length       is read as long as there is room, and waits otherwise
 
-A request has an account of its own, and whoever holds most goes with its whole connection. So a
-client of HTTP/2 gains nothing by many requests on one connection over many connections.
+A request has an account of its own, and the one that holds most is closed with its connection. So a
+client of HTTP/2 gains nothing by many requests on one connection.
 
 Owns the account of a request. What is read and sent is the affair of requests and answers.
 """

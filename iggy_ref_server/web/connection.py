@@ -1,7 +1,6 @@
-"""What a request knows of the connection it came through.
+"""What a request knows of its connection.
 
-Owns the way from a request to its connection. Whoever calls the application without one, as tests
-do, brings none.
+Tests call the application without a connection; then there is none.
 """
 
 from __future__ import annotations

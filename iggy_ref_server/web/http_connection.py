@@ -91,10 +91,10 @@ class TimeoutStream(trio.abc.Stream):
 
     @property
     def can_give_way(self) -> bool:
-        """Whether nobody is harmed by its end.
+        """Whether the connection may be closed in favour of another.
 
-        That is so while no request is under way, and without a login also while the body of one
-        is awaited: whoever sends a little now and then would keep others out.
+        It may while no request is in progress. Without a login it may also while the body of a
+        request is awaited: a client that sends a byte now and then would keep others out.
         """
         return not self._is_serving or not (self.is_authenticated or self._is_working)
 
@@ -114,7 +114,7 @@ class TimeoutStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Receive; a head that takes too long breaks the connection."""
         if self.is_closing:
-            # Whoever closes reads what still comes, and two tasks cannot read one socket.
+            # The task that closes still reads, and two tasks cannot read one socket.
             raise trio.ClosedResourceError("the connection is being closed")
         with trio.CancelScope(deadline=self._head_deadline) as self._reading:
             try:

@@ -202,13 +202,13 @@ class _HttpServer:
             False where there is none to be had.
         """
         if self._per_network[network] >= self._per_address_max:
-            strangers = {
+            unauthenticated = {
                 scope: timed
                 for scope, timed in self._scopes.items()
                 if timed.network == network and not timed.is_authenticated
             }
-            if len(strangers) >= self._per_address_max and not self._close_idle(
-                strangers, new_address, "limits.max_unauthenticated_connections_per_address"
+            if len(unauthenticated) >= self._per_address_max and not self._close_idle(
+                unauthenticated, new_address, "limits.max_unauthenticated_connections_per_address"
             ):
                 return False
         return len(self._scopes) < self._limits.max_connections or self._close_idle(

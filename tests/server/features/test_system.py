@@ -162,7 +162,9 @@ def test_log_when_things_change_then_it_says_who_did_what_and_no_secret(start_se
     assert f"{client.local_address} as user 0: CreateStream(name='orders')" in log
     assert f"{client.local_address} as user 0: CreateUser(username='reader', status=ACTIVE)" in log
     assert f"{client.local_address} as user 0: LogoutUser()" in log
-    [refusal] = [line for line in log.splitlines() if " WARN " in line and "refused a request" in line]
+    [refusal] = [
+        line for line in log.splitlines() if " WARN " in line and "refused a request" in line
+    ]
     assert "wrong user name or password" in refusal
     assert not any(secret in log for secret in ("very-secret", "not-the-secret", token))
 
