@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 
 import pytest
 
@@ -18,7 +19,8 @@ def is_readable(descriptor):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_signal_when_it_came_before_the_watch_then_it_is_read(number):
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED_SIGNALS)
-    os.kill(os.getpid(), number)
+    # To this thread: the others of the test process have not blocked it and would end by it.
+    signal.pthread_kill(threading.get_ident(), number)
 
     with watch_signals() as signals:
         assert is_readable(signals)
