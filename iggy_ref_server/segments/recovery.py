@@ -286,7 +286,7 @@ def describe_unreadable(log: File, log_scanner: LogScanner) -> str:
 async def truncate_log(
     storage: Storage, log: File, log_scanner: LogScanner, log_bytes: int
 ) -> None:
-    """Cut a log behind its last good message; what is more than a torn message is kept elsewhere.
+    """Truncate a log behind its last intact message, and keep what is more than a torn message.
 
     Raises:
         StorageError: nothing is cut.
@@ -294,11 +294,11 @@ async def truncate_log(
     is_torn = await is_beginning(log, log_scanner.position, log_scanner.next_offset, log_bytes)
     kept = "" if is_torn else await keep_bytes(storage, log, log_scanner.position, log_bytes)
     LOGGER.warning(
-        "cut %d bytes off %s, behind offset %d: they are %s",
+        "truncated %d bytes of %s behind offset %d: they are %s",
         log_bytes - log_scanner.position,
         log.path,
         log_scanner.next_offset - 1,
-        f"not what belongs there, and kept in {kept}" if kept else "no whole message",
+        f"not a torn message, and kept in {kept}" if kept else "not a whole message",
     )
     await log.truncate(log_scanner.position)
 

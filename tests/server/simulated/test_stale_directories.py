@@ -123,7 +123,7 @@ async def test_start_when_no_root_user_is_left_then_it_is_made_anew(autojump_clo
             with pytest.raises(Refused) as refused:
                 await client.ask(CreateUser("iggy", "other", UserStatus.ACTIVE))
             assert refused.value.status == StatusCode.USER_ALREADY_EXISTS
-    assert "there was no root user any more: 'iggy' is made anew" in caplog.text
+    assert "the root user is missing: 'iggy' is created" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -140,4 +140,4 @@ async def test_file_when_no_server_made_it_then_nothing_beside_it_is_removed(
     with caplog.at_level(logging.WARNING):
         async with open_simulated_server(storage):
             assert await storage.read_file(path) == b"precious"
-    assert "it is left as it is" in caplog.text
+    assert "it is not changed" in caplog.text
