@@ -401,7 +401,7 @@ class PollVerifier:
 
 
 async def describe_damage(kept: LogSpan, log: File) -> str:
-    """Say which messages behind the good part of a span cannot be read, and where one can go on."""
+    """Say which messages of a span cannot be read, and where a poll can continue."""
     segment, at = kept.segment, kept.first_offset + kept.messages_count
     place = f"{segment.log_path} is damaged at byte {kept.end}"
     try:
@@ -411,7 +411,7 @@ async def describe_damage(kept: LogSpan, log: File) -> str:
     resumed = segment.next_offset if behind is None else behind[1]
     return (
         f"{place}: the messages {at} to {resumed - 1} cannot be read; poll from offset {resumed} to"
-        " go on"
+        " continue"
     )
 
 

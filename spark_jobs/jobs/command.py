@@ -333,7 +333,7 @@ def error_summary(error: Exception) -> str:
 def _spark_error_summary(text: str) -> str:
     raised = list(_RAISED.finditer(text))
     if raised:
-        return _one_line(raised[-1]["error_summary"])
+        return _one_line(raised[-1]["words"])
     named = _NAMED.search(text)
     if named and named[0].startswith(USER_RAISED):
         return _one_line(named[0].removeprefix(USER_RAISED))

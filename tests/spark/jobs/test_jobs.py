@@ -96,7 +96,7 @@ def test_to_parquet_when_a_signal_comes_then_exits_with_0_and_goes_on_next_time(
             os.kill(os.getpid(), signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr("spark_jobs.jobs.queries.say", say)
+        patched.setattr("spark_jobs.jobs.queries.print_status", say)
         assert run(to_parquet, *given, "--every", "1s") == 0
     assert not spark.streams.active
     orders(40, 5)
