@@ -333,9 +333,9 @@ async def count_claimed(log: File, position: int, next_offset: int, end: int) ->
     """Count the messages that stood whole where a log cannot be read any more.
 
     A process that dies in a write leaves the beginning of a message: less than a header, or a
-        header that promises more bytes than there are. That counts as none, and so does what has no
-        resemblance to a message. A header with the right offset and all its bytes, or with another
-        offset and exactly the bytes up to the end, is a message that something happened to.
+    header that promises more bytes than there are. That counts as none, and so does what has no
+    resemblance to a message. A header with the right offset and all its bytes, or with another
+    offset and exactly the bytes up to the end, is a message that something happened to.
 
     Args:
         log: the open log.

@@ -54,8 +54,6 @@ BUFFERS_PER_SENDMSG = 64
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(ShardMessage)
 
-Answered = "Callable[[Letter, memoryview], None]"
-
 
 class MessageReceiver(Protocol):
     """The receiver of a channel's calls."""

@@ -67,11 +67,6 @@ class OrderedQueue(Generic[J]):
         """How many keys have jobs that wait or run."""
         return len(self._waiting)
 
-    @property
-    def has_ready(self) -> bool:
-        """Whether ``take`` returns a job."""
-        return bool(self._ready)
-
     def take(self) -> tuple[Hashable, J] | None:
         """Take the next job that may run; its key is blocked until ``finish``."""
         if not self._ready:

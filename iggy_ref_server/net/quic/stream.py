@@ -260,7 +260,6 @@ class LongRequestQueue:
 SHORT_BYTES_MAX: Final = 16 << 10
 LOAD_BYTES_MAX: Final = 256 << 10
 NO_ERROR: Final = 0
-INTERNAL_ERROR: Final = 1
 
 
 class ReplyWriter:
