@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_ref_server.fsck.context import Finding, ReadProgress
+from iggy_ref_server.fsck.context import Finding, ReadProgress, quarantine_path
 from iggy_ref_server.fsck.partition import check_partition
 from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataError
 from iggy_ref_server.metadata.importer import import_state
@@ -154,12 +154,8 @@ def _unknown_entry(path: str, kind: str, files_count: int | None) -> Finding:
         " lost it",
         "repair moves it to quarantine; a server removes it when it starts, if its generation"
         " proves that it was deleted",
-        partial(_quarantine_directory, path),
+        partial(quarantine_path, path),
     )
-
-
-async def _quarantine_directory(path: str, quarantine: Quarantine) -> None:
-    await quarantine.move(path)
 
 
 # Checks a whole data directory: metadata, directory tree, and every partition.
@@ -228,13 +224,9 @@ def _missing_metadata(context: FsckContext) -> Finding:
         "there are files of streams, but no metadata",
         "restore the directory `state` from a backup; no server starts without it. If there is no"
         " backup, repair moves all streams to quarantine, and the next start creates a new server",
-        partial(_quarantine_streams, context.config.system.stream.path),
+        partial(quarantine_path, context.config.system.stream.path),
         is_fatal=True,
     )
-
-
-async def _quarantine_streams(path: str, quarantine: Quarantine) -> None:
-    await quarantine.move(path)
 
 
 def _summary(metadata: Metadata) -> str:

@@ -116,6 +116,11 @@ class Quarantine:
         return self.kept[-1]
 
 
+async def quarantine_path(path: str, quarantine: Quarantine) -> None:
+    """Repair a finding by moving its file or directory away."""
+    await quarantine.move(path)
+
+
 # A finding: the problem, its severity, and the remedy.
 
 

@@ -7,9 +7,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from iggy_protocol import ConsumerKind, record
-from iggy_ref_server.fsck.context import Finding
+from iggy_ref_server.fsck.context import Finding, quarantine_path
 from iggy_ref_server.fsck.repair import record_gaps
 from iggy_ref_server.fsck.segments import (
+    MESSAGES_MAX,
     check_segment,
     check_segment_sequence,
     format_offset_ranges,
@@ -36,6 +37,7 @@ from iggy_ref_server.segments.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     list_segments,
+    log_path,
     start_offset_of,
 )
 from iggy_ref_server.segments.index import ENTRY_BYTES
@@ -65,6 +67,10 @@ __all__ = [
 # nothing.
 
 
+# The files are the partition's own, whatever their generation file says.
+_REASSIGNED = frozenset({OwnershipVerdict.NO_NUMBER, OwnershipVerdict.OLDER_THAN_MESSAGES})
+
+
 def check_ownership(
     directory: str, owner: FileOwnership, generation_number: int
 ) -> tuple[Finding | None, bool]:
@@ -91,7 +97,7 @@ def check_ownership(
         return Finding(directory, owner.reason, remedy, repair_action), False
     if verdict is OwnershipVerdict.NO_LOGS:
         return _missing_logs(directory, owner), False
-    if verdict is OwnershipVerdict.NO_NUMBER or _is_single_bit_error(owner, generation_number):
+    if verdict in _REASSIGNED or _is_single_bit_error(owner, generation_number):
         return _missing_generation(directory, owner, generation_number), True
     if owner.found is not None and owner.found.number > generation_number:
         return _newer_than_metadata(directory, owner), False
@@ -184,9 +190,14 @@ async def _quarantine_and_create_empty(
 async def _create_segment(directory: str, quarantine: Quarantine) -> None:
     storage = quarantine.storage
     loaded = await OffsetReservation.load(storage, directory)
-    start = loaded.highest
+    # The index of a missing log may lag behind, so it does not tell how many messages there were.
+    orphans = list_segments(await storage.entries(directory)).orphans
+    unknown_ends = [int(name.removesuffix(INDEX_SUFFIX)) + MESSAGES_MAX for name in orphans]
+    start = max(loaded.highest, *unknown_ends, 0)
     if start > loaded.removed_below:
         await loaded.record_gaps([(loaded.removed_below, start)])
+    for name in orphans:
+        await quarantine.move(f"{directory}/{name}")
     await Segment(directory, start).create(storage)
 
 
@@ -280,13 +291,13 @@ async def _check_offset_file(
     if not problem and group_ids is not None and int(entry.name) not in group_ids:
         problem = "it is the offset of a consumer group that does not exist"
     if problem:
-        return Finding(path, problem, REPAIR_MOVES_IT, partial(_quarantine_offset, path))
+        return Finding(path, problem, REPAIR_MOVES_IT, partial(quarantine_path, path))
     content = await storage.read_file(path) or bytes(OFFSET.size)
     stored = OFFSET.unpack(content)[0]
     last_offset = assigned.last
     if last_offset is None:
         problem = f"it holds {stored}, but the partition never had a message"
-        return Finding(path, problem, REPAIR_MOVES_IT, partial(_quarantine_offset, path))
+        return Finding(path, problem, REPAIR_MOVES_IT, partial(quarantine_path, path))
     problem = f"it holds {stored}, but the last message has the offset {last_offset}"
     if is_impossible_offset(
         stored,
@@ -297,7 +308,7 @@ async def _check_offset_file(
         remedy = (
             "repair moves it to quarantine, and its consumer starts over; a server does the same"
         )
-        return Finding(path, problem, remedy, partial(_quarantine_offset, path))
+        return Finding(path, problem, remedy, partial(quarantine_path, path))
     if stored > last_offset:
         return Finding(
             path,
@@ -318,10 +329,6 @@ def name_or_size_problem(entry: DirectoryEntry) -> str:
     if entry.size_bytes != OFFSET.size:
         return f"it has {entry.size_bytes} bytes instead of {OFFSET.size}"
     return ""
-
-
-async def _quarantine_offset(path: str, quarantine: Quarantine) -> None:
-    await quarantine.move(path)
 
 
 async def _rewrite_offset(path: str, offset: int, quarantine: Quarantine) -> None:
@@ -379,7 +386,7 @@ async def check_partition(
         for files, next_start in zip_longest(listing.segments, starts[1:])
     ]
     findings = [] if finding is None else [finding]
-    findings += _unexpected_names(directory, entries, listing)
+    findings += _unexpected_names(directory, entries, listing, is_loss_possible=is_loss_possible)
     findings += await check_segment_sequence(
         storage, directory, segments, has_lost_file=owner.verdict is OwnershipVerdict.NO_RESERVATION
     )
@@ -403,9 +410,16 @@ async def _highest_assigned(storage: Storage, directory: str) -> int:
 
 
 def _unexpected_names(
-    directory: str, entries: list[DirectoryEntry], listing: SegmentListing
+    directory: str,
+    entries: list[DirectoryEntry],
+    listing: SegmentListing,
+    *,
+    is_loss_possible: bool,
 ) -> list[Finding]:
-    findings = [_orphan(directory, name, listing) for name in listing.orphans]
+    findings = [
+        _orphan(directory, name, listing, is_loss_possible=is_loss_possible)
+        for name in listing.orphans
+    ]
     for entry in entries:
         is_segment = any(
             start_offset_of(entry.name, suffix) is not None for suffix in (LOG_SUFFIX, INDEX_SUFFIX)
@@ -419,22 +433,30 @@ def _unexpected_names(
     return findings
 
 
-def _orphan(directory: str, name: str, listing: SegmentListing) -> Finding:
+def _orphan(
+    directory: str, name: str, listing: SegmentListing, *, is_loss_possible: bool
+) -> Finding:
     """Judge an index without a log: the log goes first when an old segment is removed."""
     path, start = f"{directory}/{name}", start_offset_of(name, INDEX_SUFFIX)
     count = dict(listing.filled_orphans).get(name, 0) // ENTRY_BYTES
     assert start is not None
-    if not count or not listing.segments or start < listing.segments[0].start_offset:
+    is_last = listing.is_behind_all_logs(name)
+    is_newer = bool(listing.segments) and start >= listing.segments[0].start_offset
+    if not (count and is_newer) and not (is_last and not is_loss_possible):
         return Finding(
             path,
             "it is an index without a log",
             "repair moves it to quarantine; a server would delete it when it starts",
-            partial(_quarantine_index, path),
+            partial(quarantine_path, path),
         )
-    lost = (start, start + count)
+    named = f"the messages {format_offset_ranges(((start, start + count),))} are lost"
+    unknown = f"if there were more, all messages from {start + count} on are lost too"
+    known_texts = [named] * bool(count) + [unknown] * is_last
+    # The index of a last log may lag behind, so it does not tell how many messages there were.
+    lost = (start, start + (MESSAGES_MAX if is_last else count))
     return Finding(
-        path,
-        f"the log beside it is missing; the messages {format_offset_ranges((lost,))} are lost",
+        log_path(directory, start),
+        f"it is missing, and its index is there; {'; '.join(known_texts)}",
         "restore the log from a backup; a server sets the partition aside. Without a backup, repair"
         " moves the index to quarantine, and these offsets are never given again",
         partial(_give_up_log, directory, path, lost),
@@ -445,8 +467,4 @@ async def _give_up_log(
     directory: str, path: str, lost: tuple[int, int], quarantine: Quarantine
 ) -> None:
     await record_gaps(quarantine.storage, directory, [lost])
-    await quarantine.move(path)
-
-
-async def _quarantine_index(path: str, quarantine: Quarantine) -> None:
     await quarantine.move(path)

@@ -22,6 +22,7 @@ from iggy_ref_server.segments.log_scanner import (
     IntactRun,
     LogScanner,
     count_claimed,
+    count_unrecognizable,
     find_foreign_offset,
     find_intact_runs,
 )
@@ -127,6 +128,7 @@ class CheckedSegment:
         is_index_consistent: whether the index is right as far as it goes.
         indexed_count: messages behind the last one that can be read, of which the index tells.
         claimed_count: messages, at most, that stood there in whole and are damaged.
+        unrecognizable_count: messages, at most, that stood there if these bytes were any.
         foreign_offset: the offset of the first message, if the log is that of another segment.
     """
 
@@ -138,6 +140,7 @@ class CheckedSegment:
     is_index_consistent: bool
     indexed_count: int = 0
     claimed_count: int = 0
+    unrecognizable_count: int = 0
     foreign_offset: int | None = None
 
     @property
@@ -169,7 +172,7 @@ class CheckedSegment:
         if self.foreign_offset is not None:
             return self.start_offset + MESSAGES_MAX  # it is unknown how many there were
         end = self.runs[-1].next_offset if self.runs else self.start_offset
-        return end + max(self.indexed_count, self.claimed_count)
+        return end + max(self.indexed_count, self.claimed_count, self.unrecognizable_count)
 
     @property
     def is_intact(self) -> bool:
@@ -182,6 +185,13 @@ class CheckedSegment:
     def is_torn_only(self) -> bool:
         """Whether only the end of the log is damaged."""
         return not self.runs or (len(self.runs) == 1 and self.in_place is not None)
+
+    @property
+    def is_garbage_at_most(self) -> bool:
+        """Whether nothing tells that messages stood in the bytes at the end of the last log."""
+        is_last = self.next_start is None and self.foreign_offset is None
+        is_known = self.indexed_count or self.claimed_count
+        return is_last and self.is_torn_only and not is_known
 
     @property
     def damage(self) -> tuple[tuple[int, int], ...]:
@@ -224,6 +234,8 @@ class CheckedSegment:
             text = f"{size_bytes} bytes are no messages ({places})" if places else "offsets jump"
         if self.foreign_offset is not None and self.next_start is None:
             text += f"; all messages from {self.start_offset} on are lost"
+        elif self.lost and self.is_garbage_at_most:
+            text += f"; the offsets {format_offset_ranges(self.lost)} are not given again"
         elif self.lost:
             text += f"; the messages {format_offset_ranges(self.lost)} are lost"
         return text
@@ -264,7 +276,7 @@ async def check_segment(
 
     found = await find_intact_runs(log, files.start_offset, files.log_bytes, on_chunk)
     end = found[-1] if found else IntactRun(0, 0, files.start_offset, files.start_offset)
-    claimed_count = await count_claimed(log, end.end, end.next_offset, files.log_bytes)
+    tail = (log, end.end, end.next_offset, files.log_bytes)
     indexed_count = 0
     if index is not None:
         walk = LogScanner(log, end.end, end.next_offset, end.end)
@@ -279,7 +291,8 @@ async def check_segment(
         comparison.problem(),
         is_index_consistent=comparison.is_consistent,
         indexed_count=indexed_count,
-        claimed_count=claimed_count,
+        claimed_count=await count_claimed(*tail),
+        unrecognizable_count=await count_unrecognizable(*tail),
         foreign_offset=None
         if found
         else await find_foreign_offset(log, files.start_offset, files.log_bytes),
@@ -381,7 +394,7 @@ def _check_one(segment: CheckedSegment, gaps: Ranges) -> Iterator[Finding]:
 
 
 def _remedy(segment: CheckedSegment) -> str:
-    if segment.is_torn_only and not segment.lost:
+    if segment.is_torn_only and (segment.is_garbage_at_most or not segment.lost):
         return "repair moves them to quarantine; a server truncates them when it starts"
     return (
         "repair moves invalid bytes to quarantine, and all other messages become readable; a backup"

@@ -1,7 +1,8 @@
 """Which generation the files of a partition belong to, and what a start does with them.
 
 A start deletes files of earlier generations, so this needs proof. A generation file with a valid
-checksum proves that the files are older than the partition, or that their creation was interrupted.
+checksum proves that the files are older than the partition, or that their creation was interrupted,
+unless the messages are newer than the partition: then it is an old copy of that file.
 An empty first segment alone holds nothing to lose. In all other cases nothing is changed, and an
 operator has to look.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from iggy_protocol import MessageBatch
 from iggy_ref_server.partitions.generation import (
     GENERATION_FILE,
     IMPORTED_GENERATION,
@@ -22,12 +24,18 @@ from iggy_ref_server.partitions.generation import (
     read_generation,
 )
 from iggy_ref_server.partitions.reservation import RESERVATION_FILE as RESERVATION_NAME
-from iggy_ref_server.segments.file_names import list_segments
+from iggy_ref_server.segments.file_names import list_segments, log_path
+from iggy_ref_server.segments.log_scanner import LogScanner
 
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import DirectoryEntry, Storage
 
 __all__ = ["FileOwnership", "OwnershipVerdict", "find_file_owner"]
+
+
+# A generation number is the time of its beginning in microseconds. Older releases used the numbers
+# of changes, which are below this: the first hour of 1970.
+TIMED_GENERATION_MIN = 3_600_000_000
 
 
 class OwnershipVerdict(Enum):
@@ -40,6 +48,7 @@ class OwnershipVerdict(Enum):
     ADOPTED = "they belong to the partition, but are not marked yet: open and mark them"
     NO_NUMBER = "their generation is missing or damaged: change nothing"
     CONTRADICTORY = "their generation differs and has no checksum: change nothing"
+    OLDER_THAN_MESSAGES = "their generation ended before their first message: change nothing"
     NEWER = "their generation is newer than the metadata: change nothing"
     NO_FILES = "they existed and are missing: create none"
     NO_LOGS = "the log files are missing: change nothing"
@@ -60,6 +69,7 @@ _DAMAGE = frozenset(
     {
         OwnershipVerdict.NO_NUMBER,
         OwnershipVerdict.CONTRADICTORY,
+        OwnershipVerdict.OLDER_THAN_MESSAGES,
         OwnershipVerdict.NEWER,
         OwnershipVerdict.NO_FILES,
         OwnershipVerdict.NO_LOGS,
@@ -100,11 +110,35 @@ async def find_file_owner(
     if owner.verdict is OwnershipVerdict.NOTHING and was_opened:
         reason = f"the files of generation {expected} are missing, although they existed before"
         return FileOwnership(OwnershipVerdict.NO_FILES, reason)
-    if owner.verdict in {OwnershipVerdict.OUTDATED, OwnershipVerdict.UNFINISHED} and was_opened:
+    if owner.verdict not in {OwnershipVerdict.OUTDATED, OwnershipVerdict.UNFINISHED}:
+        return owner
+    time_us = await _first_timestamp_us(storage, directory)
+    if time_us >= expected >= TIMED_GENERATION_MIN:
+        reason = (
+            f"the file `{GENERATION_FILE}` is an old one: {owner.reason}; but the first message is"
+            " newer than that"
+        )
+        return FileOwnership(OwnershipVerdict.OLDER_THAN_MESSAGES, reason, owner.found)
+    if was_opened:
         # Then the files were made, and their record was written after that.
         reason = f"{owner.reason}; but a server has opened generation {expected} here since then"
         return FileOwnership(OwnershipVerdict.CONTRADICTORY, reason, owner.found)
     return owner
+
+
+async def _first_timestamp_us(storage: Storage, directory: str) -> int:
+    """Return the time of the first intact message at the beginning of a log; 0 without one.
+
+    The last message tells nothing: a generation goes on for a moment after a purge has given the
+    next one its number. Only a partition that was empty then and gets its first message in that
+    moment is set aside without need, if the process dies in the same moment.
+    """
+    for files in list_segments(await storage.entries(directory)).segments:
+        log = await storage.open(log_path(directory, files.start_offset))
+        chunk = await LogScanner(log, 0, files.start_offset, files.log_bytes).next()
+        if chunk is not None:
+            return next(iter(MessageBatch(chunk.messages))).timestamp_us
+    return 0
 
 
 async def _find_file_owner(storage: Storage, directory: str, expected: int) -> FileOwnership:

@@ -160,11 +160,12 @@ async def recover_segments(
         await reservation.record_synced(listing.segments[-1].start_offset)
     if is_adopted and listing.segments:
         await reservation.record_removed(listing.segments[0].start_offset)
+    kept = surviving_writes(settings)
     check_first_segment(directory, listing, reservation)
+    check_orphans(directory, listing, kept)
     for name in listing.orphans:
         LOGGER.warning("removed the index %s/%s: its log file does not exist", directory, name)
         await storage.remove(f"{directory}/{name}")
-    kept = surviving_writes(settings)
     segments = await recover_all_segments(storage, directory, reservation, kept)
     await check_continuity(directory, segments, reservation, kept)
     if settings.validate_checksums:
@@ -192,11 +193,22 @@ def check_first_segment(
     known = reservation.removed_below
     if starts and starts[0] > known and not reservation.covers_gap(known, starts[0]):
         raise CorruptPartition(directory, f"the messages {known} to {starts[0] - 1} are missing")
+
+
+def check_orphans(directory: str, listing: SegmentListing, kept: SurvivingWrites) -> None:
+    """Refuse a partition with an index whose log nobody removed."""
+    starts = [files.start_offset for files in listing.segments]
     for name, size in listing.filled_orphans:
         # The log goes first when a segment is removed, and only the oldest ones are.
         if starts and name >= f"{starts[0]:020}":
             raise CorruptPartition(
                 directory, f"the log beside {name} is missing, and the index has {size} bytes"
+            )
+    for name in listing.orphans:
+        # A loss of power may take the name of a log that was never used; nothing else does.
+        if kept is SurvivingWrites.EVERYTHING and listing.is_behind_all_logs(name):
+            raise CorruptPartition(
+                directory, f"the log beside {name} is missing, and it was the last one"
             )
 
 

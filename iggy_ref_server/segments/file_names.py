@@ -49,6 +49,16 @@ class SegmentListing(NamedTuple):
     orphans: tuple[str, ...]
     filled_orphans: tuple[tuple[str, int], ...] = ()
 
+    def is_behind_all_logs(self, orphan: str) -> bool:
+        """Tell whether an index without a log is that of a last segment whose log is missing.
+
+        The log of a segment is made first. It is removed first as well, but that of the last
+        segment only after the next one was made. So no process that dies leaves such an index.
+        """
+        start = start_offset_of(orphan, INDEX_SUFFIX)
+        assert start is not None
+        return bool(self.segments) and start > self.segments[-1].start_offset
+
 
 def log_path(directory: str, start_offset: int) -> str:
     """Name the log of a segment."""

@@ -373,6 +373,25 @@ async def is_beginning(log: File, position: int, next_offset: int, end: int) -> 
     return behind is not None and behind[0] > end
 
 
+async def count_unrecognizable(log: File, position: int, next_offset: int, end: int) -> int:
+    """Count the messages, at most, that stood where a log ends in bytes that resemble none.
+
+    A process that dies in a write leaves the beginning of a message. Other bytes are garbage, or
+    messages that were overwritten, such as with zeros; which of the two cannot be told.
+
+    Args:
+        log: the open log.
+        position: where these bytes begin; nothing intact lies behind it.
+        next_offset: the offset that should follow there.
+        end: how long the log is.
+
+    Raises:
+        StorageError: the log cannot be read.
+    """
+    is_torn = await is_beginning(log, position, next_offset, end)
+    return 0 if is_torn else (end - position) // HEADER_BYTES
+
+
 async def _skip_damaged_message(log: File, position: int, offset: int) -> tuple[int, int] | None:
     """Step over one message whose header can be believed although its checksum cannot."""
     head = await log.read(HEADER_BYTES, position)

@@ -273,6 +273,9 @@ async def record_lost_messages(
             lost_end - 1,
         )
         await history.skip_to(lost_end)
+    if tail.unrecognizable_count and is_last:
+        # They may have been messages that clients have seen, so their offsets are not given again.
+        await history.skip_to(log_scanner.next_offset + tail.unrecognizable_count)
 
 
 def describe_unreadable(log: File, log_scanner: LogScanner) -> str:

@@ -20,6 +20,7 @@ from iggy_ref_server.segments.log_scanner import (
     IntactRun,
     LogScanner,
     count_claimed,
+    count_unrecognizable,
     find_foreign_offset,
     find_intact_runs,
 )
@@ -75,6 +76,7 @@ class LogTail(NamedTuple):
         indexed_count: messages of which only the index tells.
         runs: intact messages further behind, in order.
         claimed_count: messages that stood there in whole, at most, and cannot be read.
+        unrecognizable_count: messages that stood there, at most, if these bytes were any.
         contradiction: what no crash and no power loss explains; empty where nothing is found.
     """
 
@@ -82,6 +84,7 @@ class LogTail(NamedTuple):
     indexed_count: int
     runs: tuple[IntactRun, ...]
     claimed_count: int = 0
+    unrecognizable_count: int = 0
     contradiction: str = ""
 
 
@@ -106,14 +109,16 @@ async def inspect_tail(
     """
     at, next_offset, end = log_scanner.position, log_scanner.next_offset, files.log_bytes
     runs: list[IntactRun] = []
-    claimed, contradiction = 0, ""
+    claimed, unrecognizable, contradiction = 0, 0, ""
     if at < end and (end_offset is None or next_offset < end_offset):
         try:
             found = await find_intact_runs(log, next_offset, end, position=at, effort=Effort())
             runs = [await clip_run(log, run, end_offset) for run in found]
         except SearchTooLong:
             contradiction = "too much behind it looks like messages to search all of it"
-        claimed = 0 if runs else await count_claimed(log, at, next_offset, end)
+        if not runs:
+            claimed = await count_claimed(log, at, next_offset, end)
+            unrecognizable = await count_unrecognizable(log, at, next_offset, end)
         foreign_offset = None if at else await find_foreign_offset(log, files.start_offset, end)
         if foreign_offset is not None:
             contradiction = (
@@ -121,7 +126,7 @@ async def inspect_tail(
             )
     indexed = 0 if index is None else await count_indexed(index, files, log_scanner, end_offset)
     kept = tuple(run for run in runs if run.start < run.end)
-    return LogTail(end - at, indexed, kept, claimed, contradiction)
+    return LogTail(end - at, indexed, kept, claimed, unrecognizable, contradiction)
 
 
 async def clip_run(log: File, run: IntactRun, end_offset: int | None) -> IntactRun:

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import trio
 
+from iggy_protocol import Partitioning, PurgeTopic, SendMessages
 from iggy_ref_server.partitions.generation import (
     Generation,
     GenerationState,
@@ -100,6 +101,36 @@ def test_generation_when_over_then_repair_keeps_its_files_in_quarantine(
     assert data_directory.read() == {}
     [kept] = (data_directory.directory / "quarantine").rglob(f"{0:020}.log")
     assert kept.read_bytes() == log
+
+
+class PurgedDirectory(DataDirectory):
+    """A data directory whose topic was purged a second before its only message came."""
+
+    async def _fill(self, client):
+        await super()._fill(client)
+        await client.ask(PurgeTopic("s", "t"))
+        await trio.sleep(1)
+        await client.ask(SendMessages("s", "t", Partitioning.partition(0), [b"after the purge"]))
+
+
+@pytest.mark.parametrize("is_creating", [True, False])
+def test_record_when_older_than_the_messages_then_set_aside_until_repair_writes_it_anew(
+    tmp_path, is_creating
+):
+    data_directory = PurgedDirectory(tmp_path / "data")
+    found = number_of(data_directory)
+    creating = Generation(found.number, GenerationState.CREATING)
+    set_number(data_directory, creating if is_creating else Generation(found.number - 1))
+    # As after a kill in the first second of the generation.
+    (data_directory.directory / "state" / "opened.0").unlink()
+    content = data_directory.logs()[0].read_bytes()
+    assert not data_directory.is_served()
+    assert data_directory.logs()[0].read_bytes() == content
+
+    assert data_directory.check() == REPAIRABLE
+    assert "the first message is newer than that" in data_directory.text()
+    assert data_directory.repair() == CLEAN
+    assert data_directory.read() == {0: b"after the purge"}
 
 
 def test_text_when_one_bit_is_wrong_then_repair_takes_it_for_the_number(data_directory):

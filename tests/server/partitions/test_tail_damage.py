@@ -6,6 +6,8 @@ import pytest
 
 from iggy_protocol import checksum
 from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
+from iggy_ref_server.segments.recovery import SALVAGE_PATH
+from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import PATH, create, offsets, poll, reopen, send
 
@@ -184,6 +186,46 @@ async def test_last_log_when_missing_then_set_aside():
 
     with pytest.raises(CorruptPartition, match="is missing"):
         await reopen(storage, settings)
+
+
+@pytest.mark.parametrize("survived", [True, False])
+async def test_last_log_when_missing_beside_an_empty_index_then_set_aside_unless_power_was_lost(
+    survived,
+):
+    storage = SimulatedStorage()
+    settings = PartitionSettings(segment_size_bytes=10 * SIZE, writes_survived=survived)
+    partition = await create(storage, settings)
+    for number in range(20):
+        await send(partition, b"%010d" % number)
+    storage = storage.kill()
+    last = Segment(PATH, 20)
+    await last.create(storage)
+    await storage.remove(last.log_path)
+
+    if survived:
+        with pytest.raises(CorruptPartition, match="is missing, and it was the last one"):
+            await reopen(storage, settings)
+    else:
+        assert await offsets(await reopen(storage, settings)) == [*range(20)]
+
+
+@pytest.mark.parametrize("survived", [True, False])
+@pytest.mark.parametrize("kept", [0, 1, 20])
+async def test_log_when_its_end_is_zeroed_then_kept_aside_and_no_offset_is_given_again(
+    kept, survived
+):
+    storage = await filled(AckLevel.WRITTEN)
+    content = await storage.read_file(LOG) or b""
+    await storage.replace(LOG, content[: kept * SIZE] + bytes((COUNT - kept) * SIZE))
+    await storage.replace(INDEX, b"")
+
+    partition = await reopen(storage, settings_of(AckLevel.WRITTEN, survived=survived))
+    await send(partition, b"new")
+
+    found = await offsets(partition)
+    assert found[:kept] == [*range(kept)]
+    assert found[kept] >= COUNT
+    assert await storage.entries(f"{SALVAGE_PATH}/{PATH}")
 
 
 async def test_index_when_synced_messages_are_acknowledged_then_holds_all_of_them():
