@@ -1,7 +1,8 @@
 """A shard as a process: pinned to a CPU core, controlled by the supervisor through two pipes.
 
     supervisor → shard     ``serve``, ``drain``, ``close``; end of file means: exit at once
-    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``, maybe ``unsaved``
+    shard → supervisor     ``open`` with some facts, ``ready``, ``drained``,
+                           ``closing`` twice in a second, maybe ``unsaved``
 
 No shard accepts a connection before all shards are open. Otherwise a client could be told that a
 partition does not exist, only because its shard is still reading files. Until then connections
@@ -35,7 +36,7 @@ from iggy_ref_server.process.watchdog import watch_loop
 from iggy_ref_server.shard.assembly import Shard, ShardSpec, open_shard
 from iggy_ref_server.shard.listener_table import BoundSockets
 from iggy_ref_server.storage.engines import open_storage
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 __all__ = [
     "CLOSE",
@@ -53,6 +54,8 @@ PR_SET_PDEATHSIG = 1
 EXIT_FAILED = 1
 # A regular exit, but some acknowledged messages could not be written or synced.
 EXIT_UNSAVED = 3
+
+CLOSING_REPORT_S = 0.5
 
 # Commands of the supervisor, one byte each.
 SERVE, DRAIN, CLOSE = b"s", b"d", b"c"
@@ -175,16 +178,19 @@ async def _serve(spec: ShardProcessSpec, pipes: SupervisorPipes) -> int:
         is_follower=spec.is_follower,
         writes_survived=spec.writes_survived,
     )
-    async with open_shard(shard_spec) as shard:
-        facts["damaged"] = len(shard.directory.damaged)
-        facts["waiting"] = shard.directory.waiting_count
-        _report(pipes, "open", facts)
-        # A server that is stopped while it starts goes from "open" to "drained".
-        if await _wait_for_command(pipes, SERVE, DRAIN) == SERVE:
-            await _serve_until_drained(shard, pipes)
-        _report(pipes, "drained", {})
-        # Other shards may still have clients that send to partitions of this shard.
-        await _wait_for_command(pipes, CLOSE)
+    async with trio.open_nursery() as reporting:
+        async with open_shard(shard_spec) as shard:
+            facts["damaged"] = len(shard.directory.damaged)
+            facts["waiting"] = shard.directory.waiting_count
+            _report(pipes, "open", facts)
+            # A server that is stopped while it starts goes from "open" to "drained".
+            if await _wait_for_command(pipes, SERVE, DRAIN) == SERVE:
+                await _serve_until_drained(shard, pipes)
+            _report(pipes, "drained", {})
+            # Other shards may still have clients that send to partitions of this shard.
+            await _wait_for_command(pipes, CLOSE)
+            reporting.start_soon(_report_closing, shard, storage, pipes)
+        reporting.cancel_scope.cancel()
     return _report_unsaved(shard, pipes)
 
 
@@ -199,6 +205,14 @@ async def _serve_until_drained(shard: Shard, pipes: SupervisorPipes) -> None:
         stopping.start_soon(shard.drain)
 
 
+async def _report_closing(shard: Shard, storage: Storage, pipes: SupervisorPipes) -> None:
+    """Report the progress of closing until cancelled; the supervisor kills a shard without any."""
+    while True:
+        facts = {"left": shard.directory.open_count, "operations": storage.ended_count}
+        _report(pipes, "closing", facts)
+        await trio.sleep(CLOSING_REPORT_S)
+
+
 def _report_unsaved(shard: Shard, pipes: SupervisorPipes) -> int:
     """Report which messages a closed shard could not save; return the exit code."""
     unsaved = shard.unsaved.values()
@@ -210,7 +224,7 @@ def _report_unsaved(shard: Shard, pipes: SupervisorPipes) -> int:
     return EXIT_UNSAVED
 
 
-def _report(pipes: SupervisorPipes, report: str, facts: dict[str, object]) -> None:
+def _report(pipes: SupervisorPipes, report: str, facts: Mapping[str, object]) -> None:
     os.write(pipes.report_pipe, json.dumps({"word": report, **facts}).encode() + b"\n")
 
 

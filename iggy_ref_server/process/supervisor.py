@@ -8,19 +8,14 @@ stops the others and exits with an error. It serves no requests itself.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
 import secrets
-import select
 import signal
 import socket
 import sys
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from iggy_ref_server.certificates import tls_context
 from iggy_ref_server.cli import package_version
@@ -34,7 +29,6 @@ from iggy_ref_server.config import (
 from iggy_ref_server.descriptor_limit import raise_descriptor_limit
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
-from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
 from iggy_ref_server.process.banner import (
     ListenerInfo,
     StartupInfo,
@@ -51,16 +45,13 @@ from iggy_ref_server.process.data_directory import (
     writes_survived,
 )
 from iggy_ref_server.process.locks import bind_shared_port, lock_data_directory
+from iggy_ref_server.process.monitor import ProcessMonitor, ShardProcess
 from iggy_ref_server.process.shard_process import (
-    CLOSE,
-    DRAIN,
-    EXIT_UNSAVED,
-    SERVE,
     ShardProcessSpec,
     SupervisorPipes,
     run_shard_process,
 )
-from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
+from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, watch_signals
 from iggy_ref_server.shard.cpu_topology import place_shards, read_cpu_topology
 from iggy_ref_server.shard.listener_table import LISTENERS, BoundSockets
 from iggy_ref_server.shard.router import make_round_robin_memory
@@ -76,35 +67,7 @@ __all__ = ["run_server"]
 
 LOGGER = logging.getLogger(__name__)
 
-# How long shards have to see their clients off, which they bound themselves, and then to close
-# their files, which a disk may make slow.
-DRAIN_S = DRAIN_TIMEOUT_S + 0.5
-STOP_S = 10.0
-# A start that takes longer prints a line, once in each such period.
-OPENING_NOTICE_S = 5.0
 CURRENT_CONFIG_NAME = "current_config.toml"
-
-
-@dataclass(slots=True)
-class _ShardProcess:
-    """A shard process, with the supervisor's end of its pipes."""
-
-    shard_id: int
-    process_id: int
-    command_pipe: int
-    report_pipe: int
-    unread: bytes = b""
-    received_reports: list[dict[str, Any]] = field(default_factory=list)
-    exit_code: int | None = None
-
-    def find_report(self, report: str) -> dict[str, Any] | None:
-        """Return the facts of a report; None while it has not come."""
-        return next((facts for facts in self.received_reports if facts["word"] == report), None)
-
-    def send_command(self, command: bytes) -> None:
-        """Send a command; a process that has ended is ignored."""
-        with contextlib.suppress(OSError):
-            os.write(self.command_pipe, command)
 
 
 def run_server(
@@ -156,7 +119,7 @@ def run_server(
         # Shards are opening their partitions, so this is the time for a slow look-up.
         version = package_version()
         with watch_signals() as signals:
-            return _ProcessMonitor(children, print_line, signals).run(
+            return ProcessMonitor(children, print_line, signals).run(
                 lambda watch: _announce_ready(watch, loaded, version, placements, specs, runtime)
             )
 
@@ -263,7 +226,7 @@ def _socket_pairs(count: int, kind: socket.SocketKind) -> list[dict[int, socket.
     return ends
 
 
-def _fork_shard(spec: ShardProcessSpec) -> _ShardProcess:
+def _fork_shard(spec: ShardProcessSpec) -> ShardProcess:
     orders_read, orders_write = os.pipe()
     reports_read, reports_write = os.pipe()
     parent = os.getpid()
@@ -272,7 +235,7 @@ def _fork_shard(spec: ShardProcessSpec) -> _ShardProcess:
         os.close(orders_read)
         os.close(reports_write)
         os.set_blocking(reports_read, False)
-        return _ShardProcess(spec.shard_id, process_id, orders_write, reports_read)
+        return ShardProcess(spec.shard_id, process_id, orders_write, reports_read)
     exit_code = 1
     try:
         os.close(orders_write)
@@ -285,139 +248,6 @@ def _fork_shard(spec: ShardProcessSpec) -> _ShardProcess:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)
-
-
-class _ProcessMonitor:
-    """Waits for reports of the shards, their exits, and signals."""
-
-    def __init__(
-        self, children: list[_ShardProcess], print_line: Callable[[str], None], signals: int
-    ) -> None:
-        self.children = children
-        self.print_line = print_line
-        self._signals = signals
-        self._stop_signal: int | None = None
-
-    def run(self, announce: Callable[[_ProcessMonitor], None]) -> int:
-        """Watch the shards until the server has stopped; return the exit code."""
-        if self._wait_until_open() and self._wait(lambda: self._all_reported("ready")):
-            announce(self)
-            self._wait(lambda: False)
-        failed = [child for child in self.children if child.exit_code is not None]
-        for child in failed:
-            self.print_line(
-                f"shard {child.shard_id} ended unexpectedly: {_describe_exit(child.exit_code)}"
-            )
-        if not failed:
-            self.print_line("stopping: connections are closed, messages are written")
-        return self._stop() or bool(failed)
-
-    def _wait_until_open(self) -> bool:
-        """Let the shards accept connections as soon as all of them are open."""
-        began = time.monotonic()
-        while not self._wait(self._is_open_or_stopped, OPENING_NOTICE_S):
-            if any(child.exit_code is not None for child in self.children):
-                return False
-            missing = [
-                child.shard_id for child in self.children if child.find_report("open") is None
-            ]
-            self.print_line(
-                f"starting: after {time.monotonic() - began:.0f} s shards {missing} are still"
-                " opening their partitions; clients wait until that is done"
-            )
-        if self._stop_signal is not None:
-            return False
-        for child in self.children:
-            child.send_command(SERVE)
-        return True
-
-    def _is_open_or_stopped(self) -> bool:
-        return self._stop_signal is not None or self._all_reported("open")
-
-    def _all_reported(self, report: str) -> bool:
-        return all(child.find_report(report) is not None for child in self.children)
-
-    def _wait(self, is_done: Callable[[], bool], budget_s: float | None = None) -> bool:
-        """Wait for a condition; return False when a shard ended, a signal came, or time is up."""
-        deadline = None if budget_s is None else time.monotonic() + budget_s
-        while not is_done():
-            if any(child.exit_code is not None for child in self.children):
-                return False
-            if self._stop_signal is not None and deadline is None:
-                return False
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self._wait_for_event(left)
-        return True
-
-    def _wait_for_event(self, timeout_s: float | None) -> None:
-        """Wait for the next report, exit or signal, at most 50 ms."""
-        poll = select.poll()
-        poll.register(self._signals, select.POLLIN)
-        for child in self.children:
-            if child.exit_code is None:
-                poll.register(child.report_pipe, select.POLLIN)
-        poll.poll(None if timeout_s is None else max(1, int(timeout_s * 1000)))
-        for child in self.children:
-            self._read_reports(child)
-            self._reap(child)
-        self._stop_signal = read_stop_signal(self._signals) or self._stop_signal
-
-    def _read_reports(self, child: _ShardProcess) -> None:
-        with contextlib.suppress(BlockingIOError):
-            child.unread += os.read(child.report_pipe, 65_536)
-        *lines, child.unread = child.unread.split(b"\n")
-        child.received_reports += [json.loads(line) for line in lines]
-
-    def _reap(self, child: _ShardProcess) -> None:
-        if child.exit_code is None:
-            process_id, status = os.waitpid(child.process_id, os.WNOHANG)
-            if process_id:
-                child.exit_code = os.waitstatus_to_exitcode(status)
-
-    def _stop(self) -> int:
-        """Let all shards drain, then close; kill a shard that does not end in time."""
-        alive = [child for child in self.children if child.exit_code is None]
-        self.children = alive
-        for child in alive:
-            child.send_command(DRAIN)
-        self._wait(lambda: self._all_reported("drained"), DRAIN_S)
-        for child in alive:
-            child.send_command(CLOSE)
-        deadline = time.monotonic() + STOP_S
-        while time.monotonic() < deadline:
-            if all(child.exit_code is not None for child in alive):
-                break
-            self._wait_for_event(deadline - time.monotonic())
-        for child in alive:
-            if child.exit_code is None:
-                self.print_line(
-                    f"shard {child.shard_id} did not stop within {STOP_S:.0f} s and is killed"
-                )
-                os.kill(child.process_id, signal.SIGKILL)
-                os.waitpid(child.process_id, 0)
-                return 1
-        return self._print_unsaved(alive)
-
-    def _print_unsaved(self, ended: list[_ShardProcess]) -> int:
-        """Print which messages could not be saved; return the exit code of the server."""
-        for child in ended:
-            self._read_reports(child)
-            if (facts := child.find_report("unsaved")) is not None:
-                self.print_line(
-                    f"shard {child.shard_id} could not save {facts['partitions']} partitions: "
-                    f"{facts['lost']} acknowledged messages are LOST, {facts['unsynced']} more may "
-                    "be lost by a power failure; the log lines above name their offsets"
-                )
-        codes = {child.exit_code for child in ended}
-        return EXIT_UNSAVED if EXIT_UNSAVED in codes else int(any(codes))
-
-
-def _describe_exit(exit_code: int | None) -> str:
-    if exit_code is not None and exit_code < 0:
-        return f"killed by {signal.Signals(-exit_code).name}"
-    return f"exit code {exit_code}; see the log above for the reason"
 
 
 def _listener_info(name: str, config: ServerConfig, spec: ShardProcessSpec) -> ListenerInfo:
@@ -440,7 +270,7 @@ def _listener_info(name: str, config: ServerConfig, spec: ShardProcessSpec) -> L
 
 
 def _announce_ready(
-    watch: _ProcessMonitor,
+    watch: ProcessMonitor,
     loaded: LoadedConfig,
     version: str,
     placements: Sequence[ShardPlacement],

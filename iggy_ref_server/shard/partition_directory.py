@@ -68,6 +68,7 @@ class PartitionDirectory:
         self._noted_generation = self._opened_generation = NO_GENERATION
         self._is_warned_of_note = False
         self._partitions: dict[PartitionKey, PartitionLog] = {}
+        self._closed_count = 0
         self._generations: dict[PartitionKey, int] = {}
         self._created_at_us: dict[PartitionKey, int] = {}
         self._damaged: dict[PartitionKey, str] = {}
@@ -89,6 +90,11 @@ class PartitionDirectory:
     def waiting_count(self) -> int:
         """How many partitions could not be opened yet, and are tried again."""
         return len(self._failed)
+
+    @property
+    def open_count(self) -> int:
+        """How many partitions are open."""
+        return len(self._partitions) - self._closed_count
 
     def holds(self, key: PartitionKey, generation: int, created_at_us: int) -> bool:
         """Return whether the partition that a call names is the one that is open here.
@@ -278,14 +284,16 @@ class PartitionDirectory:
 
         async def close(key: PartitionKey, partition: PartitionLog) -> None:
             missing = await partition.aclose()
+            self._closed_count += 1
             if missing is not None:
                 unsaved[key] = missing
 
         await self._note()
         async with trio.open_nursery() as nursery:
-            for key, partition in self._partitions.items():
+            for key, partition in self:
                 nursery.start_soon(self._limited, semaphore, close, key, partition)
         self._partitions.clear()
+        self._closed_count = 0
         for key, missing in sorted(unsaved.items()):
             for line in missing.lines:
                 LOGGER.error("stream %d, topic %d, partition %d: %s", *key, line)

@@ -61,6 +61,11 @@ class PosixDirectory:
         self._limiter = trio.CapacityLimiter(threads_max)
         self._path_locks = PathLocks()
 
+    @property
+    def ended_count(self) -> int:
+        """How many operations have ended; small reads and writes without a thread do not count."""
+        return self.gate.ended_count
+
     def full_path(self, path: str) -> str:
         """Return a path as the operating system wants it."""
         return os.path.join(self._root, path) if path else self._root

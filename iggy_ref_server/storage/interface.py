@@ -178,6 +178,10 @@ class Storage(Protocol):
         """What serves the files, for people: such as ``io_uring``."""
 
     @property
+    def ended_count(self) -> int:
+        """How many operations have ended since it was opened; it shows that the disk works."""
+
+    @property
     def open_files(self) -> OpenFileBudget:
         """How many files may be kept open, and which are."""
 

@@ -19,13 +19,18 @@ __all__ = ["InFlightGate", "PathLocks", "SharedSync"]
 
 
 class InFlightGate:
-    """Admits operations while it is open, and knows when the last one has ended."""
+    """Admits operations while it is open, and knows when the last one has ended.
 
-    __slots__ = ("_emptied", "_inside_count", "is_open")
+    Attributes:
+        ended_count: how many operations have ended since the beginning.
+    """
+
+    __slots__ = ("_emptied", "_inside_count", "ended_count", "is_open")
 
     def __init__(self) -> None:
         self.is_open = True
         self._inside_count = 0
+        self.ended_count = 0
         self._emptied = trio.Event()
 
     def check(self, action: str, path: str) -> None:
@@ -62,6 +67,7 @@ class InFlightGate:
     def leave(self) -> None:
         """End an operation."""
         self._inside_count -= 1
+        self.ended_count += 1
         if not self._inside_count and not self.is_open:
             self._emptied.set()
 

@@ -60,6 +60,11 @@ class SimulatedStorage:
         """What serves the files, for people."""
         return "memory"
 
+    @property
+    def ended_count(self) -> int:
+        """How many operations have ended."""
+        return self._disk.gate.ended_count
+
     def kill(self) -> SimulatedStorage:
         """End the process at once; return the storage that the next one opens, under the same plan.
 
