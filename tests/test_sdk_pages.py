@@ -74,7 +74,8 @@ def test_page_when_its_python_runs_then_prints_the_text_block_that_follows(
 def test_tasks_when_read_then_every_block_of_python_is_run():
     languages = {block.language for block in blocks_of(TASKS)}
 
-    assert languages <= {"python", "text"}
+    # The diagrams of states are generated, and ``test_state_diagrams`` compares them.
+    assert languages <= {"python", "text", "mermaid"}
 
 
 def test_reference_when_written_again_then_is_the_same():

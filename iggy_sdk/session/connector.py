@@ -1,4 +1,4 @@
-"""Making a session: endpoints in order, backoff, the login, and the leader of the cluster."""
+"""Making a session: endpoints in order, backoff, the transport, the login, and the leader."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ from iggy_protocol import (
 from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import (
+    ConfigurationError,
     ConnectionFailedError,
     DisconnectedError,
     IggyError,
     IncompatibleServerError,
     ProtocolError,
 )
-from iggy_sdk.session.interface import Session, open_session
+from iggy_sdk.session.interface import Session
+from iggy_sdk.session.states import ClientEvent
+from iggy_sdk.session.stream import StreamSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from iggy_protocol import ClusterMetadata, ClusterNode, Command
     from iggy_sdk.connection_string import TransportName
     from iggy_sdk.options import ClientOptions
+    from iggy_sdk.session.http import HttpSession
+    from iggy_sdk.session.quic import QuicSession
     from iggy_sdk.transport import Dial
 
 __all__ = [
@@ -45,6 +50,7 @@ __all__ = [
     "choose_leader",
     "find_leader",
     "incompatible_server_error",
+    "open_session",
     "speaks_vsr_protocol",
 ]
 
@@ -81,10 +87,12 @@ class Connector:
         dials_count: attempts to connect.
         failures_count: attempts that failed.
         redirects_count: how often a leader was followed.
+        report: called with each step of an attempt.
     """
 
     def __init__(self, options: ClientOptions, *, dial: Dial) -> None:
         """Take the endpoints and the waits from the options of a client."""
+        self.report: Callable[[ClientEvent], None] = _ignore_event
         self._options = options
         self._dial = dial
         self._backoff = options.reconnect.backoff
@@ -130,6 +138,7 @@ class Connector:
         begun_at = anyio.current_time()
         rounds = 0
         while True:
+            self.report(ClientEvent.BACK_OFF)
             await anyio.sleep_until(max(self._not_before, anyio.current_time()))
             found = await self._try_endpoints(login)
             if isinstance(found, EstablishedSession):
@@ -183,6 +192,7 @@ class Connector:
     ) -> EstablishedSession:
         """Connect to one endpoint and log in, all of it within ``connect_timeout``."""
         self.dials_count += 1
+        self.report(ClientEvent.DIAL)
         deadline = anyio.current_time() + self._options.connect_timeout
         try:
             session = await open_session(endpoint, self._options, dial=self._dial)
@@ -198,6 +208,7 @@ class Connector:
         self, session: Session, endpoint: Endpoint, login: Command[Any], deadline: float
     ) -> None:
         """Log in; if no reply comes, check whether the server speaks another protocol."""
+        self.report(ClientEvent.LOG_IN)
         if self._options.transport not in PROBED_TRANSPORTS:
             await session.request(login, timeout=deadline - anyio.current_time())
             return
@@ -260,6 +271,10 @@ class Connector:
         return failure
 
 
+def _ignore_event(event: ClientEvent) -> None:
+    """Do nothing, for a connector whose steps no client follows."""
+
+
 def _is_final(errors: Sequence[IggyError]) -> bool:
     """Say whether no error is retriable, so that another round is useless."""
     return not any(error.retriable for error in errors)
@@ -273,6 +288,52 @@ def _abort_on_error(session: Session) -> Iterator[None]:
     except BaseException:
         session.abort(DisconnectedError("the connection was closed before it was used"))
         raise
+
+
+# Opening a session on the transport of the options.
+
+
+async def open_session(endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> Session:
+    """Connect to a server within ``connect_timeout``, without a login.
+
+    Args:
+        endpoint: where the server is.
+        options: of the client; they name the transport.
+        dial: opens a byte stream to a server; QUIC does not use it.
+
+    Raises:
+        ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+        ConfigurationError: the transport needs a library that is not installed.
+    """
+    if options.transport == "quic":
+        return await _quic_session_class().open(endpoint, options)
+    if options.transport == "http":
+        return await _http_session_class().open(endpoint, options, dial=dial)
+    return await StreamSession.open(endpoint, options, dial=dial)
+
+
+def _http_session_class() -> type[HttpSession]:
+    """Import the class, whose library is an optional dependency."""
+    try:
+        import iggy_sdk.session.http as http_package
+    except ImportError as error:
+        raise ConfigurationError(
+            "iggy+http:// needs a library that is not installed: h11",
+            advice="Run: pip install 'iggy-python[http]'",
+        ) from error
+    return http_package.HttpSession
+
+
+def _quic_session_class() -> type[QuicSession]:
+    """Import the class, whose library is an optional dependency."""
+    try:
+        from iggy_sdk.session.quic import QuicSession
+    except ImportError as error:
+        raise ConfigurationError(
+            "iggy+quic:// needs a library that is not installed: aioquic",
+            advice="Run: pip install 'iggy-python[quic]'",
+        ) from error
+    return QuicSession
 
 
 # Finding the leader of the cluster; without metadata the client stays where it is.

@@ -28,10 +28,12 @@ from iggy_sdk.errors import (
     error_for_status,
     error_from_protocol,
 )
+from iggy_sdk.session.states import with_state
 
 if TYPE_CHECKING:
     from iggy_protocol import Command
     from iggy_sdk.event_loop import WakeEvent
+    from iggy_sdk.session.states import SessionState
 
 __all__ = [
     "PendingRequest",
@@ -106,13 +108,14 @@ def request_timeout_error(
     )
 
 
-def session_ended_error(failure: IggyError, *, is_sent: bool) -> IggyError:
+def session_ended_error(failure: IggyError, state: SessionState, *, is_sent: bool) -> IggyError:
     """Make the error for a request that was pending when its session ended."""
     error: IggyError
+    message = with_state(failure.message, state)
     if isinstance(failure, ClientClosedError | ProtocolError):
-        error = type(failure)(failure.message)
+        error = type(failure)(message)
     else:
-        error = DisconnectedError(failure.message, sent=is_sent)
+        error = DisconnectedError(message, sent=is_sent)
     error.__cause__ = failure
     return error
 
@@ -235,11 +238,11 @@ class PendingRequests:
                 pending.wake.set()
         return expired
 
-    def fail(self, error: IggyError) -> None:
+    def fail(self, error: IggyError, state: SessionState) -> None:
         """Fail every pending request, because the connection has ended."""
         for pending in self.requests:
             if not pending.is_abandoned:
-                pending.outcome = session_ended_error(error, is_sent=pending.is_sent)
+                pending.outcome = session_ended_error(error, state, is_sent=pending.is_sent)
         self.wake_all()
         self.requests.clear()
 

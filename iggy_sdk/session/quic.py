@@ -29,6 +29,7 @@ from iggy_sdk.errors import (
     describe_command,
 )
 from iggy_sdk.event_loop import event_loop_call_soon, event_loop_clock, wake_event_factory
+from iggy_sdk.session.interface import SHARED_TIMER_SECONDS_MIN, Session, SocketReader
 from iggy_sdk.session.pending_requests import (
     PendingRequest,
     read_outcome,
@@ -36,6 +37,7 @@ from iggy_sdk.session.pending_requests import (
     session_ended_error,
 )
 from iggy_sdk.session.quic_exchange import QuicExchange, QuicExchangePool, TrafficCounters
+from iggy_sdk.session.states import SessionEvent, SessionState
 from iggy_sdk.statistics import SessionStatistics
 from iggy_sdk.transport.quic import SILENCE_ADVICE, TICK_SECONDS, open_quic
 from iggy_sdk.transport.quic_settings import parse_quic_settings
@@ -55,17 +57,15 @@ __all__ = ["QuicSession"]
 
 R = TypeVar("R")
 
-SHARED_TIMER_SECONDS_MIN = 1.0
-"""The shortest timeout that ``run`` may track; shorter ones get their own timer."""
 
-
-class QuicSession:
+class QuicSession(Session):
     """One connection to one server; many tasks may send requests at the same time."""
 
     def __init__(
         self, transport: QuicTransport, options: ClientOptions, settings: QuicSettings
     ) -> None:
         """Take a connection whose handshake is done; the session closes it."""
+        super().__init__()
         self._transport = transport
         self._options = options
         self._exchange_pool = QuicExchangePool(
@@ -76,9 +76,8 @@ class QuicSession:
         self._exchanges: dict[int, QuicExchange] = {}
         self._in_flight_bytes = 0
         self._traffic = TrafficCounters()
-        self._is_closing = False
-        self._is_being_read = self._is_collecting_sends = self._has_reader_callback = False
-        self._pending_end: IggyError | None = None
+        self._reader = SocketReader.NONE
+        self._is_collecting_sends = False
         self._run_wakeup: anyio.Event | None = None
         self._run_deadline = math.inf
         self._new_wake = wake_event_factory()
@@ -87,9 +86,6 @@ class QuicSession:
         self._reply_waiters: dict[WakeEvent, None] = {}
         self._capacity_waiters: dict[WakeEvent, None] = {}
         self._admission_queue: dict[QuicExchange, None] = {}
-        self.failure: IggyError | None = None
-        self.is_ended_by_peer = False
-        self.on_end: Callable[[], None] | None = None
 
     @classmethod
     async def open(cls, endpoint: Endpoint, options: ClientOptions) -> QuicSession:
@@ -106,11 +102,6 @@ class QuicSession:
             f"{endpoint} did not answer over UDP within {options.connect_timeout:g} s",
             advice=SILENCE_ADVICE,
         )
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self.failure is not None or self._pending_end is not None
 
     @property
     def peer(self) -> str:
@@ -130,21 +121,15 @@ class QuicSession:
 
     # Requests
 
-    async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply; see ``Conversation.request``."""
-        return await self.request_until(
-            command, seconds=timeout, deadline=anyio.current_time() + timeout
-        )
-
     async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
         """Do what ``request`` does, for a caller that has computed the deadline already."""
         pending = PendingRequest(command, deadline)
         self._read_available()
-        self._apply_pending_end()
+        self._report_loss()
         self._check_open()
         exchange = self._exchange_pool.begin(pending)
         try:
-            if self._has_reader_callback and seconds >= SHARED_TIMER_SECONDS_MIN:
+            if self._is_read_by_event_loop() and seconds >= SHARED_TIMER_SECONDS_MIN:
                 pending.is_timed_by_session = True
                 self._schedule_run(deadline)
                 await self._exchange(exchange)
@@ -173,12 +158,6 @@ class QuicSession:
             self._open_stream(exchange)
         while pending.outcome is None and pending.is_timed_by_session is is_timed_by_session:
             await self._read_or_wait(self._reply_waiters, pending)
-
-    def _check_open(self) -> None:
-        if self._is_closing:
-            raise ClientClosedError("the client was closed before the request was sent")
-        if self.failure is not None:
-            raise session_ended_error(self.failure, is_sent=False)
 
     def _has_capacity_for(self, exchange: QuicExchange) -> bool:
         if len(self._exchanges) >= self._streams_max or not self._transport.core.may_open_stream:
@@ -231,14 +210,14 @@ class QuicSession:
                 self._flush()
         if pending.outcome is None:
             self._traffic.abandoned_count += 1
-        if self._is_closing:
+        if self.state is SessionState.CLOSING:
             self._wake_all()
         self._admit_next()
         self._pass_reading_on()
 
     def _flush(self) -> None:
         self._send()
-        self._apply_pending_end()
+        self._report_loss()
 
     def _send(self) -> None:
         """Send what is queued. May run outside of any task, so it only notes a failure."""
@@ -246,7 +225,7 @@ class QuicSession:
             try:
                 self._transport.flush(self._clock())
             except OSError as error:
-                self._pending_end = self._connection_lost_error(error)
+                self._note_loss(self._connection_lost_error(error))
             else:
                 self._schedule_run(self._transport.due_at())
 
@@ -256,7 +235,7 @@ class QuicSession:
         self, waiters: dict[WakeEvent, None], pending: PendingRequest | None = None
     ) -> None:
         """Read once for all requests, or sleep while another task reads."""
-        if not self._is_being_read:
+        if self._reader is SocketReader.NONE:
             if self._run_wakeup is None or self._call_soon is None:
                 await self._read_once()
                 return
@@ -269,17 +248,17 @@ class QuicSession:
             await wakeup.wait()
         finally:
             waiters.pop(wakeup, None)
-        self._apply_pending_end()
+        self._report_loss()
 
     async def _read_once(self) -> None:
         """Wait for datagrams and process them."""
-        self._is_being_read = True
+        self._reader = SocketReader.TASK
         try:
             await self._transport.wait()
         except OSError as error:
             self.abort(self._connection_lost_error(error), by_peer=True)
         finally:
-            self._is_being_read = False
+            self._reader = SocketReader.NONE
         frames_before = self._traffic.frames_in
         self._read_available()
         has_replies = self._traffic.frames_in > frames_before
@@ -288,27 +267,27 @@ class QuicSession:
 
     async def _collect_sends(self) -> None:
         """Let tasks with new replies run, and send their next requests together."""
-        self._is_being_read = self._is_collecting_sends = True
+        self._reader, self._is_collecting_sends = SocketReader.TASK, True
         try:
             # trio runs tasks that were woken together in random order; two checkpoints let all run.
             await checkpoint()
             await checkpoint()
         finally:
-            self._is_being_read = self._is_collecting_sends = False
+            self._reader, self._is_collecting_sends = SocketReader.NONE, False
             self._flush()
 
     def _read_available(self) -> None:
         """Process what has arrived, unless another task reads."""
-        if self.failure is None and not self._is_being_read:
+        if self.failure is None and self._reader is SocketReader.NONE:
             self._process_events(self._transport.process)
-            self._apply_pending_end()
+            self._report_loss()
 
     def _process_events(self, take: Callable[[], list[QuicEvent]]) -> None:
         """Process what has arrived. May run outside of any task, so it only notes a failure."""
         try:
             events = take()
         except OSError as error:
-            self._pending_end = self._connection_lost_error(error)
+            self._note_loss(self._connection_lost_error(error))
             return
         for event in events:
             self._handle_event(event)
@@ -317,14 +296,12 @@ class QuicSession:
             reason = core.termination.reason_phrase
             text = f"{self.peer} has closed the connection" if core.is_ended_by_peer else ""
             text = text or f"the connection to {self.peer} is lost"
-            self._pending_end = DisconnectedError(f"{text}: {reason}" if reason else text)
+            self._note_loss(DisconnectedError(f"{text}: {reason}" if reason else text))
         else:
             self._admit_next()
 
-    def _apply_pending_end(self) -> None:
-        """End the session, if its end was noted; that needs a task."""
-        if self._pending_end is not None:
-            self.abort(self._pending_end, by_peer=True)
+    def _is_read_by_event_loop(self) -> bool:
+        return self._reader is SocketReader.EVENT_LOOP
 
     # Called by the event loop
 
@@ -349,7 +326,7 @@ class QuicSession:
         self._wake_on_end()
 
     def _wake_on_end(self) -> None:
-        if self._pending_end is not None:
+        if self._found_loss is not None:
             self._transport.remove_reader()
             self._wake_all()
             self._schedule_run(-math.inf)
@@ -362,11 +339,11 @@ class QuicSession:
 
     async def _run_timers(self) -> None:
         """Serve timers, while the event loop calls a function for datagrams."""
-        self._is_being_read = self._has_reader_callback = True
+        self._reader = SocketReader.EVENT_LOOP
         try:
             while self.failure is None:
                 self._process_events(self._transport.process)
-                self._apply_pending_end()
+                self._report_loss()
                 self._release_expired(now := self._clock())
                 self._run_wakeup = anyio.Event()
                 deadlines = [one.deadline for one in self._waiters() if one.is_timed_by_session]
@@ -379,7 +356,7 @@ class QuicSession:
                 self._run_deadline = math.inf
         finally:
             self._transport.remove_reader()
-            self._is_being_read = self._has_reader_callback = False
+            self._reader = SocketReader.NONE
             self._run_deadline = math.inf
             self._release_expired(math.inf)
 
@@ -397,7 +374,7 @@ class QuicSession:
 
     def _pass_reading_on(self) -> None:
         """Have ``run`` or another pending task go on reading."""
-        if self._is_being_read or self.failure is not None:
+        if self._reader is not SocketReader.NONE or self.failure is not None:
             return
         if self._run_wakeup is not None:
             self._run_wakeup.set()
@@ -440,7 +417,7 @@ class QuicSession:
         try:
             while self.failure is None:
                 self._run_wakeup = anyio.Event()
-                if self._is_being_read:
+                if self._reader is not SocketReader.NONE:
                     await self._run_wakeup.wait()
                 elif self._transport.add_reader(self._on_datagrams):
                     await self._run_timers()
@@ -452,31 +429,19 @@ class QuicSession:
 
     # The end
 
-    def _connection_lost_error(self, error: OSError) -> DisconnectedError:
-        lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
-        lost.__cause__ = error
-        return lost
-
-    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End the session at once and fail all pending requests; the first reason counts."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        self.is_ended_by_peer = by_peer
+    def _release(self, error: IggyError) -> None:
         core = self._transport.core
         for stream_id, exchange in self._exchanges.items():
-            exchange.pending.is_sent = core.is_flushed(stream_id)
-            exchange.resolve(session_ended_error(error, is_sent=exchange.pending.is_sent))
+            exchange.pending.is_sent = is_sent = core.is_flushed(stream_id)
+            exchange.resolve(session_ended_error(error, self.state, is_sent=is_sent))
         self._transport.abort()
         self._wake_all()
         if self._run_wakeup is not None:
             self._run_wakeup.set()
-        if self.on_end is not None:
-            self.on_end()
 
     async def aclose(self) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
-        self._is_closing = True
+        self._advance(SessionEvent.CLOSE)
         self._wake_all()
         self._read_available()
         with anyio.move_on_after(self._options.close_timeout, shield=True):

@@ -30,6 +30,13 @@ from iggy_sdk.hooks import Hooks
 from iggy_sdk.options import PasswordLogin
 from iggy_sdk.session.connector import Connector, find_leader
 from iggy_sdk.session.pending_requests import is_repeatable
+from iggy_sdk.session.states import (
+    CLIENT_TRANSITIONS,
+    ClientEvent,
+    ClientState,
+    next_state,
+    with_state,
+)
 from iggy_sdk.statistics import ClientStatistics
 from iggy_sdk.transport import open_transport
 
@@ -50,6 +57,9 @@ __all__ = ["HeartbeatTask", "ReconnectingSession", "login_command"]
 R = TypeVar("R")
 
 _LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
+
+READY: Final = ClientState.READY
+"""A global of its own, because every request compares with it."""
 
 REPEATS_MAX: Final = 3
 """A request that ends its connection every time must not be repeated for ever."""
@@ -91,8 +101,7 @@ class ReconnectingSession:
         self._connect_scope: anyio.CancelScope | None = None
         self._connects_count = 0
         self._last_connect_error: IggyError | None = None
-        self._should_be_connected = False
-        self._is_closed = False
+        self._state = ClientState.IDLE
         self._change = anyio.Event()
         self._is_running = False
         self._disconnects_count = 0
@@ -123,9 +132,14 @@ class ReconnectingSession:
         return self._session is not None and not self._session.is_closed
 
     @property
+    def state(self) -> ClientState:
+        """What the client does about its connection."""
+        return self._state
+
+    @property
     def is_closed(self) -> bool:
         """Whether it was closed by ``aclose``."""
-        return self._is_closed
+        return self._state is ClientState.CLOSED
 
     def statistics(self) -> ClientStatistics:
         """Return the counters."""
@@ -154,7 +168,9 @@ class ReconnectingSession:
             AuthenticationError: a server refuses the login.
             ClientClosedError: the client was closed.
         """
-        self._should_be_connected = True
+        self._check_open()
+        if self._state is ClientState.IDLE:
+            self._advance(ClientEvent.CONNECT)
         self._connector.skip_backoff()
         await self._connect(
             retries=self._retries(),
@@ -172,34 +188,54 @@ class ReconnectingSession:
         connects_count = self._connects_count
         async with self._connecting:
             self._check_open()
-            if self._session is not None and self._session.failure is None:
+            if self._session is not None and self._state is READY:
                 return self._session
+            if self._state is ClientState.IDLE:
+                text = "the client was disconnected meanwhile"
+                raise ClientClosedError(with_state(text, self._state))
             if connects_count != self._connects_count and self._last_connect_error is not None:
                 raise self._last_connect_error.with_traceback(None)
             return await self._dial(retries=retries, seconds_max=seconds_max)
 
     async def _dial(self, *, retries: int | None, seconds_max: float) -> Session:
-        """Make a session, unless the client is closed meanwhile."""
+        """Make a session, unless the client is disconnected or closed meanwhile."""
         self._connect_scope = scope = anyio.CancelScope()
-        error: IggyError = ClientClosedError()
+        self._connector.report = partial(self._on_attempt, scope)
         with scope:
             try:
                 session, endpoint = await self._connector.establish(
                     self._login, retries=retries, seconds_max=seconds_max
                 )
-            except IggyError as failed:
-                error = failed
-            else:
+            except BaseException as failed:
+                self._on_attempt(scope, ClientEvent.GIVE_UP)
+                if isinstance(failed, IggyError):
+                    self._connects_count += 1
+                    self._last_connect_error = failed
+                raise
+            if not scope.cancel_called:
                 self._connects_count += 1
                 self._last_connect_error = None
                 self._install_session(session, endpoint)
                 return session
-        self._connects_count += 1
-        self._last_connect_error = error
-        raise error
+            # The last reply had come before the cancellation, which found no place to act.
+            session.abort(ClientClosedError())
+        raise ClientClosedError(with_state("the client was closed", self._state))
+
+    def _on_attempt(self, scope: anyio.CancelScope, event: ClientEvent) -> None:
+        """Follow the steps of an attempt, unless ``disconnect`` or ``aclose`` has cancelled it.
+
+        A cancelled attempt may take a few steps more before it stops, and the state is no longer
+        about it then.
+        """
+        if not scope.cancel_called:
+            self._advance(event)
+
+    def _advance(self, event: ClientEvent) -> None:
+        self._state = next_state(CLIENT_TRANSITIONS, self._state, event)
 
     def _install_session(self, session: Session, endpoint: Endpoint) -> None:
         self._session, self._endpoint = session, endpoint
+        self._advance(ClientEvent.ESTABLISHED)
         self._epoch += 1
         self._clock = event_loop_clock()
         session.on_end = partial(self._on_session_end, session)
@@ -211,6 +247,9 @@ class ReconnectingSession:
     def _on_session_end(self, session: Session) -> None:
         failure = session.failure
         is_ours = isinstance(failure, ClientClosedError)
+        # After ``disconnect`` a session may end late, beside the next one.
+        if session is self._session and self._state is READY:
+            self._advance(ClientEvent.SESSION_ENDED)
         if not is_ours:
             self._disconnects_count += 1
             self._connector.on_session_end(by_peer=session.is_ended_by_peer)
@@ -223,8 +262,8 @@ class ReconnectingSession:
         self._change = anyio.Event()
 
     def _check_open(self) -> None:
-        if self._is_closed:
-            raise ClientClosedError
+        if self._state is ClientState.CLOSED:
+            raise ClientClosedError(with_state("the client was closed", self._state))
 
     # Requests
 
@@ -261,7 +300,7 @@ class ReconnectingSession:
         repeats_count = 0
         while True:
             session = self._session
-            if session is None or session.failure is not None or self._is_closed:
+            if session is None or self._state is not READY:
                 session = await self._live_session(command, deadline, seconds)
             try:
                 reply = await session.request_until(command, seconds=seconds, deadline=deadline)
@@ -283,29 +322,29 @@ class ReconnectingSession:
     ) -> Session:
         """Wait for a connection, or make one, until the deadline of a request."""
         self._check_open()
-        if not self._should_be_connected:
+        what = describe_command(command)
+        if self._state is ClientState.IDLE:
             raise DisconnectedError(
-                f"{describe_command(command)}: the client is not connected",
+                with_state(f"{what}: the client is not connected", self._state),
                 code=StatusCode.NOT_CONNECTED,
                 sent=False,
             )
         if not self._options.reconnect.enabled:
             raise DisconnectedError(
-                f"{describe_command(command)}: the connection is lost",
+                with_state(f"{what}: the connection is lost", self._state),
                 advice="Await connect(), or leave reconnecting switched on.",
                 sent=False,
             )
         with anyio.CancelScope(deadline=deadline):
             return await self._connect(retries=self._retries())
-        raise RequestTimeoutError(
-            f"{describe_command(command)}: the connection did not come back within {seconds:g} s"
-        )
+        text = f"{what}: the connection did not come back within {seconds:g} s"
+        raise RequestTimeoutError(with_state(text, self._state))
 
     def _may_repeat(
         self, command: Command[Any], error: IggyError, session: Session, *, is_first: bool
     ) -> bool:
         """Say whether a failed request is sent again; ends a session without a valid login."""
-        if self._is_closed:
+        if self._state is ClientState.CLOSED:
             return False
         if error.code in _RELOGIN_STATUSES:
             if self._login is None or type(command) in _IDENTITY_COMMANDS:
@@ -371,12 +410,12 @@ class ReconnectingSession:
 
     async def _supervise(self) -> None:
         """Run the session, and reconnect when it is lost."""
-        while not self._is_closed:
+        while self._state is not ClientState.CLOSED:
             change = self._change
             session = self._session
-            if session is not None and session.failure is None:
+            if session is not None and self._state is READY:
                 await session.run()
-            elif self._should_be_connected and self._options.reconnect.enabled:
+            elif self._state is not ClientState.IDLE and self._options.reconnect.enabled:
                 try:
                     await self._connect(retries=self._retries())
                 except IggyError as error:
@@ -388,12 +427,12 @@ class ReconnectingSession:
 
     async def disconnect(self) -> None:
         """Close the connection; ``connect`` opens another one."""
-        self._should_be_connected = False
+        self._advance(ClientEvent.DISCONNECT)
         await self._close_session()
 
     async def aclose(self) -> None:
         """Close for good; pending requests may finish within ``close_timeout``."""
-        self._is_closed = True
+        self._advance(ClientEvent.CLOSE)
         await self._close_session()
         self._notify_change()
 

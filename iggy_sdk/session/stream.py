@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -30,27 +30,28 @@ from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
     DisconnectedError,
-    IggyError,
     RequestTimeoutError,
     describe_command,
     error_from_protocol,
 )
 from iggy_sdk.event_loop import wake_event_factory
+from iggy_sdk.session.interface import OPEN, SHARED_TIMER_SECONDS_MIN, Session, SocketReader
 from iggy_sdk.session.pending_requests import (
     PendingRequest,
     PendingRequests,
     is_shutdown_notice,
     read_outcome,
     request_timeout_error,
-    session_ended_error,
 )
+from iggy_sdk.session.states import SessionEvent
 from iggy_sdk.statistics import SessionStatistics
 from iggy_sdk.transport import open_transport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from iggy_protocol import Buffer, Command
+    from iggy_sdk.errors import IggyError
     from iggy_sdk.options import ClientOptions, Endpoint
     from iggy_sdk.transport import Dial, StreamTransport
 
@@ -63,9 +64,10 @@ IDLE_AFTER_SECONDS = 0.1
 """How long no request is sent before ``run`` reads the socket itself. Short enough to notice the
 end of the connection at once, and long enough not to interfere between two requests in a row."""
 
-SHARED_TIMER_SECONDS_MIN = 1.0
-"""The shortest timeout that ``run`` may track. It checks deadlines every ``IDLE_AFTER_SECONDS``,
-which saves most requests a timer; shorter timeouts need an exact one."""
+NO_SHARED_TIMER: Final = math.inf
+"""The shortest timeout that ``run`` tracks while it tracks none."""
+
+NOT_READ: Final = SocketReader.NONE
 
 READ_ON_BYTES_MIN = 16_384
 """How much of a reply must be missing to read the socket again before the event loop polls it. The
@@ -78,28 +80,27 @@ CLOCK_SLACK_SECONDS = 0.001
 """Timers may fire early by the resolution of the clock."""
 
 
-class StreamSession:
+class StreamSession(Session):
     """One connection to one server; many tasks may send requests at the same time."""
 
     def __init__(self, transport: StreamTransport, options: ClientOptions) -> None:
         """Take a connected transport; the session closes it."""
+        super().__init__()
         self._transport = transport
         self._options = options
         self._connection = ClientConnection(limits=Limits(outstanding_max=options.max_outstanding))
         self._pending = PendingRequests(options.max_outstanding)
         self._writing = anyio.Lock()
-        self._is_closing = False
-        self._pending_end: IggyError | None = None
         self._run_wakeup: anyio.Event | None = None
         self._reading_request: PendingRequest | None = None
-        self._run_keeps_time = False
+        # ``run`` checks deadlines every ``IDLE_AFTER_SECONDS``, but only in some of its waits.
+        self._shared_timer_seconds_min = NO_SHARED_TIMER
         self._timeouts_count = 0
-        self.failure: IggyError | None = None
-        self.is_ended_by_peer = False
-        self.on_end: Callable[[], None] | None = None
         self._new_wake = wake_event_factory()
-        self._has_reader_callback = transport.add_reader(self._on_bytes)
-        self._is_being_read = self._has_reader_callback
+        # The event loop reads for the whole life of the session, or never.
+        self._reader = NOT_READ
+        if transport.add_reader(self._on_bytes):
+            self._reader = SocketReader.EVENT_LOOP
 
     @classmethod
     async def open(
@@ -119,11 +120,6 @@ class StreamSession:
         )
 
     @property
-    def is_closed(self) -> bool:
-        """Whether the connection has ended."""
-        return self.failure is not None or self._pending_end is not None
-
-    @property
     def peer(self) -> str:
         """Where the server is."""
         return self._transport.peer
@@ -140,19 +136,13 @@ class StreamSession:
 
     # Requests
 
-    async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply; see ``Conversation.request``."""
-        return await self.request_until(
-            command, seconds=timeout, deadline=anyio.current_time() + timeout
-        )
-
     async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
         """Do what ``request`` does, for a caller that has computed the deadline already."""
         pending = PendingRequest(command, deadline)
-        if self._pending_end is not None:
-            self._apply_pending_end()
+        if self.state is not OPEN:
+            self._report_loss()
         try:
-            if self._run_keeps_time and seconds >= SHARED_TIMER_SECONDS_MIN and not self._is_busy():
+            if seconds >= self._shared_timer_seconds_min and not self._is_busy():
                 pending.is_timed_by_session = True
                 rest = self._start_request(pending)
                 if not rest:
@@ -165,7 +155,7 @@ class StreamSession:
                     await self._exchange(pending)
         finally:
             if pending.outcome is None:
-                self._apply_pending_end()
+                self._report_loss()
                 self._abandon(pending, seconds)
         if pending.outcome is None:
             self._timeouts_count += 1
@@ -177,12 +167,7 @@ class StreamSession:
 
     def _is_busy(self) -> bool:
         """Say whether a new request has to wait, or cannot be sent at all."""
-        return (
-            self._pending.is_full
-            or self._writing.locked()
-            or self.failure is not None
-            or self._is_closing
-        )
+        return self._pending.is_full or self._writing.locked() or self.state is not OPEN
 
     async def _exchange(self, pending: PendingRequest) -> None:
         """Send a request and wait for the reply, inside a scope with its deadline."""
@@ -216,11 +201,11 @@ class StreamSession:
 
     async def _await_capacity(self) -> None:
         """Wait until any reply makes space; read it here if no pending task does."""
-        if self._is_being_read:
+        if self._reader is not NOT_READ:
             await self._pending.await_change()
-            self._apply_pending_end()
+            self._report_loss()
         else:
-            self._is_being_read = True
+            self._reader = SocketReader.TASK
             try:
                 await self._read_once()
             finally:
@@ -265,16 +250,16 @@ class StreamSession:
     async def _await_outcome(self, pending: PendingRequest, *, is_timed_by_session: bool) -> None:
         """Wait for the outcome, or until the deadline is tracked in another way."""
         while pending.outcome is None and pending.is_timed_by_session is is_timed_by_session:
-            if self._is_being_read:
+            if self._reader is not NOT_READ:
                 pending.wake = wake = self._new_wake()
                 try:
                     await wake.wait()
                 finally:
                     pending.wake = None
-                if self._pending_end is not None:
-                    self._apply_pending_end()
+                if self.state is not OPEN:
+                    self._report_loss()
             else:
-                self._is_being_read = True
+                self._reader = SocketReader.TASK
                 self._reading_request = pending
                 try:
                     while (
@@ -287,7 +272,7 @@ class StreamSession:
                     self._stop_reading()
 
     def _stop_reading(self) -> None:
-        self._is_being_read = False
+        self._reader = NOT_READ
         if self._pending.requests:
             self._wake_reader()
 
@@ -306,15 +291,15 @@ class StreamSession:
         except OSError as error:
             self.abort(self._connection_lost_error(error), by_peer=True)
             return
-        self._apply_pending_end()
+        self._report_loss()
 
     def _on_bytes(self) -> None:
         """Read what has arrived. The event loop calls this outside of any task, without anyio."""
         try:
             self._feed(self._transport.receive_nowait(self._connection.get_buffer()))
         except OSError as error:
-            self._pending_end = self._connection_lost_error(error)
-        if self._pending_end is not None:
+            self._note_loss(self._connection_lost_error(error))
+        if self._found_loss is not None:
             self._transport.remove_reader()
             self._pending.wake_all()
             if self._run_wakeup is not None:
@@ -328,7 +313,7 @@ class StreamSession:
             connection.buffer_updated(count)
             self._dispatch_replies()
             reads += 1
-            is_over = not self._pending.requests or self._pending_end is not None
+            is_over = not self._pending.requests or self._found_loss is not None
             if is_over or reads == READS_MAX or connection.missing_bytes < READ_ON_BYTES_MIN:
                 return
             count = self._transport.receive_nowait(connection.get_buffer())
@@ -338,23 +323,23 @@ class StreamSession:
         try:
             while (event := self._connection.next_event()) is not NEED_DATA:
                 if isinstance(event, ConnectionClosed) or is_shutdown_notice(event):
-                    self._pending_end = DisconnectedError(f"{self.peer} has closed the connection")
+                    self._note_loss(DisconnectedError(f"{self.peer} has closed the connection"))
                     break
                 self._pending.resolve(event)
         except RemoteProtocolError as error:
-            self._pending_end = error_from_protocol(error)
-            self._pending_end.__cause__ = error
+            failure = error_from_protocol(error)
+            failure.__cause__ = error
+            self._note_loss(failure)
         self._pending.notify()
-
-    def _apply_pending_end(self) -> None:
-        """End the session, if the callback has found its end; that needs a task."""
-        if self._pending_end is not None:
-            self.abort(self._pending_end, by_peer=True)
 
     def _wake_timer_task(self) -> None:
         """Have ``run`` track the deadlines of the next requests."""
-        if self._has_reader_callback and not self._run_keeps_time and self._run_wakeup is not None:
+        is_untracked = self._shared_timer_seconds_min == NO_SHARED_TIMER
+        if is_untracked and self._is_read_by_event_loop() and self._run_wakeup is not None:
             self._run_wakeup.set()
+
+    def _is_read_by_event_loop(self) -> bool:
+        return self._reader is SocketReader.EVENT_LOOP
 
     # The background task
 
@@ -363,19 +348,19 @@ class StreamSession:
         try:
             while self.failure is None:
                 await self._wait_until_idle()
-                if self._has_reader_callback:
+                if self._is_read_by_event_loop():
                     await self._wait_for_activity()
-                elif not self._is_being_read:
+                elif self._reader is NOT_READ:
                     await self._read_while_idle()
-                self._apply_pending_end()
+                self._report_loss()
         finally:
             self._run_wakeup = None
-            self._run_keeps_time = False
+            self._shared_timer_seconds_min = NO_SHARED_TIMER
             self._release_expired(math.inf)
 
     async def _wait_until_idle(self) -> None:
         """Wait until no request was sent for some time, or until this task is woken."""
-        self._run_keeps_time = True
+        self._shared_timer_seconds_min = SHARED_TIMER_SECONDS_MIN
         while self.failure is None:
             answered_count = self._pending.answered_count
             self._run_wakeup = anyio.Event()
@@ -389,15 +374,15 @@ class StreamSession:
     async def _wait_for_activity(self) -> None:
         """Wait for the next request, or the end of the connection."""
         if not self.is_closed and not self._pending.requests:
-            self._run_keeps_time = False
+            self._shared_timer_seconds_min = NO_SHARED_TIMER
             self._run_wakeup = anyio.Event()
             await self._run_wakeup.wait()
 
     async def _read_while_idle(self) -> None:
         """Read until every request that was sent meanwhile has its reply."""
-        self._is_being_read = True
+        self._reader = SocketReader.TASK
         # Requests from here on need their own timer, because only bytes end this wait.
-        self._run_keeps_time = False
+        self._shared_timer_seconds_min = NO_SHARED_TIMER
         self._release_expired(math.inf)
         try:
             while self.failure is None:
@@ -428,41 +413,23 @@ class StreamSession:
             self.abort(
                 RequestTimeoutError(f"{self.peer} did not answer {what} within the request timeout")
             )
-        elif not self._is_being_read:
+        elif self._reader is NOT_READ:
             self._wake_reader()
 
-    def _check_open(self) -> None:
-        if self._is_closing:
-            raise ClientClosedError("the client was closed before the request was sent")
-        if self.failure is not None:
-            raise session_ended_error(self.failure, is_sent=False)
-
-    def _connection_lost_error(self, error: OSError) -> DisconnectedError:
-        lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
-        lost.__cause__ = error
-        return lost
-
-    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End the session at once and fail all pending requests; the first reason counts."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        self.is_ended_by_peer = by_peer
+    def _release(self, error: IggyError) -> None:
         self._transport.abort()
-        self._pending.fail(error)
+        self._pending.fail(error, self.state)
         if self._run_wakeup is not None:
             self._run_wakeup.set()
-        if self.on_end is not None:
-            self.on_end()
 
     async def aclose(self) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
-        self._is_closing = True
-        self._apply_pending_end()
+        self._advance(SessionEvent.CLOSE)
+        self._report_loss()
         with anyio.move_on_after(self._options.close_timeout, shield=True):
             while self.failure is None and self._pending.waiting_count:
                 await self._pending.await_drained()
-                self._apply_pending_end()
+                self._report_loss()
         if self.failure is None:
             with anyio.move_on_after(self._options.close_timeout, shield=True):
                 await self._transport.aclose()

@@ -43,16 +43,16 @@ from iggy_sdk.session.http.connection import (
     ResponseTooLargeError,
 )
 from iggy_sdk.session.http.responses import HTTP_PORT_ADVICE, UNAUTHORISED, decode_response
+from iggy_sdk.session.interface import Session
 from iggy_sdk.session.pending_requests import (
     is_repeatable,
     request_timeout_error,
     session_ended_error,
 )
+from iggy_sdk.session.states import SessionEvent
 from iggy_sdk.statistics import SessionStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iggy_protocol import Command
     from iggy_sdk.options import ClientOptions, Endpoint
     from iggy_sdk.session.http.connection import Headers, HttpResponse
@@ -89,11 +89,12 @@ class _StaleConnection(Exception):
     """A pooled connection broke before any byte of the response."""
 
 
-class HttpSession:
+class HttpSession(Session):
     """One server, reached by HTTP; many tasks may send requests at the same time."""
 
     def __init__(self, endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> None:
         """Take the endpoint and how its connections are opened; no I/O yet."""
+        super().__init__()
         self._endpoint = endpoint
         self._options = options
         self._dial = dial
@@ -106,7 +107,6 @@ class HttpSession:
         self._pool = ConnectionPool(self._connect, capacity=capacity)
         self._token_source = AccessTokenSource(self._exchange_without_token)
         self._in_flight: set[_RequestInFlight] = set()
-        self._is_closing = False
         self._drained = anyio.Event()
         self._ended = anyio.Event()
         self._exchanges_count = 0
@@ -115,9 +115,6 @@ class HttpSession:
         self._bytes_in = 0
         self._timeouts_count = 0
         self._abandoned_count = 0
-        self.failure: IggyError | None = None
-        self.is_ended_by_peer = False
-        self.on_end: Callable[[], None] | None = None
 
     @classmethod
     async def open(cls, endpoint: Endpoint, options: ClientOptions, *, dial: Dial) -> HttpSession:
@@ -141,11 +138,6 @@ class HttpSession:
                 raise failure from None
             raise
         return session
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the session has ended."""
-        return self.failure is not None
 
     @property
     def peer(self) -> str:
@@ -174,18 +166,12 @@ class HttpSession:
 
     # Requests
 
-    async def request(self, command: Command[R], *, timeout: float) -> R:
-        """Send a command and wait for the reply; see ``Conversation.request``.
+    async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
+        """Do what ``request`` does, for a caller that has computed the deadline already.
 
         Raises:
             InvalidRequestError: HTTP does not offer this command; ``code`` is 5.
         """
-        return await self.request_until(
-            command, seconds=timeout, deadline=anyio.current_time() + timeout
-        )
-
-    async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
-        """Do what ``request`` does, for a caller that has computed the deadline already."""
         request = _encode_command(command)
         self._check_open()
         in_flight = _RequestInFlight(command, deadline)
@@ -208,7 +194,7 @@ class HttpSession:
         """Make the error of a request that was cancelled by its deadline or the session."""
         self._abandoned_count += 1
         if self.failure is not None:
-            return session_ended_error(self.failure, is_sent=in_flight.progress.is_sent)
+            return session_ended_error(self.failure, self.state, is_sent=in_flight.progress.is_sent)
         self._timeouts_count += 1
         is_sent = in_flight.progress.is_sent
         return request_timeout_error(
@@ -303,7 +289,7 @@ class HttpSession:
         """End the session, because the server is out of reach."""
         self.abort(error, by_peer=True)
         assert self.failure is not None
-        return session_ended_error(self.failure, is_sent=is_sent)
+        return session_ended_error(self.failure, self.state, is_sent=is_sent)
 
     def _protocol_error(self, error: Exception) -> errors.ProtocolError:
         if isinstance(error, ResponseTooLargeError):
@@ -319,28 +305,15 @@ class HttpSession:
         """Wait for the end of the session; there is no background work."""
         await self._ended.wait()
 
-    def _check_open(self) -> None:
-        if self._is_closing:
-            raise ClientClosedError("the client was closed before the request was sent")
-        if self.failure is not None:
-            raise session_ended_error(self.failure, is_sent=False)
-
-    def abort(self, error: IggyError, *, by_peer: bool = False) -> None:
-        """End the session at once and fail all pending requests; the first reason counts."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        self.is_ended_by_peer = by_peer
+    def _release(self, error: IggyError) -> None:
         self._pool.abort()
         for in_flight in self._in_flight:
             in_flight.scope.cancel()
         self._ended.set()
-        if self.on_end is not None:
-            self.on_end()
 
     async def aclose(self) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
-        self._is_closing = True
+        self._advance(SessionEvent.CLOSE)
         with anyio.move_on_after(self._options.close_timeout, shield=True):
             while self._in_flight and self.failure is None:
                 self._drained = anyio.Event()
