@@ -24,6 +24,7 @@ from iggy_ref_server.partitions import (  # noqa: E402  the path first
     PartitionSettings,
     PollParams,
 )
+from iggy_ref_server.partitions.steps import run_async  # noqa: E402  the path first
 from iggy_ref_server.storage.threads import ThreadStorage  # noqa: E402  the path first
 from tests.server.partitions.partition_calls import (  # noqa: E402  the path first
     create,
@@ -49,8 +50,7 @@ async def polled_us(
             strategy = PollingStrategy.offset(number * count)
             request = PollParams(strategy, count, None, 1 << 40)
             began = time.perf_counter()
-            if partition.poll_nowait(request) is None:
-                await partition.poll(request)
+            await run_async(partition.poll(request))
             took.append((time.perf_counter() - began) * 1e6)
         medians.append(statistics.median(took))
     await partition.aclose()

@@ -7,15 +7,18 @@ written later; nothing is lost, because an index can be rebuilt from its log.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from iggy_ref_server.partitions.settings import AckLevel, IndexCache
+from iggy_ref_server.partitions.steps import NOT_READY, Need
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
     from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.segment import OpenSegments, Segment
+    from iggy_ref_server.storage.interface import DoneCallback
 
 __all__ = ["ActiveProblems", "IndexWriter"]
 
@@ -49,6 +52,32 @@ class ActiveProblems:
         return True
 
 
+class SaveIndex(Need):
+    """All entries of a segment's written messages have to reach the index file."""
+
+    __slots__ = ("_files", "_segment")
+
+    is_shielded = True
+
+    def __init__(self, files: OpenSegments, segment: Segment) -> None:
+        self._files = files
+        self._segment = segment
+
+    def try_now(self) -> Any:
+        """Write into the page cache, if the file is open."""
+        is_saved = self._segment.index.save_nowait(self._segment.written_count)
+        return None if is_saved else NOT_READY
+
+    def begin(self, done: DoneCallback) -> bool:
+        """Begin to write, if the file is open."""
+        return self._segment.index.begin_save(self._segment.written_count, done)
+
+    async def perform(self) -> None:
+        """Open the file, which others may have closed meanwhile, and write."""
+        await self._files.open(self._segment)
+        await self._segment.index.save(self._segment.written_count)
+
+
 class IndexWriter:
     """Writes the index entries of a partition's segments.
 
@@ -72,45 +101,33 @@ class IndexWriter:
         self._problems = problems
         self._is_always_due = settings.ack is AckLevel.FSYNC
 
-    def save_nowait(self, segment: Segment) -> bool:
-        """Write the entries if they lag too far behind; tell whether that is settled."""
+    def is_due(self, segment: Segment) -> bool:
+        """Tell whether the entries in the file lag too far behind."""
         lag = segment.written_count - segment.index.written_count
-        lag_bytes = segment.written_bytes - segment.indexed_bytes
-        is_far = lag >= self._settings.messages_required_to_save
-        is_due = is_far or lag_bytes >= self._settings.bytes_required_to_save or self._is_always_due
-        if not (lag and is_due):
-            return True
-        try:
-            if not segment.index.save_nowait(segment.written_count):
-                return False
-        except StorageError as error:
-            self.fail(error)
-            return True
-        self.note(segment)
-        return True
+        return lag > 0 and (
+            self._is_always_due
+            or lag >= self._settings.messages_required_to_save
+            or segment.written_bytes - segment.indexed_bytes
+            >= self._settings.bytes_required_to_save
+        )
 
-    async def save(self, segment: Segment) -> None:
-        """Write all entries.
+    def save(self, segment: Segment) -> Steps[None]:
+        """Write all entries; the lock of the files is held.
 
         Raises:
             StorageError: some are in memory only.
         """
-        await segment.index.save(segment.written_count)
-        self.note(segment)
+        yield SaveIndex(self._files, segment)
+        self._forget_saved(segment)
 
-    async def save_or_warn(self, segment: Segment) -> None:
+    def save_or_warn(self, segment: Segment) -> Steps[None]:
         """Write all entries, or log that they are in memory only."""
         try:
-            await self._files.open(segment)
-            await self.save(segment)
+            yield from self.save(segment)
         except StorageError as error:
-            self.fail(error)
+            self._problems.begin(INDEX_WRITE_DELAYED, error)
 
-    def fail(self, error: StorageError) -> None:
-        """Log that entries are in memory only."""
-        self._problems.begin(INDEX_WRITE_DELAYED, error)
-
-    def note(self, segment: Segment) -> None:
+    def _forget_saved(self, segment: Segment) -> None:
         """Let go of entries in memory that are in the file now."""
         segment.indexed_bytes = segment.written_bytes
         self._problems.end(INDEX_WRITE_DELAYED)

@@ -25,6 +25,7 @@ from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.reservation import OffsetReservation
 from iggy_ref_server.partitions.segment_list import SegmentList
 from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.segments.errors import CorruptPartition, SegmentSplit
 from iggy_ref_server.segments.file_names import list_segments
 from iggy_ref_server.segments.log_scanner import LogScanner
@@ -409,7 +410,7 @@ async def flush_for_close(
             await attempt(writer.write_all)
             await attempt(writer.save_indexes)
         is_synced = await attempt(writer.sync) and is_synced
-    await attempt(lambda: offsets.save_deferred(writer.next_written))
+    await attempt(lambda: run_async(offsets.save_deferred(writer.next_written)))
     salvaged_count = await count_salvaged(appender.journal)
     unsaved = UnsavedData(
         reason="; ".join(dict.fromkeys(reasons)),

@@ -18,13 +18,16 @@ import msgspec
 import trio
 
 from iggy_protocol import ConsumerKind
+from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.partitions.reservation import checksum_line
+from iggy_ref_server.partitions.steps import AcquireLock, AwaitShielded, WriteFile
 from iggy_ref_server.segments.recovery import SALVAGE_PATH
 from iggy_ref_server.storage.interface import StorageError, parent_path
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import DirectoryEntry, File, Storage
 
 __all__ = [
@@ -145,7 +148,7 @@ class OffsetTable:
         self._files: dict[OffsetKey, File] = {}  # least recently written first
         self._used: set[OffsetKey] = set()  # since the open file budget asked last
         self._generation = 0
-        self.lock = trio.Lock()
+        self.lock = HandoffLock()
 
     async def make_directories(self) -> None:
         """Make the folders.
@@ -293,27 +296,7 @@ class OffsetTable:
         """Return the smallest stored offset, None when there is none."""
         return min(self._offsets.values(), default=None)
 
-    def store_nowait(self, key: OffsetKey, offset: int, *, is_written: bool) -> bool:
-        """Store an offset without waiting; False when ``store`` shall be awaited.
-
-        Args:
-            key: whose it is.
-            offset: what to store.
-            is_written: whether the message it speaks of is in its file.
-
-        Raises:
-            StorageError: the old one stays.
-        """
-        if self.lock.locked():
-            return False
-        if is_written:
-            file = self._files.get(key)
-            if file is None or self._syncs or not file.write_nowait([OFFSET.pack(offset)], 0):
-                return False
-        self._set(key, offset, is_written=is_written)
-        return True
-
-    async def store(self, key: OffsetKey, offset: int, *, is_written: bool) -> None:
+    def store(self, key: OffsetKey, offset: int, *, is_written: bool) -> Steps[None]:
         """Store an offset.
 
         Args:
@@ -325,14 +308,18 @@ class OffsetTable:
             StorageError: the old one stays.
         """
         generation = self._generation
-        async with self.lock:
+        if not self.lock.acquire_nowait():
+            yield AcquireLock(self.lock)
+        try:
             if generation != self._generation:
                 return  # the message is gone, and with it all offsets of that time
             if is_written:
-                await self._write(key, offset)
+                yield from self._write(key, offset)
             self._set(key, offset, is_written=is_written)
+        finally:
+            self.lock.release()
 
-    async def save_deferred(self, next_written: int) -> None:
+    def save_deferred(self, next_written: int) -> Steps[None]:
         """Write the offsets that were kept back and whose messages are written by now.
 
         Args:
@@ -343,12 +330,16 @@ class OffsetTable:
         """
         if not self._deferred:
             return
-        async with self.lock:
+        if not self.lock.acquire_nowait():
+            yield AcquireLock(self.lock)
+        try:
             for key in sorted(self._deferred):
                 offset = self._offsets[key]
                 if offset < next_written:
-                    await self._write(key, offset)
+                    yield from self._write(key, offset)
                     self._set(key, offset, is_written=True)
+        finally:
+            self.lock.release()
 
     async def delete(self, key: OffsetKey) -> bool:
         """Delete a stored offset; tell whether there was one.
@@ -405,24 +396,33 @@ class OffsetTable:
 
     # ---- files
 
-    async def _write(self, key: OffsetKey, offset: int) -> None:
-        """Write an offset to its file, which may have to be made."""
-        with trio.CancelScope(shield=True):
-            await self._remove_checkpoint()
-            self._files[key] = await self._write_file(key, OFFSET.pack(offset))
+    def _write(self, key: OffsetKey, offset: int) -> Steps[None]:
+        """Write an offset to its file, which may have to be made; the lock is held."""
+        content = OFFSET.pack(offset)
+        if self._has_checkpoint:
+            yield AwaitShielded(self._remove_checkpoint)
+        if key not in self._on_disk:
+            yield AwaitShielded(self._create_file, key, content)
+            return
+        if key not in self._files:
+            yield AwaitShielded(self._open_file, key)
+        file = self._files[key] = self._files.pop(key)  # the last one is the one used last
+        try:
+            yield WriteFile(file, (content,), 0, sync=self._syncs)
+        except StorageError:
+            self._close(key)
+            raise
+
+    async def _create_file(self, key: OffsetKey, content: bytes) -> None:
+        await self._storage.replace(self._path(key), content)
+        self._on_disk.add(key)
+        await self._open_file(key)
+
+    async def _open_file(self, key: OffsetKey) -> None:
+        self._files[key] = await self._storage.open(self._path(key))
         self._storage.open_files.keep(self, key, 1)
         while len(self._files) > FILES_OPEN_MAX:
             self._close(next(iter(self._files)))
-
-    async def _write_file(self, key: OffsetKey, content: bytes) -> File:
-        path = self._path(key)
-        if key not in self._on_disk:
-            await self._storage.replace(path, content)
-            self._on_disk.add(key)
-            return await self._storage.open(path)
-        file = self._files.pop(key, None) or await self._storage.open(path)
-        await file.write([content], 0, sync=self._syncs)
-        return file
 
     def _set(self, key: OffsetKey, offset: int, *, is_written: bool) -> None:
         self._offsets[key] = offset

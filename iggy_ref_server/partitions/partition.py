@@ -1,13 +1,11 @@
 """A partition: an append-only log of messages in segments.
 
-One event loop owns a partition. Methods that end in ``_now``, and ``stage``, never wait; their
-result says when the awaitable method must be used. All batches staged since the last commit are
-written with one write:
+One event loop owns a partition. ``stage`` never waits. ``commit``, ``poll`` and ``store_offset``
+return ``Steps``, which are run at once, in the background or awaited. All batches staged since the
+last commit are written with one write:
 
-    group = partition.stage(body, shape)           # once for each batch
-    if not partition.commit_nowait():                 # once for all of them
-        if not partition.begin_commit(ended):       # the end of the sync calls back
-            await partition.commit()               # in a task of its own
+    group = partition.stage(body, shape)                # once for each batch
+    run_in_background(partition.commit(), nursery)      # once for all of them
     group.add_done_callback(acknowledge)
 """
 
@@ -33,13 +31,14 @@ from iggy_ref_server.partitions.reservation import OffsetReservation
 from iggy_ref_server.partitions.retention import SegmentRetention, is_older_than
 from iggy_ref_server.partitions.segment_list import SegmentList
 from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.partitions.writer import PartitionWriter
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged
 from iggy_ref_server.segments.segment import OpenSegments, Segment
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Container, Iterator
 
     from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
     from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["PartitionLog", "PartitionStatistics"]
@@ -184,7 +184,7 @@ class PartitionLog:
             await self._load_recent_ids(self._appender.deduplicator)
         self._files.keep(self._segment_list.last)
         async with self._writer.lock:
-            await self._writer.write_due()
+            await run_async(self._writer.write_due())
         return self
 
     async def _load_recent_ids(self, deduplicator: Deduplicator) -> None:
@@ -237,7 +237,7 @@ class PartitionLog:
         return self._appender.journal.size_bytes >= JOURNAL_BYTES_MAX
 
     def stage(self, body: memoryview, shape: BatchShape) -> CommitGroup:
-        """Add a batch of messages to the journal; ``commit_nowait`` or ``commit`` writes it.
+        """Add a batch of messages to the journal; ``commit`` writes it.
 
         Args:
             body: a whole inspected SendMessages body. Its messages are stamped in place if it is
@@ -255,69 +255,40 @@ class PartitionLog:
             raise ServerFault(StatusCode.CANNOT_APPEND_MESSAGE, f"partition {self._path} is closed")
         if self._writer.fault is not None:
             # Acknowledged messages are in memory only, because the disk was full. They go first.
-            self._writer.commit_nowait()
+            run_if_ready(self._writer.commit())
             if self._writer.fault is not None:
                 raise ServerFault(self._writer.fault.status, self._writer.fault.message)
         return self._appender.stage(body, shape)
 
-    def commit_nowait(self) -> bool:
-        """Write everything that is staged at once, if that can be done without waiting.
-
-        Returns:
-            True when all groups are done, well or not. False when ``commit`` must be awaited.
-        """
-        return self._writer.commit_nowait()
-
-    def begin_commit(self, on_done: Callable[[], None]) -> bool:
-        """Begin to write and sync what is staged, if that can be begun without waiting.
-
-        Args:
-            on_done: called when groups are done, well or not; more may be staged by then.
-
-        Returns:
-            Whether it was begun. False when ``commit`` must be awaited.
-        """
-        return self._writer.begin_commit(on_done)
-
-    @property
-    def is_committing(self) -> bool:
-        """Whether a commit is running; it also writes what is staged meanwhile."""
-        return self._writer.is_committing
-
-    async def commit(self) -> None:
-        """Write all staged groups; returns at once when another commit is running.
+    def commit(self) -> Steps[None]:
+        """Write all staged groups; does nothing while another commit is running, which does that.
 
         Errors are reported to the groups and never raised.
         """
-        await self._writer.commit()
-        try:
-            await self._save_deferred()
-        except ServerFault as fault:
-            LOGGER.warning(
-                "partition %s: stored offsets are not written yet, the next commit tries again: %s",
-                self._path,
-                fault,
-            )
+        has_written = yield from self._writer.commit()
+        # If another task is storing offsets, the next commit or flush writes the deferred ones:
+        # commits do not queue up for the lock.
+        if has_written and self._offsets.deferred_count and not self._offsets.lock.is_locked:
+            try:
+                yield from self._offsets.save_deferred(self._writer.next_written)
+            except StorageError as error:
+                LOGGER.warning(
+                    "partition %s: stored offsets are not written yet, the next commit tries"
+                    " again: %s",
+                    self._path,
+                    error,
+                )
 
     # ---- polls
 
-    def poll_nowait(self, request: PollParams) -> PollResult | None:
-        """Read messages without waiting; None when ``poll`` must be awaited.
-
-        Raises:
-            ServerFault: the partition cannot be read, or a message not be decrypted.
-        """
-        self._health.check_readable()
-        return self._reader.poll_nowait(request, self._stored(request))
-
-    async def poll(self, request: PollParams) -> PollResult:
+    def poll(self, request: PollParams) -> Steps[PollResult]:
         """Read messages.
 
         Raises:
             ServerFault: the partition cannot be read, or a message not be decrypted.
         """
         self._health.check_readable()
-        return await self._reader.poll(request, self._stored(request))
+        return self._reader.poll(request, self._stored(request))
 
     def _stored(self, request: PollParams) -> int | None:
         return None if request.consumer is None else self._offsets.get(request.consumer)
@@ -328,25 +299,16 @@ class PartitionLog:
         """Return what is stored for a consumer or group, None when nothing is."""
         return self._offsets.get(key)
 
-    def store_offset_nowait(self, key: OffsetKey, offset: int) -> bool:
-        """Store an offset without waiting; False when ``store_offset`` must be awaited.
-
-        Raises:
-            ServerFault: there is no message with that offset yet, or the disk refused.
-        """
-        self._check_offset(offset)
-        with storage_errors_as_faults():
-            return self._offsets.store_nowait(key, offset, is_written=self._is_written(offset))
-
-    async def store_offset(self, key: OffsetKey, offset: int) -> None:
+    def store_offset(self, key: OffsetKey, offset: int) -> Steps[None]:
         """Store an offset.
 
         Raises:
             ServerFault: there is no message with that offset yet, or the disk refused.
         """
         self._check_offset(offset)
+        is_written = offset < self._writer.next_written
         with storage_errors_as_faults():
-            await self._offsets.store(key, offset, is_written=self._is_written(offset))
+            yield from self._offsets.store(key, offset, is_written=is_written)
 
     async def delete_offset(self, key: OffsetKey) -> None:
         """Delete a stored offset.
@@ -382,13 +344,6 @@ class PartitionLog:
                 f"offset {offset} is beyond the last message of {self._path}",
             )
 
-    def _is_written(self, offset: int) -> bool:
-        return offset < self._writer.next_written
-
-    async def _save_deferred(self) -> None:
-        with storage_errors_as_faults():
-            await self._offsets.save_deferred(self._writer.next_written)
-
     # ---- flushing
 
     async def flush(self, *, fsync: bool) -> None:
@@ -404,7 +359,7 @@ class PartitionLog:
                 await self._writer.save_indexes()
             if fsync:
                 await self._writer.sync()
-        await self._save_deferred()
+            await run_async(self._offsets.save_deferred(self._writer.next_written))
 
     async def save(self) -> None:
         """Run the periodic flush and sync; errors are logged and retried by the next one."""
@@ -468,7 +423,8 @@ class PartitionLog:
             async with self._writer.lock:
                 await self._writer.write_all()
                 if not len(self._appender.journal) and self._is_aged(max_age_us):
-                    await self._writer.roll(self._segment_list.last, self._appender.begin_segment())
+                    following = self._appender.begin_segment()
+                    await run_async(self._writer.roll(self._segment_list.last, following))
 
     def _is_aged(self, max_age_us: int) -> bool:
         return is_older_than(

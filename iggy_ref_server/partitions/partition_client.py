@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from iggy_ref_server.partitions.steps import run_async
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.offsets import OffsetKey
     from iggy_ref_server.partitions.partition import PartitionLog
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
+    from iggy_ref_server.partitions.steps import Steps
 
 __all__ = ["ConsumerProgress", "LocalPartition", "PartitionClient"]
 
@@ -45,10 +48,7 @@ class PartitionClient(Protocol):
             ServerFault: the partition takes no messages.
         """
 
-    def poll_nowait(self, request: PollParams, *, auto_commit: bool) -> PollResult | None:
-        """Read without waiting; None if that is not possible."""
-
-    async def poll(self, request: PollParams, *, auto_commit: bool) -> PollResult:
+    def poll(self, request: PollParams, *, auto_commit: bool) -> Steps[PollResult]:
         """Read messages, and store the offset of the last one if asked."""
 
     async def progress(self, key: OffsetKey) -> ConsumerProgress:
@@ -94,19 +94,11 @@ class LocalPartition:
         self._on_staged(self._partition)
         return pending
 
-    def poll_nowait(self, request: PollParams, *, auto_commit: bool) -> PollResult | None:
-        polled = self._partition.poll_nowait(request)
-        if polled is None or not auto_commit or polled.last_offset is None:
-            return polled
-        assert request.consumer is not None
-        stored = self._partition.store_offset_nowait(request.consumer, polled.last_offset)
-        return polled if stored else None
-
-    async def poll(self, request: PollParams, *, auto_commit: bool) -> PollResult:
-        polled = await self._partition.poll(request)
+    def poll(self, request: PollParams, *, auto_commit: bool) -> Steps[PollResult]:
+        polled = yield from self._partition.poll(request)
         if auto_commit and polled.last_offset is not None:
             assert request.consumer is not None
-            await self._partition.store_offset(request.consumer, polled.last_offset)
+            yield from self._partition.store_offset(request.consumer, polled.last_offset)
         return polled
 
     async def progress(self, key: OffsetKey) -> ConsumerProgress:
@@ -114,7 +106,7 @@ class LocalPartition:
         return ConsumerProgress(current, self._partition.stored_offset(key))
 
     async def store_offset(self, key: OffsetKey, offset: int) -> None:
-        await self._partition.store_offset(key, offset)
+        await run_async(self._partition.store_offset(key, offset))
 
     async def delete_offset(self, key: OffsetKey) -> None:
         await self._partition.delete_offset(key)

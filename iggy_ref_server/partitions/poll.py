@@ -20,6 +20,7 @@ from iggy_ref_server.partitions.encryption_at_rest import decrypt_messages
 from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.poll_plan import PollResult, plan_poll, plan_time_search
 from iggy_ref_server.partitions.settings import IndexCache
+from iggy_ref_server.partitions.steps import Await, ReadFile, run_async
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged, SearchTooLong
 from iggy_ref_server.segments.log_scanner import Effort, LogScanner, find_next_intact
 from iggy_ref_server.segments.recovery import rebuild_index
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.poll_plan import LogSpan, PollParams, ReadIndex
     from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.index import IndexEntry
     from iggy_ref_server.segments.segment import OpenSegments, Segment
 
@@ -81,30 +83,7 @@ class PartitionReader:
         self._health = health
         self._write_lock = write_lock
 
-    def poll_nowait(self, request: PollParams, stored_offset: int | None) -> PollResult | None:
-        """Serve a poll from memory; None when something must be read from a disk.
-
-        Raises:
-            ServerFault: a message cannot be decrypted.
-        """
-        if self._cipher is not None:
-            request = request.limited_to_memory
-        current_offset = self._segment_list.last_offset or 0
-        spans = run_plan_nowait(plan_poll(self._segment_list, request, stored_offset))
-        if spans is None or not self._verifier.verify_nowait(spans):
-            return None
-        parts: list[Buffer | FileSlice] = []
-        for span in spans:
-            if span.start < span.segment.written_bytes and span.segment.log is None:
-                return None
-            self._files.note(span.segment)
-            parts += self._parts(span, span.segment.log)
-        if self._cipher is None:
-            return make_poll_result(current_offset, spans, parts)
-        decrypted = self._decrypt_nowait(parts, self._cipher)
-        return None if decrypted is None else make_poll_result(current_offset, spans, decrypted)
-
-    async def poll(self, request: PollParams, stored_offset: int | None) -> PollResult:
+    def poll(self, request: PollParams, stored_offset: int | None) -> Steps[PollResult]:
         """Serve a poll, from the disk if need be.
 
         Raises:
@@ -112,13 +91,13 @@ class PartitionReader:
         """
         for is_last_try in (False, True):
             try:
-                return await self._poll(request, stored_offset)
+                return (yield from self._poll(request, stored_offset))
             except IndexDamaged as damage:
                 if is_last_try:
                     raise ServerFault(
                         StatusCode.CANNOT_READ_INDEX_POSITION, str(damage)
                     ) from damage
-                await self.rebuild_damaged_index(damage)
+                yield Await(self.rebuild_damaged_index, damage)
             except StorageError as error:
                 # Retention or a purge may have removed the file meanwhile: plan the poll again.
                 if is_last_try or error.errno != errno.ENOENT:
@@ -131,43 +110,38 @@ class PartitionReader:
         Raises:
             IndexDamaged, StorageError: an index cannot be read.
         """
-        return await self._run_plan(plan_time_search(self._segment_list.segments, timestamp_us))
+        plan = plan_time_search(self._segment_list.segments, timestamp_us)
+        return await run_async(self._run_plan(plan))
 
-    async def _poll(self, request: PollParams, stored_offset: int | None) -> PollResult:
-        await trio.lowlevel.checkpoint()
-        if self._cipher is not None:
+    def _poll(self, request: PollParams, stored_offset: int | None) -> Steps[PollResult]:
+        cipher = self._cipher
+        if cipher is not None:
             request = request.limited_to_memory
         current_offset = self._segment_list.last_offset or 0
-        planned = await self._run_plan(plan_poll(self._segment_list, request, stored_offset))
-        spans = await self._verifier.intact_spans(planned)
-        if self._cipher is not None:
-            return make_poll_result(current_offset, spans, await self._decrypt(spans, self._cipher))
+        spans = yield from self._run_plan(plan_poll(self._segment_list, request, stored_offset))
+        if not self._verifier.are_verified(spans):
+            spans = yield from self._verifier.intact_spans(spans)
+        if cipher is None and len(spans) > SLICES_MAX:
+            spans = within_memory_limit(spans, request.memory_max_bytes)
         parts: list[Buffer | FileSlice] = []
-        spans = within_memory_limit(spans, request.memory_max_bytes)
         for number, span in enumerate(spans):
-            for part in self._parts(span, await self._log_of(span)):
-                if number >= SLICES_MAX and isinstance(part, FileSlice):
-                    parts.append(await read_slice(part))
-                else:
-                    parts.append(part)
+            if span.segment.log is None and span.start < span.segment.written_bytes:
+                yield Await(self._files.open, span.segment)
+            self._files.note(span.segment)
+            found = self._parts(span, span.segment.log)
+            if cipher is not None or number >= SLICES_MAX:
+                parts += yield from read_parts(found, cipher)
+            else:
+                parts += found
         return make_poll_result(current_offset, spans, parts)
 
-    async def _decrypt(self, spans: Sequence[LogSpan], cipher: PayloadCipher) -> list[Buffer]:
-        """Decrypt the messages of spans."""
-        decrypted: list[Buffer] = []
-        for span in spans:
-            for part in self._parts(span, await self._log_of(span)):
-                sealed = await read_slice(part) if isinstance(part, FileSlice) else part
-                decrypted.append(decrypt_messages(sealed, cipher))
-        return decrypted
-
-    async def _run_plan(self, plan: Generator[ReadIndex, IndexEntry, ResultT]) -> ResultT:
+    def _run_plan(self, plan: Generator[ReadIndex, IndexEntry, ResultT]) -> Steps[ResultT]:
         try:
             lookup = next(plan)
             while True:
                 entry = lookup.segment.index.entry_nowait(lookup.ordinal)
                 if entry is None:
-                    entry = await self._read_entry(lookup)
+                    entry = yield Await(self._read_entry, lookup)
                 lookup = plan.send(entry)
         except StopIteration as stop:
             result: ResultT = stop.value
@@ -179,13 +153,6 @@ class PartitionReader:
             await lookup.segment.index.load()
             await self._files.open(lookup.segment)
         return await lookup.segment.index.entry(lookup.ordinal)
-
-    async def _log_of(self, span: LogSpan) -> File | None:
-        """Open the log of a span, unless all of it is in memory."""
-        segment = span.segment
-        if span.start < segment.written_bytes:
-            await self._files.open(segment)
-        return segment.log
 
     def _parts(self, span: LogSpan, log: File | None) -> list[Buffer | FileSlice]:
         """Say where the bytes of a span are: in the file up to its end, then in the journal."""
@@ -202,22 +169,6 @@ class PartitionReader:
                 raise StorageError("read", path, "the messages were purged", errno=errno.ENOENT)
             parts += unwritten
         return parts
-
-    def _decrypt_nowait(
-        self, parts: list[Buffer | FileSlice], cipher: PayloadCipher
-    ) -> list[Buffer | FileSlice] | None:
-        """Decrypt parts that are in memory; None when one is not."""
-        decrypted: list[Buffer | FileSlice] = []
-        for part in parts:
-            sealed: Buffer | None
-            if isinstance(part, FileSlice):
-                sealed = part.file.read_nowait(part.size, part.position)
-            else:
-                sealed = part
-            if sealed is None:
-                return None
-            decrypted.append(decrypt_messages(sealed, cipher))
-        return decrypted
 
     async def rebuild_damaged_index(self, damage: IndexDamaged) -> None:
         """Make an index anew that a power loss has left holes in.
@@ -240,24 +191,6 @@ class PartitionReader:
         except CorruptPartition as damage:
             self._health.degrade(PartitionHealth.READ_ONLY, damage.reason)
             raise ServerFault(StatusCode.CANNOT_READ_MESSAGE, str(damage)) from damage
-
-
-def run_plan_nowait(
-    plan: Generator[ReadIndex, IndexEntry, tuple[LogSpan, ...]],
-) -> tuple[LogSpan, ...] | None:
-    """Carry out a plan over what is in memory; None when that is not all."""
-    try:
-        lookup = next(plan)
-        while True:
-            entry = lookup.segment.index.entry_nowait(lookup.ordinal)
-            if entry is None:
-                return None
-            lookup = plan.send(entry)
-    except StopIteration as stop:
-        spans: tuple[LogSpan, ...] = stop.value
-        return spans
-    except IndexDamaged:
-        return None
 
 
 def within_memory_limit(spans: tuple[LogSpan, ...], memory_max_bytes: int) -> tuple[LogSpan, ...]:
@@ -285,18 +218,27 @@ def make_poll_result(
     )
 
 
-async def read_slice(part: FileSlice) -> bytes:
-    """Read a slice into memory.
+def read_parts(
+    parts: Sequence[Buffer | FileSlice], cipher: PayloadCipher | None
+) -> Steps[list[Buffer]]:
+    """Read parts into memory, and decrypt them if there is a key.
 
     Raises:
-        StorageError: it cannot be read, or the file ends inside it.
+        ServerFault: a message cannot be decrypted.
+        StorageError: a file cannot be read, or ends inside a part.
     """
-    content = await part.file.read(part.size, part.position)
-    if len(content) < part.size:
-        raise StorageError(
-            "read", part.file.path, f"it ends before byte {part.position + part.size}"
-        )
-    return content
+    contents: list[Buffer] = []
+    for part in parts:
+        content: Buffer
+        if isinstance(part, FileSlice):
+            content = yield ReadFile(part.file, part.size, part.position)
+            if len(content) < part.size:
+                end = part.position + part.size
+                raise StorageError("read", part.file.path, f"it ends before byte {end}")
+        else:
+            content = part
+        contents.append(content if cipher is None else decrypt_messages(content, cipher))
+    return contents
 
 
 # Verifies the checksums of stored messages before a poll delivers them.
@@ -327,27 +269,18 @@ class PollVerifier:
         self._verifies_always = verifies_always
         self._reported: dict[tuple[int, int], str] = {}
 
-    def verify_nowait(self, spans: Sequence[LogSpan]) -> bool:
-        """Tell whether spans are verified; False when ``intact_spans`` must be awaited."""
-        # Each poll comes this way, mostly with one span that is known.
-        return all(self._verify_nowait(span) for span in spans)
+    def are_verified(self, spans: Sequence[LogSpan]) -> bool:
+        """Tell whether nothing has to be read before spans are delivered."""
+        return all(map(self._is_verified, spans))
 
-    def _verify_nowait(self, span: LogSpan) -> bool:
+    def _is_verified(self, span: LogSpan) -> bool:
         segment = span.segment
         end = min(span.end, segment.written_bytes)
-        if end <= span.start or (
+        return end <= span.start or (
             not self._verifies_always and segment.checked.covers(span.start, end)
-        ):
-            return True
-        if end != span.end or end - span.start > INLINE_VERIFY_BYTES_MAX or segment.log is None:
-            return False
-        messages = segment.log.read_nowait(end - span.start, span.start)
-        if messages is None or not is_intact(messages, span):
-            return False
-        segment.checked.add(span.start, end)
-        return True
+        )
 
-    async def intact_spans(self, spans: Sequence[LogSpan]) -> tuple[LogSpan, ...]:
+    def intact_spans(self, spans: Sequence[LogSpan]) -> Steps[tuple[LogSpan, ...]]:
         """Return the spans up to the first message that is not good.
 
         Raises:
@@ -356,26 +289,29 @@ class PollVerifier:
         """
         good: list[LogSpan] = []
         for span in spans:
-            kept = await self._intact_part(span)
+            kept = span if self._is_verified(span) else (yield from self._intact_part(span))
             if kept.messages_count:
                 good.append(kept)
             if kept.messages_count < span.messages_count:
-                await self._report(kept, is_refused=not good)
+                yield from self._report(kept, is_refused=not good)
                 break
         return tuple(good)
 
-    async def _intact_part(self, span: LogSpan) -> LogSpan:
+    def _intact_part(self, span: LogSpan) -> Steps[LogSpan]:
         segment = span.segment
         end = min(span.end, segment.written_bytes)
-        if end <= span.start or (
-            not self._verifies_always and segment.checked.covers(span.start, end)
-        ):
-            return span
-        await self._files.open(segment)
+        if segment.log is None:
+            yield Await(self._files.open, segment)
         log = segment.log  # others may close the segment meanwhile
         assert log is not None
+        if end == span.end and end - span.start <= INLINE_VERIFY_BYTES_MAX:
+            messages: bytes = yield ReadFile(log, end - span.start, span.start)
+            if is_intact(messages, span):
+                segment.checked.add(span.start, end)
+                return span
+        # Long, partly in the journal, or damaged: the scanner finds how far it is good.
         log_scanner = LogScanner(log, span.start, span.first_offset, end)
-        await log_scanner.finish()
+        yield Await(log_scanner.finish)
         if log_scanner.position > span.start:
             segment.checked.add(span.start, log_scanner.position)
         if log_scanner.position == end:
@@ -383,21 +319,25 @@ class PollVerifier:
         count = log_scanner.next_offset - span.first_offset
         return span._replace(end=log_scanner.position, messages_count=count)
 
-    async def _report(self, kept: LogSpan, *, is_refused: bool) -> None:
+    def _report(self, kept: LogSpan, *, is_refused: bool) -> Steps[None]:
         """Say where the damage is; refuse the poll if nothing good lies before it."""
         key = (kept.segment.start_offset, kept.first_offset + kept.messages_count)
         problem = self._reported.get(key)
         if problem is None:
-            await self._files.open(kept.segment)
-            log = kept.segment.log
-            assert log is not None
-            problem = await describe_damage(kept, log)
+            problem = yield Await(self._describe_damage, kept)
+            assert problem is not None
             if len(self._reported) >= REPORTED_MAX:
                 self._reported.clear()
             self._reported[key] = problem
             LOGGER.error("%s; to repair it, stop the server and run `iggy-server repair`", problem)
         if is_refused:
             raise ServerFault(StatusCode.CANNOT_READ_MESSAGE, problem)
+
+    async def _describe_damage(self, kept: LogSpan) -> str:
+        await self._files.open(kept.segment)
+        log = kept.segment.log
+        assert log is not None
+        return await describe_damage(kept, log)
 
 
 async def describe_damage(kept: LogSpan, log: File) -> str:

@@ -1,7 +1,7 @@
 """Plans a poll: where it begins, how far it goes, and which bytes of which segments that is.
 
-A plan is a generator. It yields the index entries it needs and is sent them. One driver finds them
-in memory, another waits for the disk; the rules exist once. The plan itself opens no file.
+A plan is a generator. It yields the index entries it needs and is sent them, from memory or from
+the disk. The plan itself opens no file.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from iggy_ref_server.partitions.generation import (
     write_generation,
 )
 from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
@@ -236,7 +237,7 @@ class SegmentRetention:
         for _ in range(DRAINS_MAX):
             if self._appender.journal.newest_group is None:
                 break
-            await self._writer.write_due()
+            await run_async(self._writer.write_due())
         refusal = ServerFault(
             StatusCode.CANNOT_APPEND_MESSAGE, f"partition {self._path} is being purged"
         )
@@ -255,7 +256,7 @@ class SegmentRetention:
                 await self._writer.create_first_segment()
                 await self._offsets.make_directories()
                 await write_generation(self._storage, self._path, Generation(generation))
-            await self._writer.reserve()
+            await run_async(self._writer.reserve())
         except StorageError as error:
             self._health.degrade(PartitionHealth.READ_ONLY, f"a purge failed: {error}")
             raise ServerFault(StatusCode.CANNOT_DELETE_FILE, str(error)) from error

@@ -13,10 +13,7 @@ later. After a failed sync the content of the disk is unknown, so the partition 
 from __future__ import annotations
 
 import logging
-from functools import partial
-from typing import TYPE_CHECKING
-
-import trio
+from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
@@ -24,10 +21,11 @@ from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.index_writer import ActiveProblems, IndexWriter
 from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.steps import AcquireLock, AwaitShielded, WriteFile, run_async
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from iggy_ref_server.partitions.append import Appender
     from iggy_ref_server.partitions.health import HealthTracker
@@ -35,8 +33,9 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.settings import PartitionSettings
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.segment import OpenSegments, Segment
-    from iggy_ref_server.storage.interface import Storage
+    from iggy_ref_server.storage.interface import DoneCallback, File, Storage
 
 __all__ = ["PartitionWriter"]
 
@@ -44,6 +43,34 @@ LOGGER = logging.getLogger(__name__)
 
 MESSAGES_NOT_STORED = "messages are not stored"
 OFFSETS_NOT_RESERVED = "offsets cannot be reserved, so messages are acknowledged only once written"
+
+
+class WriteLog(WriteFile):
+    """A write of the journal that has to reach its log; batches join it until it is begun."""
+
+    __slots__ = ("_write",)
+
+    def __init__(self, log: File, write: PendingWrite, *, sync: bool) -> None:
+        super().__init__(log, write.buffers, write.position, sync=sync)
+        self._write = write
+
+    def try_now(self) -> Any:
+        """Write into the page cache."""
+        outcome = super().try_now()
+        # Nothing may join what is written, because the index may still have to be waited for.
+        self._write.is_closed |= outcome is None
+        return outcome
+
+    def begin(self, done: DoneCallback) -> bool:
+        """Begin to write and sync."""
+        is_begun = super().begin(done)
+        self._write.is_closed |= is_begun
+        return is_begun
+
+    async def perform(self) -> None:
+        """Write, and sync if asked."""
+        self._write.is_closed = True
+        await super().perform()
 
 
 class PartitionWriter:
@@ -113,135 +140,54 @@ class PartitionWriter:
 
     # ---- committing
 
-    def commit_nowait(self) -> bool:
-        """Write what is due without waiting, if that can be.
+    def commit(self) -> Steps[bool]:
+        """Write everything that is due; does nothing while another commit is doing so.
 
         Returns:
-            Whether nothing is left to do. False means that ``commit`` shall be awaited.
+            Whether something was written.
         """
-        while (write := self._due()) is not None:
-            if not self._write_nowait(write):
-                return False
-        return self._torn_segment is None and not self._must_reserve()
-
-    def _write_nowait(self, write: PendingWrite) -> bool:
-        """Bring one write to its end without waiting; tell whether it is out of the way."""
-        if self._syncs or not self._is_plain_append(write):
+        if self.is_committing or not self._has_work():
             return False
-        log = write.segment.log
-        assert log is not None
-        try:
-            if not log.write_nowait(write.buffers, write.position):
-                return False
-        except StorageError as error:
-            self._fail(write, error)
-            return False
-        self._publish(write)
-        self._index_writer.save_nowait(write.segment)
-        self._finish(write)
-        return True
-
-    def begin_commit(self, on_done: Callable[[], None]) -> bool:
-        """Begin to write and sync what is due, if that can be begun without waiting.
-
-        Args:
-            on_done: called when that has come to its end, well or not; more may be due by then.
-
-        Returns:
-            Whether it was begun. False means that ``commit`` shall be awaited.
-        """
-        write = self._due()
-        if write is None or not self._syncs or not self._is_plain_append(write):
-            return False
-        if not self._begin_sync(write, on_done):
-            return False
-        self.lock.acquire_nowait()
-        write.is_closed = self.is_committing = True
-        return True
-
-    def _begin_sync(self, write: PendingWrite, on_done: Callable[[], None]) -> bool:
-        log = write.segment.log
-        assert log is not None
-        try:
-            done = partial(self._on_sync_done, write, on_done)
-            return log.begin_write(write.buffers, write.position, done)
-        except StorageError as error:
-            self._fail(write, error)
-            return False
-
-    def _on_sync_done(
-        self, write: PendingWrite, on_done: Callable[[], None], error: StorageError | None
-    ) -> None:
-        if error is not None:
-            self._fail(write, error)
-        else:
-            self._publish(write)
-            # What is acknowledged is in the index file, too.
-            if not self._index_writer.save_nowait(write.segment) and self._begin_index(
-                write, on_done
-            ):
-                return
-            self._finish(write)
-        self._end_commit(on_done)
-
-    def _begin_index(self, write: PendingWrite, on_done: Callable[[], None]) -> bool:
-        """Begin to write the index of a write that is synced, when that cannot be done at once."""
-        segment = write.segment
-
-        def done(error: StorageError | None) -> None:
-            if error is None:
-                self._index_writer.note(segment)
-            self._finish(write)
-            self._end_commit(on_done)
-
-        try:
-            return segment.index.begin_save(segment.written_count, done)
-        except StorageError as error:
-            self._index_writer.fail(error)
-            return False
-
-    def _end_commit(self, on_done: Callable[[], None]) -> None:
-        self.is_committing = False
-        self.lock.release()
-        on_done()
-
-    def _is_plain_append(self, write: PendingWrite) -> bool:
-        """Tell whether a write is an append to an open segment, and nothing else is in its way."""
-        return (
-            write.next_segment is None
-            and write.segment.is_created
-            and write.segment.log is not None
-            and self._torn_segment is None
-            and not self.lock.is_locked
-        )
-
-    async def commit(self) -> None:
-        """Write everything that is due; returns at once when another task is doing so."""
-        if self.is_committing:
-            return
         self.is_committing = True
+        has_written = False
         try:
             while True:
-                async with self.lock:
-                    await self.write_due()
-                # No await may follow this check: a producer that stages a batch before the return
-                # sees `is_committing` and relies on this task. A fault ends it.
+                if not self.lock.acquire_nowait():
+                    yield AcquireLock(self.lock)
+                try:
+                    has_written |= yield from self.write_due()
+                finally:
+                    self.lock.release()
+                # Nothing may be awaited behind this check: a producer that stages a batch before
+                # the end sees `is_committing` and relies on this commit. A fault ends it.
                 if self._due() is None or self.fault is not None:
-                    return
+                    return has_written
         finally:
             self.is_committing = False
 
-    async def write_due(self) -> None:
-        """Write what is due at this moment; the lock is held."""
-        # What was begun cannot be taken back, so it is seen through.
-        with trio.CancelScope(shield=True):
-            # Not more than this: others wait for the lock, and producers never rest.
-            for _ in range(len(self._journal)):
-                write = self._due()
-                if write is None or not await self._execute(write):
-                    break
-            await self._truncate_torn_segment()
-            await self.reserve()
+    def _has_work(self) -> bool:
+        return self._due() is not None or self._torn_segment is not None or self._must_reserve()
+
+    def write_due(self) -> Steps[bool]:
+        """Write what is due at this moment; the lock is held.
+
+        All needs are shielded from cancellation: what was begun cannot be taken back.
+
+        Returns:
+            Whether something was written.
+        """
+        has_written = False
+        # Not more than this: others wait for the lock, and producers never rest.
+        for _ in range(len(self._journal)):
+            write = self._due()
+            if write is None or not (yield from self._execute(write)):
+                break
+            has_written = True
+        if self._torn_segment is not None:
+            yield from self._truncate_torn_segment(self._torn_segment)
+        if self._reserves:
+            yield from self.reserve()
+        return has_written
 
     async def write_all(self) -> None:
         """Write everything that is staged at this moment, due or not; the lock is held.
@@ -250,7 +196,7 @@ class PartitionWriter:
             ServerFault: acknowledged messages are still in memory only.
         """
         self._journal.close_last()
-        await self.write_due()
+        await run_async(self.write_due())
         if self.fault is not None:
             raise ServerFault(self.fault.status, self.fault.message)
 
@@ -262,8 +208,7 @@ class PartitionWriter:
         """
         for segment in self._segment_list.segments:
             if segment.is_created and segment.index.written_count < segment.written_count:
-                await self._files.open(segment)
-                await self._index_writer.save(segment)
+                await run_async(self._index_writer.save(segment))
 
     async def sync(self) -> None:
         """Bring everything that is written to the disk, while everything else goes on.
@@ -338,31 +283,36 @@ class PartitionWriter:
             return None
         return write
 
-    async def _execute(self, write: PendingWrite) -> bool:
+    def _execute(self, write: PendingWrite) -> Steps[bool]:
         """Bring one write to its end; tell whether it went well."""
-        write.is_closed = True
+        segment = write.segment
         try:
-            await self._prepare(write.segment)
-            assert write.segment.log is not None
-            await write.segment.log.write(write.buffers, write.position, sync=self._syncs)
+            if segment.log is None or not segment.is_created or self._torn_segment is not None:
+                yield from self._prepare(segment)
+            assert segment.log is not None
+            yield WriteLog(segment.log, write, sync=self._syncs)
         except StorageError as error:
             self._fail(write, error)
             return False
         self._publish(write)
-        if write.next_segment is not None:
-            await self.roll(write.segment, write.next_segment)
-        elif not self._index_writer.save_nowait(write.segment):
-            await self._index_writer.save_or_warn(write.segment)
-        self._finish(write)
+        try:
+            if write.next_segment is not None:
+                yield from self.roll(segment, write.next_segment)
+            elif self._index_writer.is_due(segment):
+                yield from self._index_writer.save_or_warn(segment)
+        finally:
+            # The messages are stored, even if the steps are closed before the index follows.
+            self._finish(write)
         return True
 
-    async def _prepare(self, segment: Segment) -> None:
+    def _prepare(self, segment: Segment) -> Steps[None]:
         """Make sure that a segment's log ends where the next write begins."""
         if self._torn_segment is not None:
-            await self._truncate(self._torn_segment)
+            yield AwaitShielded(self._truncate, self._torn_segment)
         if not segment.is_created:
-            await self._create_segment(segment)
-        await self._files.open(segment)
+            yield from self._create_segment(segment)
+        if segment.log is None:
+            yield AwaitShielded(self._files.open, segment)
 
     def _publish(self, write: PendingWrite) -> None:
         segment = write.segment
@@ -407,24 +357,24 @@ class PartitionWriter:
 
     # ---- segments
 
-    async def roll(self, full: Segment, following: Segment) -> None:
+    def roll(self, full: Segment, following: Segment) -> Steps[None]:
         """Seal a segment and begin the next, as far as can be; the lock is held."""
-        await self._index_writer.save_or_warn(full)
+        yield from self._index_writer.save_or_warn(full)
         try:
-            await self._create_segment(following)
+            yield from self._create_segment(following)
         except StorageError as error:
             LOGGER.warning(
                 "the next segment was not created, the next write tries again: %s", error
             )
 
-    async def _create_segment(self, segment: Segment) -> None:
+    def _create_segment(self, segment: Segment) -> Steps[None]:
         """Make a segment's files; the ones before it are complete."""
-        await segment.create(self._storage)
+        yield AwaitShielded(segment.create, self._storage)
         self._files.keep(segment)
         self._segment_list.append(segment)
         for earlier in self._segment_list.segments:
             if earlier.start_offset < segment.start_offset and not earlier.is_sealed:
-                await self._index_writer.save_or_warn(earlier)
+                yield from self._index_writer.save_or_warn(earlier)
                 earlier.is_sealed = True
                 self._unsynced.append(earlier)
                 self._files.note(earlier)
@@ -440,16 +390,14 @@ class PartitionWriter:
         if is_complete and segment in self._unsynced:
             self._unsynced.remove(segment)
 
-    async def _truncate_torn_segment(self) -> None:
+    def _truncate_torn_segment(self, segment: Segment) -> Steps[None]:
         """Cut what a failed write has left; tried again before the next write."""
-        if self._torn_segment is not None:
-            try:
-                await self._truncate(self._torn_segment)
-            except StorageError as error:
-                LOGGER.warning(
-                    "a failed write is not truncated yet, the next write tries again: %s",
-                    error,
-                )
+        try:
+            yield AwaitShielded(self._truncate, segment)
+        except StorageError as error:
+            LOGGER.warning(
+                "a failed write is not truncated yet, the next write tries again: %s", error
+            )
 
     async def _truncate(self, segment: Segment) -> None:
         await self._files.open(segment)
@@ -462,12 +410,12 @@ class PartitionWriter:
     def _must_reserve(self) -> bool:
         return self._reserves and self._reservation.needs_extension(self._appender.next_offset)
 
-    async def reserve(self) -> None:
+    def reserve(self) -> Steps[None]:
         """Reserve more offsets if they run low; the lock is held."""
         if not self._must_reserve():
             return
         try:
-            await self._reservation.extend(self._appender.next_offset)
+            yield AwaitShielded(self._reservation.extend, self._appender.next_offset)
             self._problems.end(OFFSETS_NOT_RESERVED)
         except StorageError as error:
             self._problems.begin(OFFSETS_NOT_RESERVED, error)

@@ -24,6 +24,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
 from iggy_ref_server.partitions import OffsetKey, PollParams
 from iggy_ref_server.partitions.partition_client import LocalPartition
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.calls import restore_session
 from iggy_ref_server.shard.partition_directory import PartitionKey
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.completion import Completion
     from iggy_ref_server.dispatch.replies import CommandReply
-    from iggy_ref_server.partitions import PollResult
     from iggy_ref_server.shard.calls import ShardClusterView
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.metadata_service import MetadataService
@@ -206,11 +206,7 @@ class ShardCallHandler:
             memory_max_bytes=size_max_bytes,
         )
         local_partition = self._local_partition(message.partition)
-        polled: PollResult | None = local_partition.poll_nowait(
-            request, auto_commit=message.auto_commit
-        )
-        if polled is None:
-            polled = await local_partition.poll(request, auto_commit=message.auto_commit)
+        polled = await run_async(local_partition.poll(request, auto_commit=message.auto_commit))
         head = messages.PollReply(polled.current_offset, polled.messages_count, polled.last_offset)
         return head, await read_parts(polled.parts)
 

@@ -17,6 +17,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
 from iggy_ref_server.partitions import OffsetKey, PartitionStatistics, PollParams, PollResult
 from iggy_ref_server.partitions.partition_client import ConsumerProgress
+from iggy_ref_server.partitions.steps import Await
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.partition_directory import PartitionKey
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from iggy_protocol import BatchShape
     from iggy_ref_server.clients import ClientTable
     from iggy_ref_server.groups.group import GroupRegistry
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.partition_directory import PartitionDirectory
 
@@ -75,12 +77,10 @@ class RemotePartition:
         self._channel.call_nowait(messages.AppendCall(self._partition, shape), [body], on_reply)
         return pending
 
-    def poll_nowait(self, request: PollParams, *, auto_commit: bool) -> PollResult | None:
-        return None
-
-    async def poll(self, request: PollParams, *, auto_commit: bool) -> PollResult:
+    def poll(self, request: PollParams, *, auto_commit: bool) -> Steps[PollResult]:
         consumer = request.consumer
-        message, payload = await self._channel.call(
+        message, payload = yield Await(
+            self._channel.call,
             messages.PollCall(
                 self._partition,
                 strategy_kind=request.strategy.kind,
@@ -90,7 +90,7 @@ class RemotePartition:
                 consumer_kind=consumer.kind if consumer else 0,
                 consumer_id=consumer.id if consumer else 0,
                 auto_commit=auto_commit,
-            )
+            ),
         )
         assert isinstance(message, messages.PollReply)
         return PollResult(

@@ -7,7 +7,6 @@ remote, is made once and kept until the metadata change.
 from __future__ import annotations
 
 import mmap
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import (
@@ -24,6 +23,7 @@ from iggy_ref_server.dispatch.context import require_permission
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.net.scheduler import StagedAppend
 from iggy_ref_server.partitions.partition_client import LocalPartition, PartitionClient
+from iggy_ref_server.partitions.steps import run_in_background
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.calls import RemotePartition
 from iggy_ref_server.shard.partition_directory import PartitionKey
@@ -274,12 +274,6 @@ class RoutingAppender:
         """Write all staged batches, or start to write those that have to wait."""
         if not self._uncommitted:
             return
-        mark_uncommitted, self._uncommitted = self._uncommitted, {}
-        for partition in mark_uncommitted:
-            self._commit(partition)
-
-    def _commit(self, partition: PartitionLog) -> None:
-        if partition.commit_nowait() or partition.is_committing:
-            return
-        if not partition.begin_commit(partial(self._commit, partition)):
-            self._nursery.start_soon(partition.commit)
+        uncommitted, self._uncommitted = self._uncommitted, {}
+        for partition in uncommitted:
+            run_in_background(partition.commit(), self._nursery)

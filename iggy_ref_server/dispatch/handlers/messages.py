@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import (
     Buffer,
-    CommandCode,
     ConsumerKind,
     ConsumerOffset,
     DeleteConsumerOffset,
@@ -24,13 +23,16 @@ from iggy_ref_server.dispatch.table import handles
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey
 from iggy_ref_server.partitions import OffsetKey, PollParams
+from iggy_ref_server.partitions.steps import Await, run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
     from iggy_protocol import Consumer
     from iggy_ref_server.dispatch.context import HandlerContext
+    from iggy_ref_server.groups.group import PollGrant
     from iggy_ref_server.metadata.state import TopicRecord
     from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.session import ClientSession
 
 __all__ = ["EncodedReply", "group_key", "offset_key", "poll_nowait", "require_not_evicted"]
@@ -94,20 +96,10 @@ def _poll_request(
 def poll_nowait(
     context: HandlerContext, session: ClientSession, command: PollMessages
 ) -> EncodedReply | None:
-    """Poll for a single consumer, if its partition is on this shard and needs no waiting."""
-    if command.consumer.kind is not ConsumerKind.SINGLE:
-        return None
-    topic = context.metadata().require_topic(command.stream, command.topic)
-    context.authorize(session, CommandCode.POLL_MESSAGES, topic.stream_id, topic.id)
-    partition_id = command.partition_id or 0
-    request = _poll_request(context, session, command, offset_key(command.consumer))
-    polled = context.partition_client(topic, partition_id).poll_nowait(
-        request, auto_commit=command.auto_commit
-    )
-    if polled is None:
-        return None
-    session.count_owner(None)
-    return _encode_poll(partition_id, polled)
+    """Poll without waiting; None if that is not possible, and then nothing was changed."""
+    if command.consumer.kind is ConsumerKind.GROUP:
+        return None  # the group is asked first, which may be on another shard
+    return run_if_ready(_poll(context, session, command))
 
 
 @handles(PollMessages)
@@ -115,41 +107,48 @@ async def poll_messages(
     context: HandlerContext, session: ClientSession, command: PollMessages
 ) -> EncodedReply:
     """Read messages of one partition."""
+    return await run_async(_poll(context, session, command))
+
+
+def _poll(
+    context: HandlerContext, session: ClientSession, command: PollMessages
+) -> Steps[EncodedReply]:
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     if command.consumer.kind is ConsumerKind.GROUP:
-        return await _poll_as_member(context, session, command, topic)
+        return (yield from _poll_as_member(context, session, command, topic))
     partition_id = command.partition_id or 0
     request = _poll_request(context, session, command, offset_key(command.consumer))
     partition_client = context.partition_client(topic, partition_id)
+    polled = yield from partition_client.poll(request, auto_commit=command.auto_commit)
     session.count_owner(partition_client.shard_id)
-    return _encode_poll(
-        partition_id, await partition_client.poll(request, auto_commit=command.auto_commit)
-    )
+    return _encode_poll(partition_id, polled)
 
 
-async def _poll_as_member(
+def _poll_as_member(
     context: HandlerContext, session: ClientSession, command: PollMessages, topic: TopicRecord
-) -> EncodedReply:
+) -> Steps[EncodedReply]:
     """Poll for a group member; deliver and commit only if it still owns the partition."""
     require_not_evicted(session)
     group = group_key(topic, command.consumer)
     groups, client_id = context.groups, session.client_id
-    grant = await groups.resolve_poll(group, client_id, command.partition_id)
+    grant: PollGrant | None = yield Await(
+        groups.resolve_poll, group, client_id, command.partition_id
+    )
     if grant is None:
         return EMPTY_REPLY
     key = OffsetKey(ConsumerKind.GROUP, group.group_id)
     partition_client = context.partition_client(topic, grant.partition)
-    polled = await partition_client.poll(
+    polled = yield from partition_client.poll(
         _poll_request(context, session, command, key), auto_commit=False
     )
     if polled.last_offset is None:
         return _encode_poll(grant.partition, polled)
-    if not await groups.deliver(group, client_id, grant, polled.last_offset):
+    if not (yield Await(groups.deliver, group, client_id, grant, polled.last_offset)):
         return EMPTY_REPLY
     if command.auto_commit:
-        await partition_client.store_offset(key, polled.last_offset)
-        await groups.committed(group, grant.partition, polled.last_offset)
+        yield Await(partition_client.store_offset, key, polled.last_offset)
+        yield Await(groups.committed, group, grant.partition, polled.last_offset)
     return _encode_poll(grant.partition, polled)
 
 

@@ -26,6 +26,7 @@ from iggy_ref_server.partitions import (
     PartitionSettings,
     PollParams,
 )
+from iggy_ref_server.partitions.steps import Suspended, run_async, run_in_background, run_now
 from iggy_ref_server.storage.interface import FileSlice, StorageError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import Storage
     from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 
@@ -72,14 +74,38 @@ def stage(partition: PartitionLog, messages: Sequence[Buffer | NewMessage]) -> C
 
 
 async def commit(partition: PartitionLog) -> None:
-    """Bring everything staged to its end, the way the data plane does."""
+    """Bring everything staged to its end, the way the request scheduler does."""
     ended = trio.Event()
-    if partition.commit_nowait():
-        return
-    if partition.begin_commit(ended.set):
+    async with trio.open_nursery() as nursery:
+        run_in_background(notify(ended, partition.commit()), nursery)
         await ended.wait()
-    if not partition.commit_nowait():
-        await partition.commit()
+
+
+def notify(ended: trio.Event, steps: Steps[None]) -> Steps[None]:
+    """Set an event when steps have come to their end, in whatever way."""
+    try:
+        yield from steps
+    finally:
+        ended.set()
+
+
+def commit_at_once(partition: PartitionLog) -> bool:
+    """Commit if that needs no waiting; tell whether it came to its end."""
+    return is_at_once(partition.commit())
+
+
+def store_at_once(partition: PartitionLog, key: OffsetKey, offset: int) -> bool:
+    """Store an offset if that needs no waiting; tell whether it is stored."""
+    return is_at_once(partition.store_offset(key, offset))
+
+
+def is_at_once(steps: Steps[None]) -> bool:
+    """Run steps if they need no waiting, else close them; tell which."""
+    outcome = run_now(steps)
+    if isinstance(outcome, Suspended):
+        outcome.close()
+        return False
+    return True
 
 
 async def send(partition: PartitionLog, *messages: Buffer | NewMessage) -> None:
@@ -161,8 +187,7 @@ async def unpack(polled: PollResult) -> list[Message]:
 
 async def poll(partition: PartitionLog, wanted: PollParams = FROM_START) -> list[Message]:
     """Poll, without waiting where that is possible."""
-    polled = partition.poll_nowait(wanted)
-    return await unpack(polled if polled is not None else await partition.poll(wanted))
+    return await unpack(await run_async(partition.poll(wanted)))
 
 
 async def payloads(partition: PartitionLog, wanted: PollParams = FROM_START) -> list[bytes]:

@@ -10,6 +10,7 @@ from iggy_protocol import NewMessage, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import AckLevel, PartitionSettings, append
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
@@ -18,6 +19,7 @@ from tests.server.partitions.partition_calls import (
     PATH,
     body_of,
     commit,
+    commit_at_once,
     create,
     file_sizes,
     offsets,
@@ -68,7 +70,7 @@ async def test_batches_when_staged_in_one_wake_then_one_write_and_one_group():
 
     groups = [stage(partition, [b"x"] * count) for count in (1, 3, 2)]
 
-    assert partition.commit_nowait()
+    assert commit_at_once(partition)
     assert writes.matched_count <= 1
     assert groups[0] is groups[1] is groups[2]
     assert await offsets(partition) == [0, 1, 2, 3, 4, 5]
@@ -82,7 +84,7 @@ async def test_group_when_asked_in_every_way_then_tells():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(group.wait)
         await trio.testing.wait_all_tasks_blocked()
-        partition.commit_nowait()
+        commit_at_once(partition)
     group.add_done_callback(lambda done: told.append("after"))
     await group.wait()
 
@@ -293,7 +295,7 @@ async def test_partition_when_created_over_old_files_then_they_are_gone():
     partition = await create(storage, settings)
     for _ in range(5):
         await send(partition, b"old")
-    await partition.store_offset(CONSUMER, 2)
+    await run_async(partition.store_offset(CONSUMER, 2))
 
     partition = await create(storage, settings)
 

@@ -7,7 +7,14 @@ import pytest
 from iggy_ref_server.partitions import AckLevel, PartitionSettings
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
-from tests.server.partitions.partition_calls import CONSUMER, create, offsets, reopen, send
+from tests.server.partitions.partition_calls import (
+    CONSUMER,
+    create,
+    offsets,
+    reopen,
+    send,
+    store_at_once,
+)
 
 pytestmark = pytest.mark.trio
 
@@ -101,7 +108,7 @@ async def test_close_when_a_stored_offset_cannot_be_written_then_that_is_told():
     plan = FaultPlan()
     partition = await create(SimulatedStorage(plan), MEMORY)
     await send(partition, b"a")
-    assert partition.store_offset_nowait(CONSUMER, 0)
+    assert store_at_once(partition, CONSUMER, 0)
     plan.fail("replace", path="*/offsets/*")
 
     unsaved = await partition.aclose()

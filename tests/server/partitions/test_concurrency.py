@@ -10,6 +10,7 @@ import trio
 
 from iggy_protocol import PollingStrategy
 from iggy_ref_server.partitions import AckLevel, PartitionSettings
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -87,8 +88,7 @@ async def consume(partition: PartitionLog, total: int) -> list[bytes]:
             found.append(message.payload)
         if messages:
             last = messages[-1].offset
-            if not partition.store_offset_nowait(CONSUMER, last):
-                await partition.store_offset(CONSUMER, last)
+            await run_async(partition.store_offset(CONSUMER, last))
         await trio.lowlevel.checkpoint()
     return found
 
@@ -201,7 +201,7 @@ async def test_partition_when_closed_while_a_commit_runs_then_waits_for_it(stora
     partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
     async with trio.open_nursery() as nursery:
         group = stage(partition, [b"a"])
-        nursery.start_soon(partition.commit)
+        nursery.start_soon(run_async, partition.commit())
         await trio.lowlevel.checkpoint()
         await partition.aclose()
 

@@ -24,6 +24,7 @@ from iggy_ref_server.partitions import (
     PartitionLog,
     PartitionSettings,
 )
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.disk import Survival
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -106,8 +107,7 @@ async def consume(partition: PartitionLog, history: History, chance: Random) -> 
                     return
                 history.note_seen(message.offset, message.payload)
                 history.storing = message.offset
-                if not partition.store_offset_nowait(CONSUMER, message.offset):
-                    await partition.store_offset(CONSUMER, message.offset)
+                await run_async(partition.store_offset(CONSUMER, message.offset))
                 if not history.is_over:
                     history.stored = message.offset
 

@@ -7,6 +7,7 @@ import pytest
 from iggy_protocol import MessageBatch, NewMessage, PayloadCipher, PollingStrategy
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import AckLevel, DeduplicationSettings, PartitionSettings
+from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
@@ -101,11 +102,11 @@ async def test_messages_when_the_key_is_another_then_told_and_never_skipped():
     partition = await reopen(storage, sealed(cipher=OTHER_KEY))
 
     with pytest.raises(ServerFault) as caught:
-        partition.poll_nowait(FROM_START)
+        run_if_ready(partition.poll(FROM_START))
     assert caught.value.status == CANNOT_DECRYPT_DATA
     assert "offset 0" in caught.value.message
     with pytest.raises(ServerFault):
-        await partition.poll(FROM_START)
+        await run_async(partition.poll(FROM_START))
 
 
 async def test_messages_when_stored_before_encryption_then_told_and_later_ones_readable():
@@ -117,7 +118,7 @@ async def test_messages_when_stored_before_encryption_then_told_and_later_ones_r
     await send(partition, b"secret")
 
     with pytest.raises(ServerFault):
-        await partition.poll(FROM_START)
+        await run_async(partition.poll(FROM_START))
     assert await payloads(partition, request(PollingStrategy.offset(1))) == [b"secret"]
 
 
@@ -127,7 +128,7 @@ async def test_poll_when_cold_then_has_to_be_awaited():
     await send(partition, b"secret")
     plan.uncache()
 
-    assert partition.poll_nowait(FROM_START) is None
+    assert run_if_ready(partition.poll(FROM_START)) is None
     assert await payloads(partition) == [b"secret"]
 
 

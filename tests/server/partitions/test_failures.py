@@ -11,12 +11,14 @@ import trio.testing
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import AckLevel, PartitionHealth, PartitionSettings
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
+from iggy_ref_server.partitions.steps import run_async, run_in_background
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
     CONSUMER,
     PATH,
     commit,
+    commit_at_once,
     create,
     file_sizes,
     offsets,
@@ -147,7 +149,7 @@ async def test_sync_when_it_fails_then_read_only_with_a_reason_and_polls_go_on()
     assert partition.reason in caught.value.message
 
     assert await payloads(partition) == [b"kept"]
-    await partition.store_offset(CONSUMER, 0)
+    await run_async(partition.store_offset(CONSUMER, 0))
     await partition.save()
     await partition.aclose()
 
@@ -242,13 +244,13 @@ async def test_engine_when_under_pressure_then_commit_has_to_be_awaited_and_all_
     plan.refuse()
     group = stage(partition, [b"a"])
 
-    assert not partition.commit_nowait()
-    assert not partition.is_committing
-    await partition.commit()
+    assert not commit_at_once(partition)
+    assert not partition._writer.is_committing
+    await run_async(partition.commit())
 
     assert (group.is_done, group.fault) == (True, None)
     assert await payloads(partition) == [b"a"]
-    assert partition.commit_nowait()
+    assert commit_at_once(partition)
 
 
 async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does_both(
@@ -259,12 +261,11 @@ async def test_commit_when_another_task_is_at_it_then_returns_and_the_other_does
     syncs = plan.delay("sync", seconds=1, path="*.log")
     async with trio.open_nursery() as nursery:
         first = stage(partition, [b"a"])
-        nursery.start_soon(partition.commit)
+        nursery.start_soon(run_async, partition.commit())
         await trio.testing.wait_all_tasks_blocked()
         later = [stage(partition, [b"b"]), stage(partition, [b"c"])]
-        assert partition.is_committing
-        assert not partition.commit_nowait()
-        await partition.commit()
+        assert partition._writer.is_committing
+        await run_async(partition.commit())
         assert [group.is_done for group in (first, *later)] == [False, False, False]
         assert await payloads(partition) == []
     assert [group.is_done for group in (first, *later)] == [True, True, True]
@@ -280,10 +281,10 @@ async def test_commit_when_cancelled_then_the_write_is_seen_through(autojump_clo
     group = stage(partition, [b"a"])
 
     with trio.move_on_after(0.5):
-        await partition.commit()
+        await run_async(partition.commit())
 
     assert (group.is_done, group.fault) == (True, None)
-    assert not partition.is_committing
+    assert not partition._writer.is_committing
     assert await payloads(partition) == [b"a"]
 
 
@@ -325,12 +326,11 @@ async def test_batch_when_staged_while_a_commit_tidies_up_then_written_by_it(ack
     plan.refuse()
     async with trio.open_nursery() as nursery:
         failed = stage(partition, [b"b"])
-        assert not partition.commit_nowait()
-        nursery.start_soon(partition.commit)
+        assert not commit_at_once(partition)
+        nursery.start_soon(run_async, partition.commit())
         await trio.sleep(0.5)
         late = stage(partition, [b"late"])
-        assert partition.is_committing
-        assert not partition.commit_nowait()
+        assert partition._writer.is_committing
     assert failed.fault is not None
     assert (late.is_done, late.fault) == (True, None)
     assert await payloads(partition) == [b"a", b"late"]
@@ -347,9 +347,9 @@ async def test_acknowledged_when_staged_while_offsets_are_reserved_then_written_
     plan.refuse()
     async with trio.open_nursery() as nursery:
         stage(partition, [b""] * (RESERVATION_STEP + 1))
-        nursery.start_soon(partition.commit)
+        nursery.start_soon(run_async, partition.commit())
         await trio.sleep(0.5)
-        assert partition.is_committing
+        assert partition._writer.is_committing
         stage(partition, [b"late"])
     assert (await file_sizes(storage))["0.log"] == (RESERVATION_STEP + 1) * 64 + 68
 
@@ -363,11 +363,11 @@ async def test_cut_when_it_can_never_be_done_then_commit_still_returns():
 
     await commit(partition)
 
-    assert not partition.is_committing
-    assert not partition.commit_nowait()
+    assert not partition._writer.is_committing
+    assert not commit_at_once(partition)
     plan.heal()
-    await partition.commit()
-    assert partition.commit_nowait()
+    await run_async(partition.commit())
+    assert commit_at_once(partition)
 
 
 async def test_commit_soon_when_the_disk_works_then_later_batches_share_the_next_sync(
@@ -378,38 +378,35 @@ async def test_commit_soon_when_the_disk_works_then_later_batches_share_the_next
     syncs = plan.delay("sync", seconds=1, path="*.log")
     ends = []
 
-    def ended():
-        ends.append(trio.current_time())
-        if not partition.commit_nowait():
-            assert partition.begin_commit(ended)
-
     began_s = trio.current_time()
     groups = [stage(partition, [b"a"])]
-    assert not partition.commit_nowait()
-    assert partition.begin_commit(ended)
-    groups += [stage(partition, [b"b"]), stage(partition, [b"c"])]
-    assert not partition.begin_commit(ended), "one at a time"
-    assert await payloads(partition) == []
-    await groups[0].wait()
-    assert [group.is_done for group in groups] == [True, False, False]
-    await groups[2].wait()
+    async with trio.open_nursery() as nursery:
+        run_in_background(partition.commit(), nursery)
+        groups += [stage(partition, [b"b"]), stage(partition, [b"c"])]
+        for group in groups:
+            group.add_done_callback(lambda _: ends.append(trio.current_time() - began_s))
+        assert commit_at_once(partition), "one at a time, and that one goes on"
+        assert await payloads(partition) == []
+        await groups[0].wait()
+        assert [group.is_done for group in groups] == [True, False, False]
+        await groups[2].wait()
+        assert not nursery.child_tasks, "the ends of the syncs call back"
 
-    assert [end - began_s for end in ends] == pytest.approx([1, 2], abs=0.01)
+    assert ends == pytest.approx([1, 2, 2], abs=0.01)
     assert syncs.matched_count == 2
-    assert not partition.is_committing
+    assert not partition._writer.is_committing
     assert await payloads(partition) == [b"a", b"b", b"c"]
 
 
-async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is_read_only():
+async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is_read_only(nursery):
     plan = FaultPlan()
     partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     await send(partition, b"a")
     plan.fail("sync", path="*.log")
-    ended = trio.Event()
     group = stage(partition, [b"b"])
 
-    assert partition.begin_commit(ended.set)
-    await ended.wait()
+    run_in_background(partition.commit(), nursery)
+    await group.settled()
 
     assert group.fault is not None
     assert group.fault.status == CANNOT_SYNC_FILE
@@ -417,7 +414,7 @@ async def test_commit_soon_when_the_sync_fails_then_refused_and_the_partition_is
     assert await payloads(partition) == [b"a"]
 
 
-async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up():
+async def test_commit_soon_when_the_write_fails_then_refused_at_once_and_a_task_tidies_up():
     plan = FaultPlan(seed=2)
     storage = SimulatedStorage(plan)
     partition = await create(storage, PartitionSettings(ack=AckLevel.FSYNC))
@@ -425,11 +422,11 @@ async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up()
     plan.fail("write", path="*.log", times=1)
     group = stage(partition, [b"b"])
 
-    assert not partition.begin_commit(print)
-    assert group.fault is not None
-    assert group.fault.status == CANNOT_WRITE_TO_FILE
-    assert not partition.commit_nowait(), "what is left of it has to be cut"
-    await partition.commit()
+    async with trio.open_nursery() as nursery:
+        run_in_background(partition.commit(), nursery)
+        assert group.fault is not None
+        assert group.fault.status == CANNOT_WRITE_TO_FILE
+        assert nursery.child_tasks, "what is left of it has to be cut"
 
     assert (await file_sizes(storage))["0.log"] == 65
     await send(partition, b"c")
@@ -437,11 +434,37 @@ async def test_commit_soon_when_the_write_fails_then_commit_is_left_to_tidy_up()
 
 
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.WRITTEN])
-async def test_commit_soon_when_nothing_is_to_be_synced_then_does_nothing(ack):
+async def test_commit_soon_when_nothing_is_to_be_synced_then_done_at_once(ack, nursery):
     partition = await create(SimulatedStorage(), PartitionSettings(ack=ack))
-    stage(partition, [b"a"])
+    group = stage(partition, [b"a"])
 
-    assert not partition.begin_commit(print)
+    run_in_background(partition.commit(), nursery)
+
+    assert group.is_done
+    assert not partition._writer.is_committing
+    assert not nursery.child_tasks
+
+
+async def test_commit_soon_when_the_index_fails_behind_the_sync_then_acknowledged_and_logged(
+    nursery, caplog
+):
+    plan = FaultPlan()
+    partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
+    plan.refuse(path="*.index", times=1)
+    plan.fail("sync", path="*.index")
+    group = stage(partition, [b"a"])
+
+    run_in_background(partition.commit(), nursery)
+    await group.wait()
+
+    assert [
+        record.message for record in caplog.records if "an index is not written" in record.message
+    ]
+    assert partition.health is PartitionHealth.OK
+    assert not partition._writer.lock.is_locked
+    plan.heal()
+    await send(partition, b"b")
+    assert await payloads(partition) == [b"a", b"b"]
 
 
 async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(autojump_clock):
@@ -452,7 +475,7 @@ async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(auto
     first = stage(partition, [b"a"])
 
     async with trio.open_nursery() as nursery:
-        assert partition.begin_commit(lambda: None)
+        run_in_background(partition.commit(), nursery)
         nursery.start_soon(partial(partition.flush, fsync=False))
         await trio.sleep(0.5)
         second = stage(partition, [b"b"])
@@ -462,12 +485,12 @@ async def test_flush_when_a_sync_was_begun_then_waits_for_it_and_comes_next(auto
     assert (await file_sizes(storage))["0.index"] == 32
 
 
-async def test_close_when_a_sync_was_begun_then_waits_for_it(autojump_clock):
+async def test_close_when_a_sync_was_begun_then_waits_for_it(autojump_clock, nursery):
     plan = FaultPlan()
     partition = await create(SimulatedStorage(plan), PartitionSettings(ack=AckLevel.FSYNC))
     plan.delay("sync", seconds=1, path="*.log")
     group = stage(partition, [b"a"])
-    assert partition.begin_commit(lambda: None)
+    run_in_background(partition.commit(), nursery)
 
     await partition.aclose()
 

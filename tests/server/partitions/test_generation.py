@@ -15,6 +15,7 @@ from iggy_ref_server.partitions.generation import (
     remove_partition_files,
     write_generation,
 )
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
@@ -42,7 +43,7 @@ async def filled(settings: PartitionSettings | None = None) -> SimulatedStorage:
     partition = await create(storage, settings)
     for payload in (b"a", b"b", b"c"):
         await send(partition, payload)
-    await partition.store_offset(CONSUMER, 1)
+    await run_async(partition.store_offset(CONSUMER, 1))
     await partition.aclose()
     return storage
 
@@ -209,7 +210,7 @@ async def test_deletion_when_interrupted_then_the_next_partition_with_these_ids_
     partition = await create(storage, settings)
     for _ in range(8):
         await send(partition, b"old")
-    await partition.store_offset(CONSUMER, 3)
+    await run_async(partition.store_offset(CONSUMER, 3))
     await partition.aclose()
     plan.delay("*", seconds=(0, 0.2))
     left = await interrupt(

@@ -17,6 +17,7 @@ from iggy_ref_server.partitions import (
     append,
 )
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
+from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
@@ -26,6 +27,7 @@ from tests.server.partitions.partition_calls import (
     GROUP,
     PATH,
     commit,
+    commit_at_once,
     create,
     file_sizes,
     offsets,
@@ -34,6 +36,7 @@ from tests.server.partitions.partition_calls import (
     request,
     send,
     stage,
+    store_at_once,
 )
 
 pytestmark = pytest.mark.trio
@@ -137,10 +140,10 @@ async def test_polls_when_a_write_is_under_way_then_see_the_journal(autojump_clo
     for number in range(12):
         stage(partition, [b"%d" % number])
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partition.commit)
+        nursery.start_soon(run_async, partition.commit())
         await trio.testing.wait_all_tasks_blocked()
         stage(partition, [b"during"])
-        polled = partition.poll_nowait(FROM_START)
+        polled = run_if_ready(partition.poll(FROM_START))
         assert polled is not None
         assert not any(isinstance(part, FileSlice) for part in polled.parts)
         assert len(await payloads(partition)) == 13
@@ -151,7 +154,7 @@ async def test_polls_when_a_write_is_under_way_then_see_the_journal(autojump_clo
 async def test_journal_part_when_kept_by_a_reader_then_unchanged_by_later_messages():
     partition = await create(SimulatedStorage(), MEMORY)
     await send(partition, b"first")
-    polled = partition.poll_nowait(FROM_START)
+    polled = run_if_ready(partition.poll(FROM_START))
     assert polled is not None
     before = bytes(b"".join(part for part in polled.parts if not isinstance(part, FileSlice)))
     for _ in range(30):
@@ -248,8 +251,8 @@ async def test_messages_when_above_the_ceiling_then_acknowledged_when_written():
     plan.fail("replace")
     body = [b""] * (2 * RESERVATION_STEP)
     assert stage(partition, body).is_done
-    assert not partition.commit_nowait()
-    await partition.commit()
+    assert not commit_at_once(partition)
+    await run_async(partition.commit())
 
     group = stage(partition, [b"above"])
     assert not group.is_done
@@ -326,9 +329,9 @@ async def test_stored_offset_when_its_message_is_in_memory_then_not_on_disk_befo
     partition = await create(storage, MEMORY)
     await send(partition, *[b"x"] * 10)
     await send(partition, *[b"y"] * 5)
-    await partition.store_offset(CONSUMER, 9)
-    assert partition.store_offset_nowait(CONSUMER, 12)
-    assert partition.store_offset_nowait(GROUP, 11)
+    await run_async(partition.store_offset(CONSUMER, 9))
+    assert store_at_once(partition, CONSUMER, 12)
+    assert store_at_once(partition, GROUP, 11)
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (12, 11)
 
     partition = await reopen(storage.kill(), MEMORY)
@@ -343,7 +346,7 @@ async def test_stored_offset_when_its_message_is_saved_then_on_disk_too():
     storage = SimulatedStorage()
     partition = await create(storage, MEMORY)
     await send(partition, *[b"y"] * 5)
-    assert partition.store_offset_nowait(CONSUMER, 3)
+    assert store_at_once(partition, CONSUMER, 3)
 
     await partition.save()
 

@@ -6,6 +6,7 @@ import pytest
 
 from iggy_ref_server.partitions import PartitionSettings
 from iggy_ref_server.partitions.offsets import OFFSET_CHECKPOINT_FILE
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import CONSUMER, GROUP, PATH, create, reopen, send
 
@@ -21,8 +22,8 @@ async def stored(*, is_orderly: bool) -> SimulatedStorage:
     partition = await create(storage, SURVIVED)
     for _ in range(20):
         await send(partition, b"x")
-    await partition.store_offset(CONSUMER, 3)
-    await partition.store_offset(GROUP, 5)
+    await run_async(partition.store_offset(CONSUMER, 3))
+    await run_async(partition.store_offset(GROUP, 5))
     await partition.flush(fsync=True)
     if is_orderly:
         await partition.aclose()
@@ -80,7 +81,7 @@ async def test_note_when_offsets_change_then_gone_before():
     assert await storage.read_file(f"{PATH}/{OFFSET_CHECKPOINT_FILE}") is not None
     partition = await reopen(storage, SURVIVED)
 
-    await partition.store_offset(CONSUMER, 9)
+    await run_async(partition.store_offset(CONSUMER, 9))
 
     assert await storage.read_file(f"{PATH}/{OFFSET_CHECKPOINT_FILE}") is None
     assert (await reopen(storage.kill(), SURVIVED)).stored_offset(CONSUMER) == 9

@@ -6,7 +6,6 @@ import gc
 import random
 
 import pytest
-import trio
 
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.partitions import (
@@ -16,12 +15,13 @@ from iggy_ref_server.partitions import (
     PartitionLog,
     PartitionSettings,
 )
+from iggy_ref_server.partitions.steps import run_async, run_if_ready, run_in_background
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedFile, SimulatedStorage
 from tests.server.partitions.partition_calls import (
     CONSUMER,
     FROM_START,
-    commit,
+    commit_at_once,
     fetch,
     offsets,
     payloads,
@@ -80,7 +80,8 @@ async def test_partitions_when_more_than_descriptors_then_all_are_served(ack, ca
                 assert await payloads(partitions[number]) == sent[number]
             case 2 if sent[number]:
                 key = OffsetKey(CONSUMER.kind, chance.randrange(3))
-                await partitions[number].store_offset(key, chance.randrange(len(sent[number])))
+                offset = chance.randrange(len(sent[number]))
+                await run_async(partitions[number].store_offset(key, offset))
             case _:
                 await partitions[number].save()
         assert storage.open_files.descriptors_count <= DESCRIPTORS_MAX
@@ -98,31 +99,30 @@ async def test_reply_when_its_file_is_closed_meanwhile_then_can_still_be_read():
     storage = small()
     first, *others = await open_all(storage, PartitionSettings())
     await send(first, b"a", b"b")
-    polled = first.poll_nowait(FROM_START)
+    polled = run_if_ready(first.poll(FROM_START))
     assert polled is not None
     for partition in others:
         await send(partition, b"x")
-    assert first.poll_nowait(FROM_START) is None, "the partition had to make room"
+    assert run_if_ready(first.poll(FROM_START)) is None, "the partition had to make room"
     await first.purge(generation=2)
 
     assert b"a" in await fetch(polled)
 
 
-async def test_commit_when_the_file_is_closed_while_it_is_synced_then_ends_well(autojump_clock):
+async def test_commit_when_the_file_is_closed_while_it_is_synced_then_ends_well(
+    autojump_clock, nursery
+):
     plan = FaultPlan()
     storage = small(plan)
     first, *others = await open_all(storage, PartitionSettings(ack=AckLevel.FSYNC))
     await send(first, b"zero")
     plan.delay("sync", seconds=1, path="*/partitions/0/*.log")
     group = stage(first, [b"one"])
-    ended = trio.Event()
-    assert first.begin_commit(ended.set)
+    run_in_background(first.commit(), nursery)
     for partition in others:
         await send(partition, b"x")
     assert not group.is_done, "the sync is under way, and its file was let go"
     second = stage(first, [b"two"])
-    await ended.wait()
-    await commit(first)
     await group.wait()
     await second.wait()
 
@@ -136,9 +136,9 @@ async def test_busy_partition_when_others_come_and_go_then_is_seldom_closed():
     for partition in others * 5:
         for _ in range(3):
             stage(busy, [b"x"])
-            if not busy.commit_nowait():
+            if not commit_at_once(busy):
                 closed_count += 1
-                await busy.commit()
+                await run_async(busy.commit())
         await send(partition, b"y")
     assert closed_count < len(others), "whoever is written all the time stays open"
 

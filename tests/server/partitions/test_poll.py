@@ -18,6 +18,7 @@ from iggy_ref_server.partitions import (
     PollParams,
 )
 from iggy_ref_server.partitions.poll import SLICES_MAX
+from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
@@ -28,6 +29,7 @@ from tests.server.partitions.partition_calls import (
     PATH,
     UNLIMITED,
     Message,
+    commit_at_once,
     create,
     fetch,
     offsets,
@@ -37,6 +39,7 @@ from tests.server.partitions.partition_calls import (
     request,
     send,
     stage,
+    store_at_once,
     unpack,
 )
 
@@ -140,7 +143,7 @@ async def test_poll_when_anything_is_asked_then_brings_what_the_model_says(
         plan.uncache()
     for stored, strategy in every_start():
         if stored is not None:
-            await partition.store_offset(CONSUMER, stored)
+            await run_async(partition.store_offset(CONSUMER, stored))
         elif partition.stored_offset(CONSUMER) is not None:
             await partition.delete_offset(CONSUMER)
         for count, size_max_bytes in LIMITS:
@@ -153,7 +156,7 @@ async def test_poll_when_anything_is_asked_then_brings_what_the_model_says(
 async def test_poll_when_partition_is_empty_then_nothing_and_offset_0(strategy):
     partition = await create(SimulatedStorage())
 
-    polled = partition.poll_nowait(request(strategy, consumer=CONSUMER))
+    polled = run_if_ready(partition.poll(request(strategy, consumer=CONSUMER)))
 
     assert polled == (0, 0, 0, (), None)
 
@@ -162,7 +165,13 @@ async def test_poll_when_partition_is_empty_then_nothing_and_offset_0(strategy):
 async def test_poll_when_count_is_0_then_only_the_current_offset():
     partition, _ = await filled(PartitionSettings())
 
-    assert partition.poll_nowait(request(PollingStrategy.offset(3), 0)) == (29, 0, 0, (), None)
+    assert run_if_ready(partition.poll(request(PollingStrategy.offset(3), 0))) == (
+        29,
+        0,
+        0,
+        (),
+        None,
+    )
 
 
 @pytest.mark.trio
@@ -191,8 +200,8 @@ async def test_timestamp_when_a_batch_has_it_then_the_whole_batch_comes():
 @pytest.mark.trio
 async def test_next_when_group_and_consumer_share_an_id_then_each_has_its_own_offset():
     partition, _ = await filled(PartitionSettings())
-    await partition.store_offset(CONSUMER, 9)
-    await partition.store_offset(GROUP, 19)
+    await run_async(partition.store_offset(CONSUMER, 9))
+    await run_async(partition.store_offset(GROUP, 19))
 
     for key, first in ((CONSUMER, 10), (GROUP, 20)):
         wanted = request(PollingStrategy.next(), 1, consumer=key)
@@ -216,7 +225,7 @@ async def test_poll_when_bytes_are_on_disk_then_brings_slices_and_reads_nothing(
     plan.fail("read")
     plan.uncache(path="*.log")
 
-    polled = partition.poll_nowait(FROM_START)
+    polled = run_if_ready(partition.poll(FROM_START))
 
     assert polled is not None
     assert [type(part) for part in polled.parts] == [FileSlice]
@@ -230,7 +239,7 @@ async def test_poll_when_messages_are_in_three_places_then_in_order_without_gaps
     )
     partition, _ = await filled(settings)
 
-    polled = partition.poll_nowait(FROM_START) or await partition.poll(FROM_START)
+    polled = await run_async(partition.poll(FROM_START))
 
     kinds = [isinstance(part, FileSlice) for part in polled.parts]
     assert kinds == sorted(kinds, reverse=True)
@@ -248,7 +257,7 @@ async def test_poll_when_segments_are_many_then_all_come_with_few_files_open():
     assert partition.statistics().segments_count == 41
 
     for _ in range(2):
-        polled = await partition.poll(FROM_START)
+        polled = await run_async(partition.poll(FROM_START))
         assert [message.offset for message in await unpack(polled)] == list(range(80))
         files = {id(part.file) for part in polled.parts if isinstance(part, FileSlice)}
         assert len(files) <= 9
@@ -260,7 +269,7 @@ async def test_poll_when_segments_are_many_then_all_come_with_few_files_open():
 @pytest.mark.trio
 async def test_slice_when_its_segment_is_removed_then_can_still_be_read():
     partition, kept = await filled(PartitionSettings(segment_size_bytes=300))
-    polled = partition.poll_nowait(FROM_START) or await partition.poll(FROM_START)
+    polled = await run_async(partition.poll(FROM_START))
 
     await partition.delete_segments(100)
 
@@ -271,10 +280,10 @@ async def test_slice_when_its_segment_is_removed_then_can_still_be_read():
 @pytest.mark.trio
 async def test_poll_when_below_the_oldest_then_moved_up():
     partition, _ = await filled(PartitionSettings(segment_size_bytes=300))
-    await partition.store_offset(CONSUMER, 29)
+    await run_async(partition.store_offset(CONSUMER, 29))
     await partition.delete_segments(1)
     oldest = (await offsets(partition))[0]
-    await partition.store_offset(CONSUMER, 0)
+    await run_async(partition.store_offset(CONSUMER, 0))
 
     assert oldest > 1
     for strategy in (
@@ -296,7 +305,7 @@ async def test_poll_when_cold_then_told_to_wait_and_right():
     plan.uncache()
     wanted = request(PollingStrategy.offset(5), 3)
 
-    assert partition.poll_nowait(wanted) is None
+    assert run_if_ready(partition.poll(wanted)) is None
     assert await offsets(partition, wanted) == [5, 6, 7]
 
 
@@ -310,7 +319,7 @@ async def test_poll_when_the_disk_fails_then_the_client_is_told():
     wanted = request(PollingStrategy.offset(5), 3)
 
     with pytest.raises(ServerFault) as caught:
-        await partition.poll(wanted)
+        await run_async(partition.poll(wanted))
     assert caught.value.status == 10002
     assert await offsets(partition, wanted) == [5, 6, 7]
 
@@ -384,16 +393,16 @@ async def test_partition_when_quarantined_then_refuses_everything_and_touches_no
     with pytest.raises(ServerFault):
         stage(partition, [b"x"])
     with pytest.raises(ServerFault):
-        partition.poll_nowait(FROM_START)
+        run_if_ready(partition.poll(FROM_START))
     with pytest.raises(ServerFault):
-        await partition.poll(FROM_START)
+        await run_async(partition.poll(FROM_START))
     with pytest.raises(ServerFault):
-        partition.store_offset_nowait(CONSUMER, 0)
+        store_at_once(partition, CONSUMER, 0)
     with pytest.raises(ServerFault):
         await partition.delete_segments(1)
     with pytest.raises(ServerFault):
         await partition.flush(fsync=True)
-    assert partition.commit_nowait()
+    assert commit_at_once(partition)
     await partition.save()
     await partition.aclose()
     assert partition.statistics().messages_count == 0
@@ -404,7 +413,7 @@ async def test_partition_when_quarantined_then_refuses_everything_and_touches_no
 async def test_parts_when_polled_twice_then_equal():
     partition, _ = await filled(PartitionSettings(segment_size_bytes=400))
 
-    first, second = await partition.poll(FROM_START), await partition.poll(FROM_START)
+    first, second = [await run_async(partition.poll(FROM_START)) for _ in range(2)]
 
     assert await fetch(first) == await fetch(second)
 

@@ -18,6 +18,7 @@ from iggy_ref_server.partitions import (
     PartitionSettings,
 )
 from iggy_ref_server.partitions.generation import GENERATION_FILE
+from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
@@ -66,12 +67,12 @@ async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_
     partition = await create(storage, settings)
     for _ in range(10):
         await send(partition, b"old")
-    await partition.store_offset(CONSUMER, 5)
-    await partition.store_offset(GROUP, 6)
+    await run_async(partition.store_offset(CONSUMER, 5))
+    await run_async(partition.store_offset(GROUP, 6))
 
     await partition.purge(generation=NEXT_LIFE)
 
-    assert partition.poll_nowait(request(PollingStrategy.offset(0))) == (0, 0, 0, (), None)
+    assert run_if_ready(partition.poll(request(PollingStrategy.offset(0)))) == (0, 0, 0, (), None)
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (None, None)
     assert partition.statistics() == (1, 0, 0, 0, None)
     assert await file_sizes(storage) == {"0.log": 0, "0.index": 0}
@@ -79,7 +80,7 @@ async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_
         assert await storage.entries(f"{PATH}/offsets/{folder}") == []
     await send(partition, b"new")
     assert (await offsets(partition), await payloads(partition)) == ([0], [b"new"])
-    await partition.store_offset(CONSUMER, 0)
+    await run_async(partition.store_offset(CONSUMER, 0))
     await partition.aclose()
     partition = await open_life(storage.kill(), NEXT_LIFE, settings)
     assert await payloads(partition) == [b"new"]
@@ -127,11 +128,11 @@ async def test_stores_when_during_a_purge_then_gone_with_it(autojump_clock):
     await send(partition, *[b"old"] * 5)
     plan.delay("*", seconds=0.1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partition.store_offset, GROUP, 4)
+        nursery.start_soon(run_async, partition.store_offset(GROUP, 4))
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(lambda: partition.purge(generation=NEXT_LIFE))
         await trio.testing.wait_all_tasks_blocked()
-        nursery.start_soon(partition.store_offset, CONSUMER, 3)
+        nursery.start_soon(run_async, partition.store_offset(CONSUMER, 3))
         await trio.testing.wait_all_tasks_blocked()
         assert partition.stored_offset(GROUP) is None, "nothing has happened yet"
     plan.heal()
@@ -155,7 +156,7 @@ async def test_ids_when_purged_then_no_duplicates_any_more():
 async def test_slice_when_purged_then_can_still_be_read():
     partition = await create(SimulatedStorage())
     await send(partition, b"old")
-    polled = partition.poll_nowait(request(PollingStrategy.offset(0)))
+    polled = run_if_ready(partition.poll(request(PollingStrategy.offset(0))))
     assert polled is not None
 
     await partition.purge(generation=NEXT_LIFE)
@@ -175,7 +176,7 @@ async def test_purge_when_it_is_interrupted_then_done_at_the_next_start(
     partition = await create(storage, settings)
     for _ in range(8):
         await send(partition, b"old")
-    await partition.store_offset(CONSUMER, 3)
+    await run_async(partition.store_offset(CONSUMER, 3))
     plan.delay("*", seconds=(0, 0.2))
     left = await interrupt(
         storage,
@@ -216,7 +217,7 @@ async def test_files_when_of_another_life_then_wiped():
     storage = SimulatedStorage()
     partition = await create(storage)
     await send(partition, b"old")
-    await partition.store_offset(CONSUMER, 0)
+    await run_async(partition.store_offset(CONSUMER, 0))
     await partition.aclose()
 
     partition = await open_life(storage, GENERATION + 5)

@@ -15,6 +15,7 @@ from iggy_ref_server.partitions import (
     PartitionSettings,
 )
 from iggy_ref_server.partitions.retention import plan_expiry
+from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.simulated.disk import Survival
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -89,7 +90,7 @@ async def test_barrier_when_an_offset_lies_before_the_end_then_holds_and_release
     partition = await filled(storage)
     released = []
     for offset in range(25):
-        await partition.store_offset(key, offset)
+        await run_async(partition.store_offset(key, offset))
         if await partition.delete_segments(1):
             released.append(offset)
 
@@ -99,9 +100,9 @@ async def test_barrier_when_an_offset_lies_before_the_end_then_holds_and_release
 async def test_barrier_when_several_read_then_the_slowest_decides():
     storage = SimulatedStorage()
     partition = await filled(storage)
-    await partition.store_offset(CONSUMER, 24)
-    await partition.store_offset(GROUP, 12)
-    await partition.store_offset(OffsetKey(ConsumerKind.SINGLE, 2), 20)
+    await run_async(partition.store_offset(CONSUMER, 24))
+    await run_async(partition.store_offset(GROUP, 12))
+    await run_async(partition.store_offset(OffsetKey(ConsumerKind.SINGLE, 2), 20))
 
     assert await partition.delete_segments(10) == 1
     await partition.delete_offset(GROUP)
@@ -111,7 +112,7 @@ async def test_barrier_when_several_read_then_the_slowest_decides():
 
 async def test_consumer_when_before_deleted_data_then_not_stuck():
     partition = await filled(SimulatedStorage())
-    await partition.store_offset(CONSUMER, 13)
+    await run_async(partition.store_offset(CONSUMER, 13))
     assert await partition.delete_segments(10) == 2
 
     wanted = request(PollingStrategy.next(), 2, consumer=CONSUMER)
@@ -136,7 +137,7 @@ async def test_segments_when_their_last_message_expires_then_go():
 async def test_expiry_when_a_consumer_has_not_read_then_waits_and_next_poll_continues():
     clock = SimulatedClock()
     partition = await filled(SimulatedStorage(), clock)
-    await partition.store_offset(CONSUMER, 9)
+    await run_async(partition.store_offset(CONSUMER, 9))
     clock.step(3_600_000_000)
 
     assert await partition.expire_segments(1) == 1
@@ -181,9 +182,9 @@ async def test_oldest_when_dropped_for_size_then_told_and_the_barrier_holds():
     after_us = partition.statistics().oldest_sealed_timestamp_us
     assert after_us is not None
     assert round((after_us - first_us) / 1_000_000) == 7
-    await partition.store_offset(CONSUMER, 12)
+    await run_async(partition.store_offset(CONSUMER, 12))
     assert await partition.delete_segments(1) == 0
-    await partition.store_offset(CONSUMER, 24)
+    await run_async(partition.store_offset(CONSUMER, 24))
     assert await partition.delete_segments(1) == 1
     assert await partition.delete_segments(1) == 1
     assert partition.statistics().oldest_sealed_timestamp_us is None

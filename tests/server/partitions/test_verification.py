@@ -11,6 +11,7 @@ from iggy_protocol import PayloadCipher, PollingStrategy, StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import PartitionLog, PartitionSettings
 from iggy_ref_server.partitions import poll as verification_module
+from iggy_ref_server.partitions.steps import run_if_ready
 from iggy_ref_server.segments.file_names import log_path
 from iggy_ref_server.segments.log_scanner import LogScanner
 from iggy_ref_server.segments.segment import RANGES_MAX, CheckedRanges
@@ -139,7 +140,7 @@ async def test_range_when_it_was_read_once_then_not_again():
     storage.plan.uncache(path="*.log")
 
     for start in range(0, COUNT, 7):
-        assert partition.poll_nowait(from_offset(start, 3)) is not None
+        assert run_if_ready(partition.poll(from_offset(start, 3))) is not None
 
 
 async def test_messages_when_this_process_wrote_them_then_not_read_at_all():
@@ -149,7 +150,7 @@ async def test_messages_when_this_process_wrote_them_then_not_read_at_all():
     storage.plan.uncache(path="*.log")
     await send(partition, b"a", b"b")
 
-    assert partition.poll_nowait(from_offset(0)) is not None
+    assert run_if_ready(partition.poll(from_offset(0))) is not None
 
 
 async def test_polls_when_all_are_to_be_verified_then_damage_is_found_while_running():
