@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from iggy_protocol import StatusCode
+from iggy_protocol import BatchShape, StatusCode
 from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.clock import Clock
+from iggy_ref_server.completion import Completion
 from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupRegistry
 from iggy_ref_server.host import Host
@@ -33,10 +35,12 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import ClientSession
 
 __all__ = [
+    "BatchAppender",
     "ChangeMetadata",
     "ClusterView",
     "GroupService",
     "HandlerContext",
+    "StagedAppend",
     "StatisticsByPartition",
     "require_permission",
 ]
@@ -50,6 +54,38 @@ class StatisticsByPartition(dict[tuple[int, int, int], "PartitionStatistics"]):
     def of(self, stream_id: int, topic_id: int, partition_id: int) -> PartitionStatistics | None:
         """Return the statistics of one partition; None if they are not known yet."""
         return self.get((stream_id, topic_id, partition_id))
+
+
+class StagedAppend(NamedTuple):
+    """A send that is staged for its partition and not committed yet.
+
+    Attributes:
+        pending: completes with the commit.
+        is_backlogged: whether the partition has so much uncommitted data that the client must wait.
+        metadata: the stream, topic and partitioning fields of the send.
+        append_more: stages more messages for the same partition; None if the next send may go
+            elsewhere.
+    """
+
+    pending: Completion
+    is_backlogged: bool = False
+    metadata: bytes = b""
+    append_more: Callable[[memoryview, BatchShape], Completion] | None = None
+
+
+class BatchAppender(Protocol):
+    """Takes batches for their partitions."""
+
+    def stage(self, session: ClientSession, body: memoryview) -> StagedAppend:
+        """Stage a batch; the returned completion fires with its commit.
+
+        Raises:
+            ServerFault: the batch is refused.
+            RemoteProtocolError: the body is malformed.
+        """
+
+    def commit(self) -> None:
+        """Start the writes of all staged batches; never waits."""
 
 
 class GroupService(Protocol):
@@ -100,6 +136,7 @@ class HandlerContext:
         metadata: returns the current metadata.
         change: plans and applies a change of the metadata; only on shard 0.
         partition_client: returns the client of a partition, local or remote.
+        appender: takes the batches of sends.
         registry: the consumer groups; empty on all shards but 0.
         poll_bytes_max: returns how much a poll may read into memory now, at most its argument.
     """
@@ -115,6 +152,7 @@ class HandlerContext:
     cluster_view: ClusterView
     metadata: Callable[[], Metadata]
     partition_client: Callable[[TopicRecord, int], PartitionClient]
+    appender: BatchAppender
     random_bytes: Callable[[int], bytes]
     change: ChangeMetadata
     registry: GroupRegistry
@@ -136,6 +174,18 @@ class HandlerContext:
         require_permission(user, code, stream_id, topic_id)
         return user
 
+    def authorize_account(
+        self, session: ClientSession, code: CommandCode, account: UserRecord | None
+    ) -> None:
+        """Check the permission for a command on the account of a user; None is an unknown user.
+
+        Raises:
+            ServerFault: the client has not logged in, or the user lacks the permission.
+        """
+        is_own = account is not None and account.id == session.user_id
+        if not (is_own and COMMAND_TABLE[code].allows_own_account):
+            self.authorize(session, code)
+
     def plan_context(self, session: ClientSession) -> PlanContext:
         """Return the time, user and settings for planning a command of a session."""
         assert session.user_id is not None
@@ -155,7 +205,8 @@ def require_permission(
     Raises:
         ServerFault: the user lacks the permission.
     """
-    if not is_allowed(code, user.permissions, stream_id=stream_id, topic_id=topic_id):
+    requirement = COMMAND_TABLE[code].requirement
+    if not is_allowed(requirement, user.permissions, stream_id=stream_id, topic_id=topic_id):
         raise ServerFault(
             StatusCode.UNAUTHORIZED, f"user {user.id} has no permission for {code.name}"
         )

@@ -14,9 +14,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import (
-    CommandCode,
+    Command,
     InvalidField,
-    PollMessages,
     ProtocolError,
     RemoteProtocolError,
     RequestReceived,
@@ -24,65 +23,52 @@ from iggy_protocol import (
     StatusCode,
     UnknownDiscriminant,
     encode_reply,
+    record,
     validate,
 )
-from iggy_ref_server.dispatch.handlers import HANDLERS, Placement
-from iggy_ref_server.dispatch.handlers.messages import EncodedReply, poll_nowait
+from iggy_ref_server.dispatch.handlers.messages import EncodedReply
 from iggy_ref_server.dispatch.replies import CommandReply
+from iggy_ref_server.dispatch.table import COMMAND_TABLE, CommandRow, Execution, Login, Placement
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.session import SessionEnded
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
-    from iggy_protocol import Command
     from iggy_ref_server.dispatch.context import HandlerContext
-    from iggy_ref_server.dispatch.table import Handler
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["Dispatcher", "reply_for_error"]
+__all__ = [
+    "DecodedRequest",
+    "Dispatcher",
+    "check_access",
+    "log_refusal",
+    "reply_for_error",
+    "run_handler",
+]
 
 LOGGER = logging.getLogger(__name__)
 
-PING, POLL = int(CommandCode.PING), int(CommandCode.POLL_MESSAGES)
 # After these the client has to reconnect: the server closes the connection, as Apache Iggy does.
 CLOSING_STATUSES = frozenset({StatusCode.STALE_CLIENT, StatusCode.CLIENT_NOT_FOUND})
-# Codes that Apache Iggy reads as plain numbers. It rejects unknown ones only after the login, the
-# permissions and the rules of the other fields.
-LATE_FIELDS = {
-    int(CommandCode.GET_SNAPSHOT): ("compression", "types"),
-    int(CommandCode.CREATE_USER): ("status",),
-    int(CommandCode.UPDATE_USER): ("status",),
-    int(CommandCode.CREATE_TOPIC): ("compression",),
-    int(CommandCode.UPDATE_TOPIC): ("compression",),
-}
 # A valid code in each of these fields.
 VALID_CODE = b"\1"
-# Commands that change persistent state are logged, except those that clients send all the time.
-FREQUENT_COMMANDS = frozenset(
-    {
-        CommandCode.PING,
-        CommandCode.POLL_MESSAGES,
-        CommandCode.SEND_MESSAGES,
-        CommandCode.FLUSH_UNSAVED_BUFFER,
-        CommandCode.STORE_CONSUMER_OFFSET,
-        CommandCode.DELETE_CONSUMER_OFFSET,
-    }
-)
-LOGGED_COMMANDS = frozenset(
-    int(code)
-    for code in CommandCode
-    if code not in FREQUENT_COMMANDS and not code.name.startswith("GET_")
-)
 # Names have up to 255 bytes; the log shows the beginning.
 LOGGED_CHARACTERS_MAX = 100
-LOGIN_COMMANDS = frozenset(
-    {int(CommandCode.LOGIN_USER), int(CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN)}
-)
 
 
-def read_request(request: RequestReceived) -> tuple[Command[Any], RemoteProtocolError | None]:
+@record
+class DecodedRequest:
+    """A request that is decoded and checked, and whose handler has to wait."""
+
+    row: CommandRow
+    command: Command[Any]
+
+
+def read_request(
+    request: RequestReceived, late_fields: tuple[str, ...]
+) -> tuple[Command[Any], RemoteProtocolError | None]:
     """Decode a request; return the command and the error in its late fields, if any.
 
     Raises:
@@ -93,7 +79,7 @@ def read_request(request: RequestReceived) -> tuple[Command[Any], RemoteProtocol
         try:
             return request.decode(), late
         except (UnknownDiscriminant, InvalidField) as error:
-            if error.field.partition(".")[0] not in LATE_FIELDS.get(request.code, ()):
+            if error.field.partition(".")[0] not in late_fields:
                 raise
             late = late or error
             patched = _replace_invalid_field(request, error)
@@ -146,6 +132,48 @@ def reply_for_error(error: Exception) -> CommandReply:
     return CommandReply(StatusCode.ERROR)
 
 
+def log_refusal(row: CommandRow | None, session: ClientSession, error: Exception) -> None:
+    """Log that a request was refused; a refused login as a warning."""
+    if isinstance(error, ServerFault):
+        is_login = row is not None and row.login is Login.LOGS_IN
+        level = logging.WARNING if is_login else logging.DEBUG
+        LOGGER.log(level, "refused a request of %s: %s", session.address, error)
+
+
+def check_access(context: HandlerContext, row: CommandRow, session: ClientSession) -> None:
+    """Check the login, and the permission if it does not depend on the fields of the command.
+
+    Raises:
+        ServerFault: the client has not logged in, or the user lacks the permission.
+    """
+    if row.login is Login.NEEDED:
+        session.user(context.metadata())
+    if row.permission_first:
+        context.authorize(session, row.code)
+
+
+async def run_handler(
+    context: HandlerContext, row: CommandRow, session: ClientSession, command: Command[Any]
+) -> object:
+    """Run the handler of a command that was checked, and log the command."""
+    user_id_before = session.user_id
+    reply = await row.handler(context, session, command)
+    if row.is_logged:
+        user_id = user_id_before if session.user_id is None else session.user_id
+        LOGGER.info("%s as user %s: %s", session.address, user_id, describe_command(command))
+    return reply
+
+
+def _run_without_waiting(coroutine: Coroutine[Any, Any, object]) -> object:
+    """Run a handler that never waits; it needs no task."""
+    try:
+        coroutine.send(None)
+    except StopIteration as returned:
+        return returned.value
+    coroutine.close()
+    raise AssertionError("a handler waits although its row says INLINE")
+
+
 class Dispatcher:
     """Dispatches the requests of one shard.
 
@@ -168,58 +196,58 @@ class Dispatcher:
 
     def handle_inline(
         self, session: ClientSession, request: RequestReceived
-    ) -> CommandReply | None:
-        """Handle a request without waiting; None if that is not possible."""
-        if request.code == PING:
-            context = self._context
-            context.clients.note_heartbeat(session.client_id, context.clock.now_us())
-            return CommandReply()
-        if request.code != POLL:
-            return None
+    ) -> CommandReply | RequestReceived | DecodedRequest:
+        """Handle a request without waiting; return what ``handle`` takes if it has to wait."""
+        row = COMMAND_TABLE.get(request.code)
+        if row is None or row.execution in (Execution.TASK, Execution.STAGED):
+            return request
         try:
-            command = request.decode()
-            assert isinstance(command, PollMessages)
-            session.user(self._context.metadata())
-            reply = poll_nowait(self._context, session, command)
+            command = self._decode(row, session, request)
+            if row.inline_handler is None:
+                reply = _run_without_waiting(row.handler(self._context, session, command))
+            else:
+                reply = row.inline_handler(self._context, session, command)
+                if reply is None:
+                    return DecodedRequest(row, command)
         except (ServerFault, ProtocolError, StorageError) as error:
             return reply_for_error(error)
-        return None if reply is None else CommandReply(parts=reply.parts)
+        return _encode(row, reply)
 
-    async def handle(self, session: ClientSession, request: RequestReceived) -> CommandReply:
+    async def handle(
+        self, session: ClientSession, request: RequestReceived | DecodedRequest
+    ) -> CommandReply:
         """Handle a request; raises nothing."""
+        row = None
         try:
-            handler = HANDLERS.get(request.code)
-            if (
-                handler is not None
-                and self._forward
-                and handler.placement is Placement.METADATA_SHARD
-            ):
-                return await self._forward(session, request)
-            return await self.serve(handler, session, request)
+            if isinstance(request, DecodedRequest):
+                row, command = request.row, request.command
+            else:
+                row = COMMAND_TABLE.get(request.code)
+                if row is None:
+                    # Raises for a code that is no command.
+                    request.decode()
+                    raise AssertionError("every command that decodes has a row")
+                if self._forward and row.placement is Placement.METADATA_SHARD:
+                    return await self._forward(session, request)
+                command = self._decode(row, session, request)
+            return _encode(row, await run_handler(self._context, row, session, command))
         except Exception as error:
-            if isinstance(error, ServerFault):
-                level = logging.WARNING if request.code in LOGIN_COMMANDS else logging.DEBUG
-                LOGGER.log(level, "refused a request of %s: %s", session.address, error)
+            log_refusal(row, session, error)
             return reply_for_error(error)
 
-    async def serve(
-        self, handler: Handler | None, session: ClientSession, request: RequestReceived
-    ) -> CommandReply:
-        """Handle a request on this shard."""
-        command, late_error = read_request(request)
-        assert handler is not None, "every command that decodes has a handler"
-        if not handler.is_public:
-            session.user(self._context.metadata())
-        if handler.permission_first:
-            self._context.authorize(session, command.CODE)
+    def _decode(
+        self, row: CommandRow, session: ClientSession, request: RequestReceived
+    ) -> Command[Any]:
+        """Decode a request and check it, in the order of Apache Iggy."""
+        command, late_error = read_request(request, row.late_fields)
+        check_access(self._context, row, session)
         validate(command)
         if late_error is not None:
             raise late_error
-        user_id_before = session.user_id
-        reply = await handler.serve(self._context, session, command)
-        if request.code in LOGGED_COMMANDS:
-            user_id = user_id_before if session.user_id is None else session.user_id
-            LOGGER.info("%s as user %s: %s", session.address, user_id, describe_command(command))
-        if isinstance(reply, EncodedReply):
-            return CommandReply(parts=reply.parts)
-        return CommandReply(parts=tuple(encode_reply(request.code, reply)))
+        return command
+
+
+def _encode(row: CommandRow, reply: object) -> CommandReply:
+    if isinstance(reply, EncodedReply):
+        return CommandReply(parts=reply.parts)
+    return CommandReply(parts=tuple(encode_reply(row.code, reply)))

@@ -16,23 +16,20 @@ Both calls are bounded. ``serve`` handles at most ``REQUESTS_PER_TURN_MAX`` requ
 makes one pass and handles none; it wakes each pipeline that can continue. A completion only marks
 its pipeline: it handles no request and reads no socket.
 
-Knows no sockets. Reaches partitions and handlers only through the ``BatchAppender`` and
-``RequestDispatcher`` that it is given.
+Knows no sockets. The command table says which requests are staged. Reaches partitions and handlers
+only through the ``BatchAppender`` and ``RequestDispatcher`` that it is given.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from iggy_protocol import (
     PAUSED,
-    BatchShape,
-    CommandCode,
     ConnectionClosed,
     ForeignRequestReceived,
     FrameTooLarge,
@@ -40,28 +37,26 @@ from iggy_protocol import (
     RequestReceived,
     RequestRefused,
 )
-from iggy_ref_server.completion import Completion
 from iggy_ref_server.dispatch.replies import CommandReply
+from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from iggy_protocol import ServerEvent
+    from iggy_ref_server.completion import Completion
+    from iggy_ref_server.dispatch.context import BatchAppender, StagedAppend
+    from iggy_ref_server.dispatch.dispatcher import DecodedRequest
     from iggy_ref_server.dispatch.replies import PendingReply
     from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.session import ClientSession
 
-__all__ = [
-    "BatchAppender",
-    "RequestDispatcher",
-    "RequestScheduler",
-    "StagedAppend",
-    "UnsupportedProtocolLog",
-]
+__all__ = ["RequestDispatcher", "RequestScheduler", "UnsupportedProtocolLog"]
 
 LOGGER = logging.getLogger(__name__)
 
 
-SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
 ACKNOWLEDGED = CommandReply()
 # The turn of one pipeline: about a millisecond of small requests, so that the cost of a turn is
 # negligible beside it. A run of sends to one partition counts as one request; the limit of
@@ -69,46 +64,17 @@ ACKNOWLEDGED = CommandReply()
 REQUESTS_PER_TURN_MAX = 256
 
 
-class StagedAppend(NamedTuple):
-    """A send that is staged for its partition and not committed yet.
-
-    Attributes:
-        pending: completes with the commit.
-        is_backlogged: whether the partition has so much uncommitted data that the client must wait.
-        metadata: the stream, topic and partitioning fields of the send.
-        follow: stages more messages for the same partition; None if the next send may go elsewhere.
-    """
-
-    pending: Completion
-    is_backlogged: bool = False
-    metadata: bytes = b""
-    append_more: Callable[[memoryview, BatchShape], Completion] | None = None
-
-
-class BatchAppender(Protocol):
-    """Takes batches for their partitions."""
-
-    def stage(self, session: ClientSession, body: memoryview) -> StagedAppend:
-        """Stage a batch; the returned completion fires with its commit.
-
-        Raises:
-            ServerFault: the batch is refused.
-            RemoteProtocolError: the body is malformed.
-        """
-
-    def commit(self) -> None:
-        """Start the writes of all staged batches; never waits."""
-
-
 class RequestDispatcher(Protocol):
-    """Handles all requests that are not sends."""
+    """Handles all requests that are not staged."""
 
     def handle_inline(
         self, session: ClientSession, request: RequestReceived
-    ) -> CommandReply | None:
-        """Handle a request without waiting; None if that is not possible."""
+    ) -> CommandReply | RequestReceived | DecodedRequest:
+        """Handle a request without waiting; return what ``handle`` takes if it has to wait."""
 
-    async def handle(self, session: ClientSession, request: RequestReceived) -> CommandReply:
+    async def handle(
+        self, session: ClientSession, request: RequestReceived | DecodedRequest
+    ) -> CommandReply:
         """Handle a request; raises nothing."""
 
     def error_reply(self, error: Exception) -> CommandReply:
@@ -156,7 +122,7 @@ class RequestScheduler:
                 self._on_protocol_error(pipeline, error)
                 return
             if isinstance(event, RequestReceived):
-                if event.code == SEND_MESSAGES:
+                if event.code in STAGED_CODES:
                     self._stage(pipeline, event.payload)
                 else:
                     self._handle(pipeline, event)
@@ -243,15 +209,21 @@ class RequestScheduler:
         pending_reply = pipeline.replies.reserve_reply()
         if pipeline.session.user_id is None:
             pipeline.session.last_served_at = trio.current_time()
+        outcome: CommandReply | RequestReceived | DecodedRequest = request
         if pipeline.replies.last_uncommitted() is None:
-            pending_reply.reply = self._dispatcher.handle_inline(pipeline.session, request)
+            outcome = self._dispatcher.handle_inline(pipeline.session, request)
+        if isinstance(outcome, CommandReply):
+            pending_reply.reply = outcome
             pipeline.encode_ready()
-        if pending_reply.reply is None:
+        else:
             pipeline.is_busy = True
-            self._nursery.start_soon(self._handle_in_task, pipeline, request, pending_reply)
+            self._nursery.start_soon(self._handle_in_task, pipeline, outcome, pending_reply)
 
     async def _handle_in_task(
-        self, pipeline: RequestPipeline, request: RequestReceived, pending_reply: PendingReply
+        self,
+        pipeline: RequestPipeline,
+        request: RequestReceived | DecodedRequest,
+        pending_reply: PendingReply,
     ) -> None:
         """Handle one request that has to wait for something."""
         earlier = pipeline.replies.last_uncommitted()

@@ -27,7 +27,7 @@ from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.net.pipeline import RequestPipeline
-from iggy_ref_server.net.scheduler import BatchAppender, RequestScheduler
+from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
 from iggy_ref_server.net.stream_server import StreamServer
 from iggy_ref_server.net.tcp import TcpListener
@@ -69,7 +69,6 @@ class ListenerContext:
         streams: serves TCP connections with TLS.
         websockets: serves WebSocket connections with TLS.
         handler_context: what handlers work with.
-        appender: takes batches.
         clients: the table of clients of this shard.
         budget: the memory budget of all connections.
         nursery: runs connections, which outlive the accept loops.
@@ -84,7 +83,6 @@ class ListenerContext:
     streams: StreamServer
     websockets: StreamServer
     handler_context: HandlerContext
-    appender: BatchAppender
     clients: ClientTable
     budget: BufferBudget
     nursery: trio.Nursery
@@ -200,7 +198,6 @@ async def _serve_http(
         config=context.config.http,
         limits=context.config.limits,
         handler_context=context.handler_context,
-        appender=context.appender,
         storage=context.storage,
         tls=bound_sockets.tls,
         budget=context.budget,

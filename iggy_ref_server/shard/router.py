@@ -19,9 +19,8 @@ from iggy_protocol import (
     partition_for_key,
     shard_for_namespace,
 )
-from iggy_ref_server.dispatch.context import require_permission
+from iggy_ref_server.dispatch.context import StagedAppend, require_permission
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.net.scheduler import StagedAppend
 from iggy_ref_server.partitions.partition_client import LocalPartition, PartitionClient
 from iggy_ref_server.partitions.steps import run_in_background
 from iggy_ref_server.shard import messages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,22 +12,18 @@ import trio
 from iggy_protocol import (
     CommandCode,
     GetConsumerGroup,
-    LocalProtocolError,
-    SendMessages,
     StatusCode,
-    encode_request,
     validate,
 )
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.config.schema import HttpListenerConfig
-from iggy_ref_server.dispatch.dispatcher import LOGGED_COMMANDS, LOGIN_COMMANDS, describe_command
-from iggy_ref_server.dispatch.handlers import HANDLERS
+from iggy_ref_server.dispatch.dispatcher import check_access, run_handler
+from iggy_ref_server.dispatch.table import COMMAND_TABLE, Login
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwks import KeySets
 from iggy_ref_server.identity.jwt import AccessTokens
 from iggy_ref_server.identity.revocations import Revocations
 from iggy_ref_server.web.buffers import BODY_COPIES
-from iggy_ref_server.web.errors import Rejection
 from iggy_ref_server.web.metrics import Metrics
 from iggy_ref_server.web.requests import BodyLimits
 
@@ -37,13 +32,10 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Command
     from iggy_ref_server.dispatch.context import HandlerContext
-    from iggy_ref_server.net.scheduler import BatchAppender
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import Storage
 
 __all__ = ["WebContext", "WebDispatcher", "open_context"]
-
-LOGGER = logging.getLogger(__name__)
 
 
 MICROSECONDS: Final = 1_000_000
@@ -100,7 +92,6 @@ async def open_context(
     config: HttpListenerConfig,
     *,
     handler_context: HandlerContext,
-    appender: BatchAppender,
     storage: Storage,
     budget: BufferBudget | None = None,
 ) -> WebContext:
@@ -109,7 +100,6 @@ async def open_context(
     Args:
         config: the section ``[http]``.
         handler_context: what handlers work with, on shard 0.
-        appender: takes batches.
         storage: the data directory.
         budget: the memory budget of the shard; None is no limit.
 
@@ -129,7 +119,7 @@ async def open_context(
     budget = budget or BufferBudget(UNBOUNDED_BYTES)
     return WebContext(
         config=config,
-        dispatcher=WebDispatcher(handler_context, appender),
+        dispatcher=WebDispatcher(handler_context),
         tokens=tokens,
         metrics=Metrics(handler_context),
         bodies=BodyLimits.of(
@@ -163,8 +153,9 @@ def _limit_polls(handler_context: HandlerContext) -> HandlerContext:
 # lists are stricter than over the binary transports: their stream or topic must exist.
 
 
-# Apache Iggy does not validate the fields of these commands over HTTP; the handlers do.
-UNCHECKED: Final = LOGIN_COMMANDS | {CommandCode.GET_CLIENT}
+# Apache Iggy does not validate the fields of these commands and of logins over HTTP; the handlers
+# do.
+UNCHECKED: Final = frozenset({CommandCode.GET_CLIENT})
 # These commands reply "not found" if their stream or topic does not exist.
 UNDER_A_STREAM: Final = frozenset({CommandCode.GET_TOPICS})
 UNDER_A_TOPIC: Final = frozenset(
@@ -181,13 +172,11 @@ class WebDispatcher:
 
     Args:
         handler_context: what handlers work with.
-        appender: takes batches.
     """
 
-    def __init__(self, handler_context: HandlerContext, appender: BatchAppender) -> None:
+    def __init__(self, handler_context: HandlerContext) -> None:
         assert handler_context.shard_id == 0, "all commands are served without asking another shard"
         self.handler_context = handler_context
-        self._appender = appender
 
     async def perform(self, session: ClientSession, command: Command[Any]) -> Any:
         """Execute a command.
@@ -195,27 +184,15 @@ class WebDispatcher:
         Raises:
             ServerFault: it is refused.
             RuleViolation: a field breaks a rule.
-            RemoteProtocolError: a batch is malformed.
+            ProtocolError: a batch is malformed.
             StorageError: a file operation failed.
-            Rejection: a message is too large.
         """
-        code = command.CODE
-        if code not in UNCHECKED:
+        row, handler_context = COMMAND_TABLE[command.CODE], self.handler_context
+        if row.login is not Login.LOGS_IN and row.code not in UNCHECKED:
             validate(command)
-        if isinstance(command, SendMessages):
-            return await self._send(session, command)
-        handler = HANDLERS[code]
-        handler_context = self.handler_context
-        if not handler.is_public:
-            session.user(handler_context.metadata())
-        if handler.permission_first:
-            handler_context.authorize(session, code)
+        check_access(handler_context, row, session)
         self._require_parents(command)
-        user_id_before = session.user_id
-        reply = await handler.serve(handler_context, session, command)
-        if code in LOGGED_COMMANDS:
-            user_id = user_id_before if session.user_id is None else session.user_id
-            LOGGER.info("%s as user %s: %s", session.address, user_id, describe_command(command))
+        reply = await run_handler(handler_context, row, session, command)
         if reply is None and isinstance(command, GetConsumerGroup):
             status = StatusCode.CONSUMER_GROUP_ID_NOT_FOUND
             raise ServerFault(status, f"there is no consumer group {command.group!r}")
@@ -227,14 +204,3 @@ class WebDispatcher:
             metadata.require_stream(command.stream)
         elif command.CODE in UNDER_A_TOPIC:
             metadata.require_topic(command.stream, command.topic)
-
-    async def _send(self, session: ClientSession, command: SendMessages) -> None:
-        try:
-            (written,) = encode_request(command)
-        except LocalProtocolError as error:
-            raise Rejection(422, f"Failed to create message: {error}") from None
-        assert not isinstance(written, bytes | bytearray | memoryview)
-        body = memoryview(written.buffer)[written.headroom :]
-        staged = self._appender.stage(session, body)
-        self._appender.commit()
-        await staged.pending.wait()

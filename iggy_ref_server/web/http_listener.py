@@ -28,7 +28,6 @@ from iggy_ref_server.clients import network_of
 from iggy_ref_server.config.schema import HttpListenerConfig, LimitsConfig
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
-from iggy_ref_server.net.scheduler import BatchAppender
 from iggy_ref_server.net.tcp import ACCEPT_PAUSE_S, accept_next
 from iggy_ref_server.storage.interface import Storage, StorageError
 from iggy_ref_server.web.app import make_app
@@ -65,7 +64,6 @@ class HttpListenerSpec:
         config: the section ``[http]``.
         limits: the section ``[limits]``.
         handler_context: what handlers work with, on shard 0.
-        appender: takes batches.
         storage: the data directory.
         tls: the TLS context, or None for plain HTTP.
         budget: the memory budget of the shard; None is no limit.
@@ -74,7 +72,6 @@ class HttpListenerSpec:
     config: HttpListenerConfig
     limits: LimitsConfig
     handler_context: HandlerContext
-    appender: BatchAppender
     storage: Storage
     tls: ssl.SSLContext | None = None
     budget: BufferBudget | None = None
@@ -101,7 +98,6 @@ async def serve_http(
     web_context = await open_context(
         spec.config,
         handler_context=spec.handler_context,
-        appender=spec.appender,
         storage=spec.storage,
         budget=spec.budget,
     )

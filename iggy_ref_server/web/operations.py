@@ -8,7 +8,6 @@ and some responses are text.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from starlette.responses import Response
 
-from iggy_protocol import Command, CommandCode, CreateTopic, SendMessages
+from iggy_protocol import Command, CommandCode, CreateTopic, LocalProtocolError, SendMessages
 from iggy_protocol.rest import Route, encode_json
-from iggy_ref_server.dispatch.dispatcher import LOGIN_COMMANDS
-from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.dispatch.dispatcher import log_refusal
+from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.metadata.views import view_topic_details
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.web.auth import HttpCaller, caller_of, log_in, log_out, refresh
@@ -29,6 +28,7 @@ from iggy_ref_server.web.connection import connection_of
 from iggy_ref_server.web.context import COPIES_OF_POLL, LARGE_RESPONSE_BYTES
 from iggy_ref_server.web.errors import (
     TEXT,
+    Rejection,
     empty_response,
     error_response,
     json_response,
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     OperationHandler = Callable[["WebContext", "RestCall"], Awaitable[Response]]
 
 __all__ = ["RestCall", "RestOperation"]
-
-LOGGER = logging.getLogger(__name__)
 
 NAME: Final = "Iggy API"
 PONG: Final = "pong"
@@ -123,10 +121,9 @@ class RestOperation:
             await response(scope, receive, send)
 
     def _refuse(self, call: RestCall, error: Exception) -> Response:
-        session = call.caller.session
-        if isinstance(error, ServerFault):
-            level = logging.WARNING if self._route.operation in LOGIN_COMMANDS else logging.DEBUG
-            LOGGER.log(level, "refused a request of %s: %s", session.address, error)
+        session, operation = call.caller.session, self._route.operation
+        row = COMMAND_TABLE[operation] if isinstance(operation, CommandCode) else None
+        log_refusal(row, session, error)
         return error_response(
             error, self._context.dispatcher.handler_context, session, call.command
         )
@@ -194,6 +191,13 @@ async def _create_topic(context: WebContext, call: RestCall) -> Response:
     return json_response(encode_json(shape_reply(details)), call.route.success)
 
 
+async def _send(context: WebContext, call: RestCall) -> Response:
+    try:
+        return await _perform(context, call)
+    except LocalProtocolError as error:
+        raise Rejection(422, f"Failed to create message: {error}") from None
+
+
 async def _poll(context: WebContext, call: RestCall) -> Response:
     reply = await context.dispatcher.perform(call.caller.session, call.asked)
     size = sum(part.size if isinstance(part, FileSlice) else len(part) for part in reply.parts)
@@ -220,6 +224,7 @@ _OPERATION_HANDLERS: Final[Mapping[CommandCode | str, OperationHandler]] = {
     CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: _log_in,
     CommandCode.LOGOUT_USER: _log_out,
     CommandCode.CREATE_TOPIC: _create_topic,
+    CommandCode.SEND_MESSAGES: _send,
     CommandCode.POLL_MESSAGES: _poll,
     CommandCode.GET_SNAPSHOT: _snapshot,
 }

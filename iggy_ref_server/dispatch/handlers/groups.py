@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_protocol import (
-    CreateConsumerGroup,
-    DeleteConsumerGroup,
-    GetConsumerGroup,
-    GetConsumerGroups,
-    JoinConsumerGroup,
-    LeaveConsumerGroup,
-)
 from iggy_ref_server.dispatch.handlers.messages import require_not_evicted
-from iggy_ref_server.dispatch.table import Placement, handles
 from iggy_ref_server.groups.group import GroupKey
 from iggy_ref_server.metadata import plan_streams
 from iggy_ref_server.metadata.views import no_members, view_group_details, view_groups
@@ -21,7 +12,17 @@ from iggy_ref_server.metadata.views import no_members, view_group_details, view_
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_protocol import ConsumerGroup, ConsumerGroupDetails, ConsumerGroupMember
+    from iggy_protocol import (
+        ConsumerGroup,
+        ConsumerGroupDetails,
+        ConsumerGroupMember,
+        CreateConsumerGroup,
+        DeleteConsumerGroup,
+        GetConsumerGroup,
+        GetConsumerGroups,
+        JoinConsumerGroup,
+        LeaveConsumerGroup,
+    )
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 
@@ -33,7 +34,6 @@ def _members(context: HandlerContext) -> Callable[[int, int, int], tuple[Consume
     return members
 
 
-@handles(GetConsumerGroups, placement=Placement.METADATA_SHARD)
 async def get_consumer_groups(
     context: HandlerContext, session: ClientSession, command: GetConsumerGroups
 ) -> tuple[ConsumerGroup, ...]:
@@ -45,7 +45,6 @@ async def get_consumer_groups(
     return view_groups(topic, _members(context))
 
 
-@handles(GetConsumerGroup, placement=Placement.METADATA_SHARD)
 async def get_consumer_group(
     context: HandlerContext, session: ClientSession, command: GetConsumerGroup
 ) -> ConsumerGroupDetails | None:
@@ -58,7 +57,6 @@ async def get_consumer_group(
     return view_group_details(topic, group, _members(context))
 
 
-@handles(CreateConsumerGroup, placement=Placement.METADATA_SHARD)
 async def create_consumer_group(
     context: HandlerContext, session: ClientSession, command: CreateConsumerGroup
 ) -> ConsumerGroupDetails:
@@ -73,7 +71,6 @@ async def create_consumer_group(
     return view_group_details(topic, topic.require_group(change.id), no_members)
 
 
-@handles(DeleteConsumerGroup, placement=Placement.METADATA_SHARD)
 async def delete_consumer_group(
     context: HandlerContext, session: ClientSession, command: DeleteConsumerGroup
 ) -> None:
@@ -87,7 +84,6 @@ async def delete_consumer_group(
     )
 
 
-@handles(JoinConsumerGroup, placement=Placement.METADATA_SHARD)
 async def join_consumer_group(
     context: HandlerContext, session: ClientSession, command: JoinConsumerGroup
 ) -> None:
@@ -100,7 +96,6 @@ async def join_consumer_group(
     context.registry.join(key, session.client_id, context.clock.now_us())
 
 
-@handles(LeaveConsumerGroup, placement=Placement.METADATA_SHARD)
 async def leave_consumer_group(
     context: HandlerContext, session: ClientSession, command: LeaveConsumerGroup
 ) -> None:

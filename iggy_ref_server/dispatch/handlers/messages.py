@@ -1,4 +1,4 @@
-"""Messages: polls and flushes. The request scheduler handles sends."""
+"""Messages: sends, polls and flushes, and the stored offsets of consumers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from iggy_protocol import (
     DeleteConsumerOffset,
     FlushUnsavedBuffer,
     GetConsumerOffset,
+    HeadroomBuffer,
     Limits,
     PollMessages,
+    SendMessages,
     StatusCode,
     StoreConsumerOffset,
     Transport,
     consumer_id,
     encode_polled,
+    encode_request,
 )
-from iggy_ref_server.dispatch.table import handles
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey
 from iggy_ref_server.partitions import OffsetKey, PollParams
@@ -102,7 +104,6 @@ def poll_nowait(
     return run_if_ready(_poll(context, session, command))
 
 
-@handles(PollMessages)
 async def poll_messages(
     context: HandlerContext, session: ClientSession, command: PollMessages
 ) -> EncodedReply:
@@ -152,7 +153,22 @@ def _poll_as_member(
     return _encode_poll(grant.partition, polled)
 
 
-@handles(FlushUnsavedBuffer)
+async def send_messages(
+    context: HandlerContext, session: ClientSession, command: SendMessages
+) -> None:
+    """Append a batch, and wait until it is committed.
+
+    Only commands that were not received as bytes come here, as those of the REST API. The request
+    scheduler stages the body of a request without decoding it.
+    """
+    (encoded,) = encode_request(command)
+    assert isinstance(encoded, HeadroomBuffer)
+    body = memoryview(encoded.buffer)[encoded.headroom :]
+    staged = context.appender.stage(session, body)
+    context.appender.commit()
+    await staged.pending.wait()
+
+
 async def flush_unsaved_buffer(
     context: HandlerContext, session: ClientSession, command: FlushUnsavedBuffer
 ) -> None:
@@ -165,7 +181,6 @@ async def flush_unsaved_buffer(
 # Consumer offsets: the stored offsets of consumers and groups in a partition.
 
 
-@handles(GetConsumerOffset)
 async def get_consumer_offset(
     context: HandlerContext, session: ClientSession, command: GetConsumerOffset
 ) -> ConsumerOffset | None:
@@ -191,7 +206,6 @@ def _stored_offset_key(topic: TopicRecord, command: GetConsumerOffset) -> Offset
     return offset_key(command.consumer)
 
 
-@handles(StoreConsumerOffset)
 async def store_consumer_offset(
     context: HandlerContext, session: ClientSession, command: StoreConsumerOffset
 ) -> None:
@@ -210,7 +224,6 @@ async def store_consumer_offset(
     await context.groups.committed(group, chosen, command.offset)
 
 
-@handles(DeleteConsumerOffset)
 async def delete_consumer_offset(
     context: HandlerContext, session: ClientSession, command: DeleteConsumerOffset
 ) -> None:

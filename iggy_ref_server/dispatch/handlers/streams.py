@@ -1,4 +1,4 @@
-"""Streams: the outermost containers."""
+"""Streams, topics, partitions and segments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from iggy_protocol import (
     UpdateStream,
     UpdateTopic,
 )
-from iggy_ref_server.dispatch.table import Placement, handles
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata import plan_streams
 from iggy_ref_server.metadata.views import (
@@ -68,7 +67,6 @@ async def require_disk_space(context: HandlerContext, partitions_count: int) -> 
         )
 
 
-@handles(GetStreams)
 async def get_streams(
     context: HandlerContext, session: ClientSession, command: GetStreams
 ) -> tuple[Stream, ...]:
@@ -78,7 +76,6 @@ async def get_streams(
     return view_streams(context.metadata(), statistics.of)
 
 
-@handles(GetStream)
 async def get_stream(
     context: HandlerContext, session: ClientSession, command: GetStream
 ) -> StreamDetails | None:
@@ -90,7 +87,6 @@ async def get_stream(
     return view_stream_details(stream, (await context.cluster_view.statistics()).of)
 
 
-@handles(CreateStream, placement=Placement.METADATA_SHARD)
 async def create_stream(
     context: HandlerContext, session: ClientSession, command: CreateStream
 ) -> StreamDetails:
@@ -103,7 +99,6 @@ async def create_stream(
     return view_stream_details(context.metadata().require_stream(change.id), no_statistics)
 
 
-@handles(UpdateStream, placement=Placement.METADATA_SHARD)
 async def update_stream(
     context: HandlerContext, session: ClientSession, command: UpdateStream
 ) -> None:
@@ -116,7 +111,6 @@ async def update_stream(
     )
 
 
-@handles(DeleteStream, placement=Placement.METADATA_SHARD)
 async def delete_stream(
     context: HandlerContext, session: ClientSession, command: DeleteStream
 ) -> None:
@@ -129,7 +123,6 @@ async def delete_stream(
     )
 
 
-@handles(PurgeStream, placement=Placement.METADATA_SHARD)
 async def purge_stream(
     context: HandlerContext, session: ClientSession, command: PurgeStream
 ) -> None:
@@ -145,7 +138,6 @@ async def purge_stream(
 # Topics of a stream, divided into partitions.
 
 
-@handles(GetTopics)
 async def get_topics(
     context: HandlerContext, session: ClientSession, command: GetTopics
 ) -> tuple[Topic, ...]:
@@ -157,7 +149,6 @@ async def get_topics(
     return view_topics(stream, (await context.cluster_view.statistics()).of)
 
 
-@handles(GetTopic)
 async def get_topic(
     context: HandlerContext, session: ClientSession, command: GetTopic
 ) -> TopicDetails | None:
@@ -169,7 +160,6 @@ async def get_topic(
     return view_topic_details(topic, (await context.cluster_view.statistics()).of)
 
 
-@handles(CreateTopic, placement=Placement.METADATA_SHARD)
 async def create_topic(
     context: HandlerContext, session: ClientSession, command: CreateTopic
 ) -> TopicDetails:
@@ -185,7 +175,6 @@ async def create_topic(
     return view_topic_details(created, no_statistics)
 
 
-@handles(UpdateTopic, placement=Placement.METADATA_SHARD)
 async def update_topic(
     context: HandlerContext, session: ClientSession, command: UpdateTopic
 ) -> None:
@@ -198,7 +187,6 @@ async def update_topic(
     )
 
 
-@handles(DeleteTopic, placement=Placement.METADATA_SHARD)
 async def delete_topic(
     context: HandlerContext, session: ClientSession, command: DeleteTopic
 ) -> None:
@@ -211,7 +199,6 @@ async def delete_topic(
     )
 
 
-@handles(PurgeTopic, placement=Placement.METADATA_SHARD)
 async def purge_topic(context: HandlerContext, session: ClientSession, command: PurgeTopic) -> None:
     """Empty all partitions of a topic."""
     topic = context.metadata().require_topic(command.stream, command.topic)
@@ -225,7 +212,6 @@ async def purge_topic(context: HandlerContext, session: ClientSession, command: 
 # Partitions: more of them at the end of a topic, or fewer.
 
 
-@handles(CreatePartitions, placement=Placement.METADATA_SHARD)
 async def create_partitions(
     context: HandlerContext, session: ClientSession, command: CreatePartitions
 ) -> None:
@@ -239,7 +225,6 @@ async def create_partitions(
     )
 
 
-@handles(DeletePartitions, placement=Placement.METADATA_SHARD)
 async def delete_partitions(
     context: HandlerContext, session: ClientSession, command: DeletePartitions
 ) -> None:
@@ -255,7 +240,6 @@ async def delete_partitions(
 # Segments: the files of a partition, of which the oldest can be deleted.
 
 
-@handles(DeleteSegments)
 async def delete_segments(
     context: HandlerContext, session: ClientSession, command: DeleteSegments
 ) -> None:

@@ -25,7 +25,6 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_ref_server.diagnostics import make_snapshot
-from iggy_ref_server.dispatch.table import handles
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.views import view_totals
 
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import ClientSession
 
 
-@handles(Ping, is_public=True)
 async def ping(context: HandlerContext, session: ClientSession, command: Ping) -> None:
     """Record a heartbeat."""
     context.clients.note_heartbeat(session.client_id, context.clock.now_us())
@@ -55,7 +53,6 @@ def _client_details(session: ClientSession, groups: tuple[GroupKey, ...]) -> Cli
     )
 
 
-@handles(GetMe)
 async def get_me(context: HandlerContext, session: ClientSession, command: GetMe) -> ClientDetails:
     """Show a client how the server sees it."""
     if session.is_evicted:
@@ -64,7 +61,6 @@ async def get_me(context: HandlerContext, session: ClientSession, command: GetMe
     return _client_details(session, groups.get(session.client_id, ()))
 
 
-@handles(GetClient, permission_first=True)
 async def get_client(
     context: HandlerContext, session: ClientSession, command: GetClient
 ) -> ClientDetails | None:
@@ -76,7 +72,6 @@ async def get_client(
     return None
 
 
-@handles(GetClients, permission_first=True)
 async def get_clients(
     context: HandlerContext, session: ClientSession, command: GetClients
 ) -> tuple[ClientInfo, ...]:
@@ -95,7 +90,6 @@ async def get_clients(
     )
 
 
-@handles(GetStats, permission_first=True)
 async def get_stats(context: HandlerContext, session: ClientSession, command: GetStats) -> Stats:
     """Return the statistics of the server."""
     statistics = await context.cluster_view.statistics()
@@ -105,7 +99,6 @@ async def get_stats(context: HandlerContext, session: ClientSession, command: Ge
     )
 
 
-@handles(GetSnapshot, permission_first=True)
 async def get_snapshot(
     context: HandlerContext, session: ClientSession, command: GetSnapshot
 ) -> Snapshot:
@@ -122,7 +115,6 @@ async def get_snapshot(
 SINGLE_CLUSTER, SINGLE_NODE = "single-node", "iggy-node"
 
 
-@handles(GetClusterMetadata)
 async def get_cluster_metadata(
     context: HandlerContext, session: ClientSession, command: GetClusterMetadata
 ) -> ClusterMetadata:

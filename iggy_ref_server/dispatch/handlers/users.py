@@ -22,7 +22,6 @@ from iggy_protocol import (
     UpdatePermissions,
     UpdateUser,
 )
-from iggy_ref_server.dispatch.table import Placement, handles
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.credentials import hash_token, make_token
 from iggy_ref_server.metadata import plan_users
@@ -49,7 +48,6 @@ def _require_active(user: UserRecord) -> None:
         raise ServerFault(StatusCode.USER_INACTIVE, f"user {user.id} is deactivated")
 
 
-@handles(LoginUser, is_public=True)
 async def login_user(
     context: HandlerContext, session: ClientSession, command: LoginUser
 ) -> Identity:
@@ -69,13 +67,11 @@ async def login_user(
     return log_in(session, user)
 
 
-@handles(LogoutUser)
 async def logout_user(context: HandlerContext, session: ClientSession, command: LogoutUser) -> None:
     """End the session of a user; the connection stays."""
     session.log_out()
 
 
-@handles(GetUsers)
 async def get_users(
     context: HandlerContext, session: ClientSession, command: GetUsers
 ) -> tuple[User, ...]:
@@ -84,7 +80,6 @@ async def get_users(
     return view_users(context.metadata())
 
 
-@handles(GetUser)
 async def get_user(
     context: HandlerContext, session: ClientSession, command: GetUser
 ) -> UserDetails | None:
@@ -92,12 +87,10 @@ async def get_user(
     user = context.metadata().find_user(command.user)
     if user is None and isinstance(command.user, str):
         return None
-    if user is None or user.id != session.user_id:
-        context.authorize(session, command.CODE)
+    context.authorize_account(session, command.CODE, user)
     return None if user is None else view_user_details(user)
 
 
-@handles(CreateUser, placement=Placement.METADATA_SHARD, permission_first=True)
 async def create_user(
     context: HandlerContext, session: ClientSession, command: CreateUser
 ) -> UserDetails:
@@ -113,7 +106,6 @@ async def create_user(
     return view_user_details(context.metadata().require_user(change.id))
 
 
-@handles(UpdateUser, placement=Placement.METADATA_SHARD, permission_first=True)
 async def update_user(context: HandlerContext, session: ClientSession, command: UpdateUser) -> None:
     """Change the name or the status of a user."""
     plan_context = context.plan_context(session)
@@ -122,7 +114,6 @@ async def update_user(context: HandlerContext, session: ClientSession, command: 
     )
 
 
-@handles(DeleteUser, placement=Placement.METADATA_SHARD, permission_first=True)
 async def delete_user(context: HandlerContext, session: ClientSession, command: DeleteUser) -> None:
     """Delete a user with their tokens; their sessions end."""
     plan_context = context.plan_context(session)
@@ -131,7 +122,6 @@ async def delete_user(context: HandlerContext, session: ClientSession, command: 
     )
 
 
-@handles(UpdatePermissions, placement=Placement.METADATA_SHARD, permission_first=True)
 async def update_permissions(
     context: HandlerContext, session: ClientSession, command: UpdatePermissions
 ) -> None:
@@ -142,14 +132,12 @@ async def update_permissions(
     )
 
 
-@handles(ChangePassword, placement=Placement.METADATA_SHARD)
 async def change_password(
     context: HandlerContext, session: ClientSession, command: ChangePassword
 ) -> None:
     """Change a password; the command must contain the current one."""
     user = context.metadata().require_user(command.user)
-    if user.id != session.user_id:
-        context.authorize(session, command.CODE)
+    context.authorize_account(session, command.CODE, user)
     verified = user.password_hash
     if not await context.passwords.verify(verified, command.current_password):
         raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the current password is wrong")
@@ -165,7 +153,6 @@ async def change_password(
 # Personal access tokens: logins that can be revoked one by one.
 
 
-@handles(LoginWithPersonalAccessToken, is_public=True)
 async def login_with_token(
     context: HandlerContext, session: ClientSession, command: LoginWithPersonalAccessToken
 ) -> Identity:
@@ -182,7 +169,6 @@ async def login_with_token(
     return log_in(session, user)
 
 
-@handles(GetPersonalAccessTokens)
 async def get_tokens(
     context: HandlerContext, session: ClientSession, command: GetPersonalAccessTokens
 ) -> tuple[PersonalAccessTokenInfo, ...]:
@@ -191,7 +177,6 @@ async def get_tokens(
     return view_tokens(context.metadata(), user.id)
 
 
-@handles(CreatePersonalAccessToken, placement=Placement.METADATA_SHARD)
 async def create_token(
     context: HandlerContext, session: ClientSession, command: CreatePersonalAccessToken
 ) -> RawPersonalAccessToken:
@@ -207,7 +192,6 @@ async def create_token(
     return RawPersonalAccessToken(raw)
 
 
-@handles(DeletePersonalAccessToken, placement=Placement.METADATA_SHARD)
 async def delete_token(
     context: HandlerContext, session: ClientSession, command: DeletePersonalAccessToken
 ) -> None:

@@ -14,7 +14,8 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import VSR_HEAD_BYTES, CommandCode, StatusCode, begins_vsr_request
+from iggy_protocol import VSR_HEAD_BYTES, StatusCode, begins_vsr_request
+from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.storage.interface import StorageError
 
@@ -37,7 +38,6 @@ LOGGER = logging.getLogger(__name__)
 HEAD: Final = struct.Struct("<II")
 LENGTH_MIN: Final = 4
 LENGTH_BYTES: Final = 4
-SEND_MESSAGES: Final = int(CommandCode.SEND_MESSAGES)
 
 
 class QuicRequestStream:
@@ -147,7 +147,7 @@ class QuicRequestStream:
         self.is_input_finished = True
         if self.is_complete:
             return
-        if self.request_bytes is not None and HEAD.unpack_from(self._head)[1] == SEND_MESSAGES:
+        if self.request_bytes is not None and HEAD.unpack_from(self._head)[1] in STAGED_CODES:
             self.is_complete = self.is_dispatched = True
             self.pipeline.output_buffer.put(HEAD.pack(StatusCode.QUIC_ERROR, 0))
         else:

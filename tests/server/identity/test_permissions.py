@@ -22,16 +22,20 @@ from iggy_protocol import (
     UpdatePermissions,
     decode_request,
 )
-from iggy_ref_server.identity.permissions import (
-    OWN_ACCOUNT_COMMANDS,
-    REQUIREMENTS,
-    RIGHTS_CACHED_MAX,
-    UNAUTHENTICATED_COMMANDS,
-    is_allowed,
-)
+from iggy_ref_server.dispatch.table import COMMAND_TABLE, Login
+from iggy_ref_server.identity import permissions as grants
+from iggy_ref_server.identity.permissions import RIGHTS_CACHED_MAX
 from tests.protocol.recordings import GOLDEN
 
 STREAM, TOPIC, OTHER = 3, 5, 8
+UNAUTHENTICATED_COMMANDS = {
+    row.code for row in COMMAND_TABLE.values() if row.login is not Login.NEEDED
+}
+
+
+def is_allowed(code, permissions, *, stream_id=None, topic_id=None):
+    requirement = COMMAND_TABLE[code].requirement
+    return grants.is_allowed(requirement, permissions, stream_id=stream_id, topic_id=topic_id)
 
 
 def commands(names):
@@ -112,7 +116,7 @@ def test_flags_when_listed_then_none_is_missing():
         ("stream", "topics"),
         ("topic", "topic_id"),
     }
-    assert set(REQUIREMENTS) == set(CommandCode)
+    assert set(COMMAND_TABLE) == set(CommandCode)
 
 
 @pytest.mark.parametrize(("scope", "flag"), ALLOWS)
@@ -197,7 +201,9 @@ def test_rights_when_of_more_users_than_are_kept_then_are_worked_out_again():
 
 
 def test_own_account_when_asked_for_then_two_commands_need_no_permission():
-    assert commands("get_user change_password") == OWN_ACCOUNT_COMMANDS
+    own_account = {row.code for row in COMMAND_TABLE.values() if row.allows_own_account}
+
+    assert own_account == commands("get_user change_password")
 
 
 # --- recordings ---

@@ -27,15 +27,17 @@ from iggy_protocol import (
     inspect_send,
 )
 from iggy_ref_server.completion import Completion
+from iggy_ref_server.dispatch.context import StagedAppend
 from iggy_ref_server.dispatch.replies import CommandReply
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.net.pipeline import RequestPipeline
-from iggy_ref_server.net.scheduler import RequestScheduler, StagedAppend
+from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.session import ClientSession
 from tests.server.features.topic_calls import frame_of
 
 if TYPE_CHECKING:
     from iggy_protocol import BatchShape, RequestReceived
+    from iggy_ref_server.dispatch.dispatcher import DecodedRequest
 
 SEND = frame_of(SendMessages("s", "t", Partitioning.partition(0), [b"m"]))
 PING = frame_of(Ping())
@@ -129,10 +131,12 @@ class OpenDesk:
 
     def handle_inline(
         self, session: ClientSession, request: RequestReceived
-    ) -> CommandReply | None:
-        return None if self.is_slow else CommandReply(self._appender.next_status(session))
+    ) -> CommandReply | RequestReceived:
+        return request if self.is_slow else CommandReply(self._appender.next_status(session))
 
-    async def handle(self, session: ClientSession, request: RequestReceived) -> CommandReply:
+    async def handle(
+        self, session: ClientSession, request: RequestReceived | DecodedRequest
+    ) -> CommandReply:
         await trio.lowlevel.checkpoint()
         return CommandReply(self._appender.next_status(session))
 

@@ -84,7 +84,6 @@ def door_of(
         config=handler_context.config.http,
         limits=handler_context.config.limits,
         handler_context=handler_context,
-        appender=shard._appender,
         storage=shard._spec.storage,
         tls=tls,
         budget=budget,
@@ -108,7 +107,6 @@ async def open_web(
         context = await open_context(
             door.config,
             handler_context=door.handler_context,
-            appender=door.appender,
             storage=door.storage,
         )
         transport = httpx.ASGITransport(app=make_app(context), client=("127.0.0.1", 40_000))
