@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from iggy_ref_server.net.connection_state import TRANSITIONS as CONNECTION_TRANSITIONS
 from iggy_sdk.session.states import CLIENT_TRANSITIONS, SESSION_TRANSITIONS
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Diagram(NamedTuple):
 DIAGRAMS = [
     Diagram("docs/sdk.md", "client", CLIENT_TRANSITIONS),
     Diagram("docs/sdk.md", "session", SESSION_TRANSITIONS),
+    Diagram("docs/server.md", "connection", CONNECTION_TRANSITIONS),
 ]
 
 
@@ -56,12 +58,17 @@ def is_last(transitions: Transitions, state: Enum) -> bool:
     return all(after is state for (before, _), after in transitions.items() if before is state)
 
 
+def event_label(event: Enum) -> str:
+    """Return the words for an event: its value if that is a text, else its name."""
+    return event.value if isinstance(event.value, str) else event.name.lower().replace("_", " ")
+
+
 def mermaid(transitions: Transitions) -> str:
     """Render a table as a diagram: one arrow from state to state, with all events that take it."""
     states = states_of(transitions)
     arrows: dict[tuple[Enum, Enum], list[str]] = {}
     for (before, event), after in transitions.items():
-        arrows.setdefault((before, after), []).append(str(event.value))
+        arrows.setdefault((before, after), []).append(event_label(event))
     order = {state: number for number, state in enumerate(states)}
     lines = ["stateDiagram-v2", f"    [*] --> {states[0].name}"]
     for before, after in sorted(arrows, key=lambda arrow: (order[arrow[0]], order[arrow[1]])):

@@ -1,8 +1,8 @@
 """The command table: everything that the server knows about each command, one row per command.
 
-The dispatchers, the request scheduler, the permission checks, the metrics, the REST API and
-``docs/commands.md`` read these rows; there is no other list of commands in the server. Layouts are
-in ``iggy_protocol.COMMANDS``, and the routes of the REST API in ``iggy_protocol.rest.ROUTES``.
+The dispatcher, the request scheduler, the permission checks and ``docs/commands.md`` read these
+rows. Layouts are in ``iggy_protocol.COMMANDS``, and the routes of the REST API in
+``iggy_protocol.rest.ROUTES``.
 
 A handler takes the handler context, the session and the command, and returns the reply. It raises
 ServerFault to refuse the command.

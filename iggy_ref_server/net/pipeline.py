@@ -1,21 +1,23 @@
 """The request pipeline: requests of one client in order, and their replies in order.
 
 A TCP or WebSocket connection has one pipeline; a QUIC connection has one per stream. It holds the
-protocol's state machine, the session, the reply queue and the output buffer. One party works on a
-pipeline at a time: while ``is_busy``, a task handles one of its requests and nothing more is read.
+protocol's state machine, the session, the reply queue and the output buffer, and the state of the
+connection. One party works on a pipeline at a time: while a task handles one of its requests,
+nothing more is read.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from iggy_protocol import Limits, ServerConnection
 from iggy_ref_server.client_limits import SMALL_BYTES_MAX
 from iggy_ref_server.dispatch.replies import OutputBuffer, ReplyQueue
+from iggy_ref_server.net.connection_state import ConnectionEvent, ConnectionState, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,6 +42,21 @@ UNCOMMITTED_BYTES_MAX = 32 << 20
 # account updates per message. All 8,192 connections of a shard hold at most 32 MiB uncounted.
 COUNTED_BYTES_MIN = 4 << 10
 
+# As globals: the members of an enum are found by a slower lookup, and requests read these.
+READING: Final = ConnectionState.READING
+SERVING: Final = ConnectionState.SERVING
+BUSY_STATES: Final = frozenset(
+    {
+        ConnectionState.HANDLING,
+        ConnectionState.MIGRATING_HANDLING,
+        ConnectionState.CLOSING_HANDLING,
+        ConnectionState.ABANDONED,
+    }
+)
+MIGRATING_STATES: Final = frozenset({ConnectionState.MIGRATING, ConnectionState.MIGRATING_HANDLING})
+CLOSING_STATES: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOSING_HANDLING})
+OPEN_STATES: Final = frozenset({READING, SERVING, ConnectionState.HANDLING}) | MIGRATING_STATES
+
 
 def _do_nothing() -> None:
     """Abort a pipeline that has no owner."""
@@ -56,39 +73,30 @@ class RequestPipeline:
     """Requests and replies of one client, from the first byte to the close.
 
     Attributes:
+        state: where in its life the connection is; only ``advance`` changes it.
         connection: the protocol's state machine.
         session: the client.
         output_buffer: encoded replies that are not sent.
         replies: the queue of pending replies.
         backlogged_append: a send to a backlogged partition; nothing is read until its commit.
-        is_busy: whether a task handles one of its requests.
-        is_reading: whether input is still read.
-        is_migrating: whether another shard takes over as soon as all replies are sent.
-        has_unserved: whether received requests may wait for the next turn.
-        on_idle: called when the task of a disconnected client is done.
         closing_status: the status that is sent before the close, or 0.
-        is_closing: whether to close when all replies are sent.
         abort: closes at once and drops unsent replies.
         account: the buffer account; None where the owner keeps one for several pipelines.
     """
 
     __slots__ = (
+        "_on_dropped",
         "abort",
         "account",
         "backlogged_append",
         "closing_status",
         "connection",
-        "has_unserved",
-        "is_busy",
-        "is_closing",
-        "is_migrating",
-        "is_reading",
-        "on_idle",
         "output_buffer",
         "output_bytes_max",
         "owner",
         "replies",
         "session",
+        "state",
     )
 
     def __init__(
@@ -99,44 +107,64 @@ class RequestPipeline:
         *,
         output_bytes_max: int,
         output_buffer: OutputBuffer | None = None,
+        state: ConnectionState = READING,
     ) -> None:
+        self.state = state
         self.connection = ServerConnection(limits=limits, is_authenticated=False)
         self.session = session
         self.owner = owner
         self.output_buffer = OutputBuffer() if output_buffer is None else output_buffer
         self.replies = ReplyQueue(self.connection, self.output_buffer)
         self.backlogged_append: Completion | None = None
-        self.is_busy = False
-        self.is_reading = True
-        self.has_unserved = False
-        self.is_migrating = False
-        self.is_closing = False
         self.closing_status = 0
-        self.on_idle: Callable[[], None] | None = None
         self.output_bytes_max = output_bytes_max
         self.abort: Callable[[], None] = _do_nothing
         self.account: BufferAccount | None = None
+        self._on_dropped: Callable[[], None] = _do_nothing
+
+    # The state
+
+    def advance(self, event: ConnectionEvent) -> None:
+        """Move to the state that follows an event.
+
+        Raises:
+            IllegalTransition: the event cannot happen in this state.
+        """
+        self.state = next_state(self.state, event)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task handles a request of this client."""
+        return self.state in BUSY_STATES
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are still read."""
+        return self.state in OPEN_STATES
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether to close when all replies are sent."""
+        return self.state in CLOSING_STATES
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether another shard takes over as soon as all replies are sent."""
+        return self.state in MIGRATING_STATES
 
     @property
     def is_ready(self) -> bool:
         """Whether the next request of this client may be handled now."""
-        return (
-            not self.is_busy
-            and not self.is_migrating
-            and self.is_reading
-            and self.output_buffer.size_bytes < self.output_bytes_max
-            and self.replies.uncommitted_bytes < UNCOMMITTED_BYTES_MAX
-            and (self.backlogged_append is None or self.backlogged_append.is_done)
-            and (self.account is None or not self.account.is_paused)
-        )
+        state = self.state
+        return (state is READING or state is SERVING) and self._has_capacity
 
     @property
     def can_continue(self) -> bool:
         """Whether another turn would handle a received request, or find that none is left."""
         connection = self.connection
         return (
-            self.has_unserved
-            and self.is_ready
+            self.state is SERVING
+            and self._has_capacity
             # At the limit of pipelined requests another turn would change nothing, and repeating it
             # would spin.
             and connection.outstanding < connection.limits.pipelined_max
@@ -145,7 +173,19 @@ class RequestPipeline:
     @property
     def can_read(self) -> bool:
         """Whether to receive more: all requests received so far were handled."""
-        return self.is_ready and not self.has_unserved
+        return self.state is READING and self._has_capacity
+
+    @property
+    def _has_capacity(self) -> bool:
+        """Whether all that this client makes the server hold is within its limits."""
+        return (
+            self.output_buffer.size_bytes < self.output_bytes_max
+            and self.replies.uncommitted_bytes < UNCOMMITTED_BYTES_MAX
+            and (self.backlogged_append is None or self.backlogged_append.is_done)
+            and (self.account is None or not self.account.is_paused)
+        )
+
+    # Amounts
 
     @property
     def held_bytes(self) -> int:
@@ -164,23 +204,43 @@ class RequestPipeline:
                 held_bytes = 0
             self.account.hold(held_bytes, self.connection.missing_bytes)
 
-    def end(self) -> None:
-        """Stop reading, and close when all replies are sent."""
-        self.is_reading = False
-        self.is_closing = True
+    # Turns and tasks
+
+    def note_requests_left(self) -> None:
+        """Record that received requests may be left for the next turn."""
+        if self.state is READING:
+            self.advance(ConnectionEvent.REQUESTS_LEFT)
+
+    def note_input_served(self) -> None:
+        """Record that every received request was handled."""
+        if self.state is SERVING:
+            self.advance(ConnectionEvent.INPUT_SERVED)
+
+    def begin_task(self) -> None:
+        """Start no other request until ``end_task``."""
+        self.advance(ConnectionEvent.TASK_STARTED)
+
+    def end_task(self) -> None:
+        """Continue after the task of a request, or end the session of a client that has gone."""
+        is_abandoned = self.state is ConnectionState.ABANDONED
+        self.advance(ConnectionEvent.TASK_DONE)
+        if is_abandoned:
+            self._on_dropped()
         self.owner.wake(self)
 
-    def close_with(self, status: int) -> None:
-        """Stop reading, send all replies and then an unsolicited status, and close."""
-        self.is_reading = False
-        self.closing_status = status
-        self.end()
+    def note_preference(self, *, wants_migration: bool) -> bool:
+        """Record whether the client should be on another shard; return whether it migrates."""
+        if wants_migration != self.is_migrating:
+            event = ConnectionEvent
+            self.advance(event.MIGRATION_WANTED if wants_migration else event.MIGRATION_CANCELLED)
+        return wants_migration
+
+    # Replies
 
     def encode_ready(self) -> None:
         """Encode the replies whose result is known."""
         if self.replies.encode_ready():
-            self.is_reading = False
-            self.is_closing = True
+            self.advance(ConnectionEvent.INPUT_ENDED)
         elif self.closing_status and not self.is_busy and not self.replies:
             self.output_buffer.extend(self.connection.push_error(self.closing_status))
             self.closing_status = 0
@@ -191,7 +251,7 @@ class RequestPipeline:
     @property
     def is_done(self) -> bool:
         """Whether nothing will be added to the output buffer."""
-        return self.is_closing and not (self.is_busy or self.replies or self.closing_status)
+        return self.state is ConnectionState.CLOSING and not (self.replies or self.closing_status)
 
     @property
     def is_finished(self) -> bool:
@@ -202,6 +262,31 @@ class RequestPipeline:
     def has_unsent_replies(self) -> bool:
         """Whether replies are still pending or unsent."""
         return bool(self.is_busy or self.output_buffer or self.replies or self.closing_status)
+
+    # The end
+
+    def end(self) -> None:
+        """Stop reading, and close when all replies are sent."""
+        self.advance(ConnectionEvent.INPUT_ENDED)
+        self.owner.wake(self)
+
+    def close_with(self, status: int) -> None:
+        """Stop reading, send all replies and then an unsolicited status, and close."""
+        self.closing_status = status
+        self.end()
+
+    def drop(self, on_dropped: Callable[[], None]) -> None:
+        """Drop unsent replies: the client has gone.
+
+        Args:
+            on_dropped: called when no task handles a request of this client any more.
+        """
+        self.advance(ConnectionEvent.DROPPED)
+        self.output_buffer.clear()
+        if self.is_busy:
+            self._on_dropped = on_dropped
+        else:
+            on_dropped()
 
 
 # Lingering close: the server closes a connection, and the client can still read its last replies.

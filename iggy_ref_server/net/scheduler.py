@@ -40,6 +40,7 @@ from iggy_protocol import (
 from iggy_ref_server.dispatch.replies import CommandReply
 from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.net.connection_state import ConnectionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +58,7 @@ __all__ = ["RequestDispatcher", "RequestScheduler", "UnsupportedProtocolLog"]
 LOGGER = logging.getLogger(__name__)
 
 
+READING: Final = ConnectionState.READING
 ACKNOWLEDGED = CommandReply()
 # The turn of one pipeline: about a millisecond of small requests, so that the cost of a turn is
 # negligible beside it. A run of sends to one partition counts as one request; the limit of
@@ -105,17 +107,16 @@ class RequestScheduler:
     def serve(self, pipeline: RequestPipeline) -> None:
         """Handle the complete requests of a pipeline, at most one turn's worth.
 
-        ``link.has_unserved`` says whether more may be left; ``flush()`` wakes a pipeline that can
-        continue.
+        The state of the pipeline says whether more may be left; ``flush()`` wakes a pipeline that
+        can continue.
         """
         self._changed.add(pipeline)
         pipeline.connection.is_authenticated = pipeline.session.user_id is not None
-        if pipeline.has_unserved or pipeline.backlogged_append is not None:
+        if pipeline.state is not READING or pipeline.backlogged_append is not None:
             self._resume(pipeline)
-        pipeline.has_unserved = True
         for _ in range(REQUESTS_PER_TURN_MAX):
             if not pipeline.is_ready:
-                return
+                break
             try:
                 event = pipeline.connection.next_event()
             except RemoteProtocolError as error:
@@ -127,10 +128,11 @@ class RequestScheduler:
                 else:
                     self._handle(pipeline, event)
                 if pipeline.connection.needs_data:
-                    pipeline.has_unserved = False
+                    pipeline.note_input_served()
                     return
             elif not self._on_event(pipeline, event):
                 return
+        pipeline.note_requests_left()
 
     def _on_event(self, pipeline: RequestPipeline, event: ServerEvent) -> bool:
         """Process an event that is no request; return whether more events may follow."""
@@ -142,7 +144,10 @@ class RequestScheduler:
         elif isinstance(event, ConnectionClosed):
             pipeline.end()
         else:
-            pipeline.has_unserved = event is PAUSED
+            if event is PAUSED:
+                pipeline.note_requests_left()
+            else:
+                pipeline.note_input_served()
             return False
         return True
 
@@ -212,11 +217,12 @@ class RequestScheduler:
         outcome: CommandReply | RequestReceived | DecodedRequest = request
         if pipeline.replies.last_uncommitted() is None:
             outcome = self._dispatcher.handle_inline(pipeline.session, request)
-        if isinstance(outcome, CommandReply):
-            pending_reply.reply = outcome
+            if isinstance(outcome, CommandReply):
+                pending_reply.reply = outcome
             pipeline.encode_ready()
-        else:
-            pipeline.is_busy = True
+        # An earlier reply that was encoded just now may have ended the connection.
+        if not isinstance(outcome, CommandReply) and pipeline.is_open:
+            pipeline.begin_task()
             self._nursery.start_soon(self._handle_in_task, pipeline, outcome, pending_reply)
 
     async def _handle_in_task(
@@ -235,10 +241,7 @@ class RequestScheduler:
         pending_reply.reply = await self._dispatcher.handle(session, request)
         session.last_served_at = trio.current_time()
         del request
-        pipeline.is_busy = False
-        if pipeline.on_idle is not None:
-            pipeline.on_idle()
-        pipeline.owner.wake(pipeline)
+        pipeline.end_task()
 
     # Replies out
 

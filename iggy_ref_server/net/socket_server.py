@@ -22,6 +22,7 @@ import trio
 
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.net.busy_poll import BusyPoll
+from iggy_ref_server.net.connection_state import ConnectionEvent
 from iggy_ref_server.net.pipeline import RequestPipeline, lingering_close, silence_awaited
 from iggy_ref_server.net.socket_connection import (
     SENDFILE_BYTES_MAX,
@@ -164,6 +165,7 @@ class SocketServer:
         self._epoll.register(connected.fileno(), READ)
         if unread:
             self._pass_on(conn, unread)
+            pipeline.note_requests_left()
             self.wake(pipeline)
         if self._closing_status:
             pipeline.close_with(self._closing_status)
@@ -275,9 +277,6 @@ class SocketServer:
     def _receive_encoded(self, conn: SocketConnection, codec: TransportCodec) -> None:
         """Receive and decode the bytes of a connection with a codec."""
         pipeline = conn.pipeline
-        if pipeline in self._woken:
-            # Handle earlier requests first, so that unhandled bytes stay within one receive.
-            self._scheduler.serve(pipeline)
         for _ in range(READS_MAX):
             if not pipeline.can_read:
                 break
@@ -328,9 +327,10 @@ class SocketServer:
             return
         pipeline.update_account()
         if pipeline.is_finished:
-            self._drop(conn, lingering=not conn.has_eof)
+            self._finish(conn)
             return
-        if pipeline.session.preferred_shard is not None and self._migrate(conn):
+        wants_migration = pipeline.session.preferred_shard is not None or pipeline.is_migrating
+        if wants_migration and self._migrate(conn):
             return
         wants = WRITE if pipeline.output_buffer and not conn.is_reading_file else 0
         if pipeline.can_continue:
@@ -338,31 +338,32 @@ class SocketServer:
             self._woken.add(pipeline)
         elif pipeline.can_read:
             wants |= READ
-        elif not pipeline.is_reading:
+        elif not pipeline.is_open:
             conn.interest &= ~READ
         self._set_interest(conn, wants | (conn.interest & READ))
 
     def _migrate(self, conn: SocketConnection) -> bool:
         """Migrate a connection if all replies are sent; until then start no new request."""
         pipeline, session = conn.pipeline, conn.pipeline.session
-        if self._migrator is None or conn.codec is not None or not pipeline.is_reading:
-            return False
-        pipeline.is_migrating = pipeline.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
-        if not pipeline.is_migrating or pipeline.has_unsent_replies:
-            return False
-        assert session.preferred_shard is not None
-        if not pipeline.connection.is_idle:
-            pipeline.is_migrating = False
+        if self._migrator is None or conn.codec is not None or not pipeline.is_open:
             return False
         shard_id = session.preferred_shard
-        session.clear_preference()
-        self._set_low_mark(conn, 0)
-        if not self._migrator.move(conn.socket, session, pipeline.connection.unread(), shard_id):
-            pipeline.is_migrating = False
+        is_small = pipeline.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
+        if not pipeline.note_preference(wants_migration=shard_id is not None and is_small):
             return False
-        self._unregister(conn)
-        self._close(conn)
-        return True
+        if pipeline.has_unsent_replies or shard_id is None:
+            return False
+        if pipeline.connection.is_idle:
+            session.clear_preference()
+            self._set_low_mark(conn, 0)
+            unread = pipeline.connection.unread()
+            if self._migrator.move(conn.socket, session, unread, shard_id):
+                pipeline.advance(ConnectionEvent.MIGRATED)
+                self._unregister(conn)
+                self._close(conn)
+                return True
+        pipeline.note_preference(wants_migration=False)
+        return False
 
     def _send(self, conn: SocketConnection) -> bool:
         """Write until the socket is full or the turn is over; False if the connection is closed."""
@@ -411,20 +412,23 @@ class SocketServer:
             conn.interest = interest
             self._epoll.modify(conn.socket.fileno(), interest)
 
-    def _drop(self, conn: SocketConnection, *, lingering: bool = False) -> None:
+    def _drop(self, conn: SocketConnection) -> None:
+        """Close a connection at once; its unsent replies are lost."""
         if conn.pipeline not in self._by_pipeline:
             return
         self._unregister(conn)
-        if lingering:
-            self._nursery.start_soon(self._lingering_close, conn)
-        else:
-            self._close(conn)
-        conn.pipeline.is_reading = False
-        conn.pipeline.output_buffer.clear()
-        if conn.pipeline.is_busy:
-            conn.pipeline.on_idle = lambda: self._on_disconnect(conn.pipeline.session)
-        else:
-            self._on_disconnect(conn.pipeline.session)
+        self._close(conn)
+        conn.pipeline.drop(partial(self._on_disconnect, conn.pipeline.session))
+
+    def _finish(self, conn: SocketConnection) -> None:
+        """Close a connection whose replies are sent; the client may still have to read them."""
+        if conn.has_eof:
+            self._drop(conn)
+            return
+        self._unregister(conn)
+        conn.pipeline.advance(ConnectionEvent.REPLIES_SENT)
+        self._nursery.start_soon(self._lingering_close, conn)
+        self._on_disconnect(conn.pipeline.session)
 
     def _unregister(self, conn: SocketConnection) -> None:
         """Remove a socket from the epoll and from all tables."""
@@ -456,6 +460,7 @@ class SocketServer:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
                 await lingering_close(partial(discard_input, connected), silence_awaited(connected))
         finally:
+            conn.pipeline.advance(ConnectionEvent.DROPPED)
             self._close(conn)
 
     # Timeouts and shutdown

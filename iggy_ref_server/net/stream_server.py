@@ -139,7 +139,7 @@ async def _read(
     )
     transport = _transport_of(stream)
     connected = None if transport is None else transport.socket
-    while pipeline.is_reading:
+    while pipeline.is_open:
         if not pipeline.can_read:
             progress.reset()
             await owner.readers.park()
@@ -191,7 +191,7 @@ async def _write(
                 owner.wake(pipeline)
             owner.readers.unpark_all()
     except (*BROKEN, trio.TooSlowError, StorageError):
-        pipeline.is_reading = False
+        pipeline.end()
         pipeline.output_buffer.clear()
     scope.cancel()
 

@@ -327,27 +327,21 @@ class QuicServerConnection:
         if self._account is not None:
             self._account.close()
             self._account = None
-        busy = [one.pipeline for one in self._streams.values() if one.pipeline.is_busy]
-        for stream in self._streams.values():
-            stream.pipeline.is_reading = False
-            stream.pipeline.output_buffer.clear()
+        pipelines = [stream.pipeline for stream in self._streams.values()]
         self._streams.clear()
         self._unprocessed.clear()
         self._ready.clear()
-        if session is None:
-            return
-        end_session, left = self._host.on_session_end, len(busy)
+        end_session, left = self._host.on_session_end, len(pipelines) + 1
 
-        def done() -> None:
+        def dropped() -> None:
             nonlocal left
             left -= 1
-            if not left:
+            if not left and session is not None:
                 end_session(session)
 
-        for pipeline in busy:
-            pipeline.on_idle = done
-        if not busy:
-            end_session(session)
+        for pipeline in pipelines:
+            pipeline.drop(dropped)
+        dropped()
 
     # Events of the core
 

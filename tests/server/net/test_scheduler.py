@@ -7,6 +7,7 @@ import trio.testing
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from iggy_ref_server.net.connection_state import ConnectionState
 from iggy_ref_server.net.scheduler import REQUESTS_PER_TURN_MAX
 from tests.server.net.scheduler_harness import PING, SEND, SchedulerHarness
 
@@ -68,7 +69,7 @@ def test_client_when_it_pipelines_more_than_a_turn_allows_then_others_are_served
         while stage.woken:
             stage.round()
         assert len(stage.answered(greedy)) == 3 * REQUESTS_PER_TURN_MAX
-        assert not greedy.has_unserved
+        assert greedy.state is ConnectionState.READING
 
     on_stage(play, pipelined_max=1024)
 

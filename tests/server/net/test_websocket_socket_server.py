@@ -299,7 +299,7 @@ async def test_client_when_it_says_nothing_for_long_then_is_told_in_a_close_fram
         assert kind(await peer.read()) == "ok"
         await trio.sleep(9)
         await trio.testing.wait_all_tasks_blocked()
-        assert peer.pipeline.is_reading
+        assert peer.pipeline.is_open
 
         await trio.sleep(3)
 
