@@ -21,7 +21,13 @@ from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.index_writer import ActiveProblems, IndexWriter
 from iggy_ref_server.partitions.settings import AckLevel
-from iggy_ref_server.partitions.steps import AcquireLock, AwaitShielded, WriteFile, run_async
+from iggy_ref_server.partitions.steps import (
+    NOT_READY,
+    AcquireLock,
+    AwaitShielded,
+    Need,
+    run_async,
+)
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -45,32 +51,41 @@ MESSAGES_NOT_STORED = "messages are not stored"
 OFFSETS_NOT_RESERVED = "offsets cannot be reserved, so messages are acknowledged only once written"
 
 
-class WriteLog(WriteFile):
+class WriteLog(Need):
     """A write of the journal that has to reach its log; batches join it until it is begun."""
 
-    __slots__ = ("_write",)
+    __slots__ = ("_log", "_sync", "_write")
 
-    def __init__(self, log: File, write: PendingWrite, *, sync: bool) -> None:
-        super().__init__(log, write.buffers, write.position, sync=sync)
+    is_shielded = True
+
+    # One is made for every commit, so it calls the file itself instead of a base class.
+    def __init__(self, log: File, write: PendingWrite, sync: bool) -> None:
+        self._log = log
         self._write = write
+        self._sync = sync
 
     def try_now(self) -> Any:
-        """Write into the page cache."""
-        outcome = super().try_now()
+        """Write into the page cache; a sync always has to wait."""
+        write = self._write
+        if self._sync or not self._log.write_nowait(write.buffers, write.position):
+            return NOT_READY
         # Nothing may join what is written, because the index may still have to be waited for.
-        self._write.is_closed |= outcome is None
-        return outcome
+        write.is_closed = True
+        return None
 
     def begin(self, done: DoneCallback) -> bool:
-        """Begin to write and sync."""
-        is_begun = super().begin(done)
-        self._write.is_closed |= is_begun
-        return is_begun
+        """Begin to write and sync. Without a sync there is nothing to call back from."""
+        write = self._write
+        if not self._sync or not self._log.begin_write(write.buffers, write.position, done):
+            return False
+        write.is_closed = True
+        return True
 
     async def perform(self) -> None:
         """Write, and sync if asked."""
-        self._write.is_closed = True
-        await super().perform()
+        write = self._write
+        write.is_closed = True
+        await self._log.write(write.buffers, write.position, sync=self._sync)
 
 
 class PartitionWriter:
@@ -290,7 +305,7 @@ class PartitionWriter:
             if segment.log is None or not segment.is_created or self._torn_segment is not None:
                 yield from self._prepare(segment)
             assert segment.log is not None
-            yield WriteLog(segment.log, write, sync=self._syncs)
+            yield WriteLog(segment.log, write, self._syncs)
         except StorageError as error:
             self._fail(write, error)
             return False
