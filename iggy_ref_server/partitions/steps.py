@@ -9,11 +9,13 @@ the ``yield``. It yields nothing for what is in memory. A driver decides how a n
     run_in_background(steps, nursery)   never waits: a completion continues the steps, or a task
 
 Closing a suspended body releases what it holds, because its locks are released by ``finally``. A
-body must not yield there.
+body must not yield there. In the background nothing is raised to the caller: an error that the body
+does not catch ends the nursery.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from functools import partial
@@ -21,14 +23,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 import trio
 
-from iggy_ref_server.storage.interface import StorageError
-
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iggy_protocol import Buffer
     from iggy_ref_server.handoff_lock import HandoffLock
-    from iggy_ref_server.storage.interface import DoneCallback, File
+    from iggy_ref_server.storage.interface import DoneCallback, File, StorageError
 
 __all__ = [
     "NOT_READY",
@@ -45,6 +45,8 @@ __all__ = [
     "run_in_background",
     "run_now",
 ]
+
+LOGGER = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
@@ -210,12 +212,18 @@ class Suspended(Generic[ResultT]):
 
     def finish_in_background(self, nursery: trio.Nursery) -> None:
         """Do what is left when the need is met: from its completion, or else in a task."""
+        try:
+            self._begin_or_start_task(nursery)
+        except Exception as error:
+            _raise_in_nursery(nursery, error)
+
+    def _begin_or_start_task(self, nursery: trio.Nursery) -> None:
         outcome: ResultT | Suspended[ResultT] = self
         while isinstance(outcome, Suspended):
             try:
                 if outcome._need.begin(partial(self._on_done, nursery)):
                     return
-            except StorageError as error:
+            except Exception as error:
                 outcome = _throw(self._steps, error)
                 continue
             self._start_task(outcome, nursery)
@@ -230,7 +238,13 @@ class Suspended(Generic[ResultT]):
             suspended.close()
 
     def _on_done(self, nursery: trio.Nursery, error: StorageError | None) -> None:
-        outcome = _send(self._steps, None) if error is None else _throw(self._steps, error)
+        try:
+            outcome = _send(self._steps, None) if error is None else _throw(self._steps, error)
+        except Exception as uncaught:
+            # Not raised here: the task that calls this serves all other completions too, and its
+            # end would end the process without closing the partitions.
+            _raise_in_nursery(nursery, uncaught)
+            return
         if isinstance(outcome, Suspended):
             outcome.finish_in_background(nursery)
 
@@ -263,9 +277,23 @@ async def run_async(steps: Steps[ResultT]) -> ResultT:
 
 def run_in_background(steps: Steps[None], nursery: trio.Nursery) -> None:
     """Run steps without waiting, and have the rest done later."""
-    outcome = _send(steps, None)
+    try:
+        outcome = _send(steps, None)
+    except Exception as error:
+        _raise_in_nursery(nursery, error)
+        return
     if isinstance(outcome, Suspended):
         outcome.finish_in_background(nursery)
+
+
+def _raise_in_nursery(nursery: trio.Nursery, error: Exception) -> None:
+    async def fail() -> None:
+        raise error
+
+    try:
+        nursery.start_soon(fail)
+    except RuntimeError:
+        LOGGER.error("work failed after the end of its nursery", exc_info=error)
 
 
 def _send(steps: Steps[ResultT], result: Any) -> ResultT | Suspended[ResultT]:
