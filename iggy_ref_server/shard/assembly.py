@@ -243,7 +243,8 @@ class Shard:
         opened_generation = await read_opened_generation(self._spec.storage)
         self._settings = replace(self._settings, opened_generation=opened_generation)
         for channel in self._channels.values():
-            self._nursery.start_soon(self._carry, channel)
+            # It returns when the other shard ends; the supervisor acts on that.
+            self._nursery.start_soon(channel.run)
         if self._spec.shard_id == 0:
             await self.directory.follow(self.metadata.current)
         else:
@@ -328,10 +329,6 @@ class Shard:
         await self.drain()
         self.unsaved = await self.directory.aclose()
         await self._spec.storage.aclose()
-
-    async def _carry(self, channel: ShardChannel) -> None:
-        """Run a channel; when the other shard ends, the supervisor acts."""
-        await channel.run()
 
     # Partitions
 
