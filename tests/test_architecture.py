@@ -23,6 +23,7 @@ PACKAGES = {
 PUBLIC_MODULES = frozenset(
     {
         *PACKAGES,
+        "iggy_protocol.quic",
         "iggy_protocol.rest",
         "iggy_sdk.blocking",
         "iggy_sdk.compat",

@@ -22,6 +22,7 @@ REEXPORTED_FROM = {"iggy_sdk": "iggy_protocol"}
 
 PUBLIC_MODULES = (
     "iggy_protocol",
+    "iggy_protocol.quic",
     "iggy_protocol.rest",
     "iggy_sdk",
     "iggy_ref_server",

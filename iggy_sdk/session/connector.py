@@ -329,9 +329,12 @@ def _quic_session_class() -> type[QuicSession]:
     try:
         from iggy_sdk.session.quic import QuicSession
     except ImportError as error:
+        # A version of aioquic without what is needed of it comes with a sentence of its own.
+        reason = f"cannot be used: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            reason = "needs a library that is not installed: aioquic"
         raise ConfigurationError(
-            "iggy+quic:// needs a library that is not installed: aioquic",
-            advice="Run: pip install 'iggy-python[quic]'",
+            f"iggy+quic:// {reason}", advice="Run: pip install 'iggy-python[quic]'"
         ) from error
     return QuicSession
 

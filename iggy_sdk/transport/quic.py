@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import math
 import socket
-import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,10 +22,16 @@ from aioquic.quic.events import HandshakeCompleted
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.tls import AlertDescription
 
+from iggy_protocol.quic import (
+    SEGMENTATION_ERRNOS,
+    QuicClientCore,
+    segment_option,
+    split_runs,
+)
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.options import TlsOptions
-from iggy_sdk.transport.quic_core import QuicClientConnection, make_quic_configuration
+from iggy_sdk.transport.quic_settings import make_quic_configuration
 from iggy_sdk.transport.tcp import (
     ADDRESS_SECONDS_MAX,
     add_reader_callback,
@@ -42,7 +47,7 @@ from iggy_sdk.transport.tls import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.events import ConnectionTerminated, QuicEvent
@@ -57,30 +62,12 @@ __all__ = [
     "QuicTransport",
     "open_quic",
     "quic_handshake_error",
-    "split_into_runs",
 ]
 
-
-# Sending datagrams with few system calls.
-#
-# Datagrams of one size go to the kernel in one call, which segments them (``UDP_SEGMENT``) in a
-# tenth of the time; where that is not supported, each is sent by itself.
-
-
-# Of the Linux kernel: the socket option, and the limits of one call (UDP_MAX_SEGMENTS, 64 KiB).
-SOL_UDP: Final = 17
-UDP_SEGMENT: Final = 103
-SEGMENTS_MAX: Final = 64
-RUN_BYTES_MAX: Final = 65_000
-SEGMENT_SIZE: Final = struct.Struct("=H")
 
 # A full queue or a route that may come back: treated as a lost datagram, which QUIC resends.
 TRANSIENT_ERRNOS: Final = frozenset(
     {errno.ENOBUFS, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EPERM, errno.EMSGSIZE}
-)
-# Errors of a kernel or device without UDP segmentation.
-UNSUPPORTED_ERRNOS: Final = frozenset(
-    {errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
 )
 
 
@@ -98,7 +85,7 @@ class DatagramSender:
         Raises:
             OSError: the server is out of reach.
         """
-        for run in split_into_runs(datagrams):
+        for run in split_runs(datagrams):
             if len(run) == 1 or not self._can_segment or not self._send_run(run):
                 for data in run:
                     self._send_one(data)
@@ -106,11 +93,11 @@ class DatagramSender:
     def _send_run(self, run: list[bytes]) -> bool:
         """Send datagrams of one size in one call; False where the kernel does not support that."""
         try:
-            self._socket.sendmsg(run, [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))])
+            self._socket.sendmsg(run, segment_option(run))
         except BlockingIOError:
             return True
         except OSError as error:
-            if error.errno in UNSUPPORTED_ERRNOS:
+            if error.errno in SEGMENTATION_ERRNOS:
                 self._can_segment = False
                 return False
             if error.errno not in TRANSIENT_ERRNOS:
@@ -125,19 +112,6 @@ class DatagramSender:
         except OSError as error:
             if error.errno not in TRANSIENT_ERRNOS:
                 raise
-
-
-def split_into_runs(datagrams: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Cut a list into runs that one call can send: of one size, but for a shorter last one."""
-    run: list[bytes] = []
-    for data in datagrams:
-        is_full = bool(run) and len(run) >= min(SEGMENTS_MAX, RUN_BYTES_MAX // len(run[0]))
-        if run and (is_full or len(run[-1]) < len(run[0]) or len(data) > len(run[0])):
-            yield run
-            run = []
-        run.append(data)
-    if run:
-        yield run
 
 
 # Errors of a failed QUIC handshake.
@@ -201,9 +175,10 @@ def _certificate_advice(alert: int, reason: str) -> str:
 
 def _error_code_name(code: int) -> str:
     alert = code - QuicErrorCode.CRYPTO_ERROR
-    if alert in AlertDescription._value2member_map_:
+    try:
         return AlertDescription(alert).name.replace("_", " ")
-    return f"error {code:#x}"
+    except ValueError:
+        return f"error {code:#x}"
 
 
 # Datagrams of one call, before other tasks run.
@@ -220,7 +195,7 @@ class QuicTransport:
     """A connection and its connected UDP socket."""
 
     def __init__(
-        self, sock: socket.socket, core: QuicClientConnection, settings: QuicSettings, *, peer: str
+        self, sock: socket.socket, core: QuicClientCore, settings: QuicSettings, *, peer: str
     ) -> None:
         self._socket = sock
         self._address = sock.getpeername()
@@ -288,7 +263,7 @@ class QuicTransport:
         while (event := core.next_event()) is not None:
             events.append(event)
         if count:
-            core.note_received(count, now)
+            core.schedule_acks(count, now)
         # Building packets is the largest cost here, and writers flush by themselves.
         if is_due or (count and not core.may_wait_to_send(now)):
             self.flush(now)
@@ -418,7 +393,7 @@ async def _connect_address(
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         sock.connect(address)
-        core = QuicClientConnection(configuration)
+        core = QuicClientCore(configuration)
         transport = QuicTransport(sock, core, settings, peer=format_endpoint(endpoint))
         transport.start()
         await _run_handshake(transport, endpoint)

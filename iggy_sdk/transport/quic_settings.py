@@ -2,22 +2,29 @@
 
 Names and units (bytes, milliseconds) are those of the official clients. Without ``initial_mtu``
 datagrams have 1200 bytes, which every network forwards; over loopback larger ones are several
-times as fast.
+times as fast. ``make_quic_configuration`` turns them into a configuration of ``aioquic``.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import ssl
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from aioquic.quic.configuration import QuicConfiguration
 
 from iggy_protocol import record
 from iggy_sdk.errors import ConfigurationError
+from iggy_sdk.transport.tls import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["QuicSettings", "parse_quic_settings"]
+    from iggy_sdk.options import TlsOptions
+
+__all__ = ["QuicSettings", "make_quic_configuration", "parse_quic_settings"]
 
 DATAGRAM_BYTES_MIN: Final = 1200
 DATAGRAM_BYTES_MAX: Final = 65_527
@@ -26,6 +33,8 @@ LOCAL_DATAGRAM_BYTES: Final = 8_000
 WINDOW_BYTES_MIN: Final = 4_096
 MILLISECONDS: Final = 1_000
 FOREVER_SECONDS: Final = 10 * 365 * 86_400.0
+# The initial RTT estimate; the first retransmission follows after twice that.
+ROUND_TRIP_SECONDS: Final = 0.1
 
 
 @record(kw_only=True)
@@ -97,3 +106,55 @@ def _checked(name: str, value: int, low: int, high: int) -> int:
             f"{name} is {value}", advice=f"Give {name} from {low} to {high}, or leave it out."
         )
     return value
+
+
+def make_quic_configuration(
+    tls: TlsOptions, settings: QuicSettings, *, host: str
+) -> QuicConfiguration:
+    """Make the configuration of ``aioquic``; this reads files.
+
+    Raises:
+        ConfigurationError: a file of the options cannot be read.
+    """
+    # The library would read these files during the handshake and fail without a usable error.
+    tls_context(tls)
+    configuration = QuicConfiguration(
+        is_client=True,
+        idle_timeout=settings.idle_seconds,
+        initial_rtt=ROUND_TRIP_SECONDS,
+        max_data=settings.receive_window_bytes,
+        max_stream_data=settings.receive_window_bytes,
+        server_name=tls.domain or host,
+        verify_mode=ssl.CERT_REQUIRED if tls.validate else ssl.CERT_NONE,
+    )
+    if tls.ca_file is not None:
+        configuration.load_verify_locations(cafile=tls.ca_file)
+    else:
+        _load_system_authorities(configuration)
+    if tls.client_cert is not None:
+        _load_client_certificate(configuration, tls.client_cert, tls.client_key)
+    return configuration
+
+
+def _load_system_authorities(configuration: QuicConfiguration) -> None:
+    """Use the authorities of the system, as TLS over TCP does, instead of the library's list."""
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile or paths.capath:
+        configuration.load_verify_locations(cafile=paths.cafile, capath=paths.capath)
+
+
+def _load_client_certificate(
+    configuration: QuicConfiguration, certificate: str, key: str | None
+) -> None:
+    try:
+        configuration.load_cert_chain(Path(certificate), None if key is None else Path(key))
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigurationError(
+            f"the client certificate {certificate} cannot be used: {error}",
+            advice="Give PEM files of a certificate and of the key that belongs to it.",
+        ) from error
+    if configuration.private_key is None:
+        raise ConfigurationError(
+            f"the client certificate {certificate} has no key",
+            advice="Set tls_client_key to the file of the key.",
+        )

@@ -29,8 +29,8 @@ from iggy_ref_server.net.quic.limits import StallDetector
 from iggy_ref_server.net.quic.stream import LongRequestQueue, QuicRequestStream, ReplyWriter
 
 if TYPE_CHECKING:
+    from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.client_limits import BufferAccount, BufferBudget
-    from iggy_ref_server.net.quic.core import QuicServerCore
     from iggy_ref_server.net.quic.limits import QuicConnectionLimits
     from iggy_ref_server.net.quic.udp_socket import Datagram
     from iggy_ref_server.net.scheduler import RequestScheduler

@@ -15,9 +15,9 @@ from iggy_ref_server.client_limits import PROGRESS_BYTES_MIN
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.config import QuicListenerConfig
-    from iggy_ref_server.net.quic.core import QuicServerCore
     from iggy_ref_server.net.quic.stream import QuicRequestStream
 
 __all__ = [

@@ -34,12 +34,12 @@ from aioquic.quic.packet import (
 from aioquic.quic.retry import QuicRetryTokenHandler
 
 from iggy_protocol import Transport, client_id
+from iggy_protocol.quic import LONG_HEADER, QuicServerCore
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.config import SocketAddress
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
 from iggy_ref_server.net.quic.connection import QuicServerConnection
-from iggy_ref_server.net.quic.core import QuicServerCore
 from iggy_ref_server.net.quic.limits import (
     QuicConnectionLimits,
     connection_limits,
@@ -67,7 +67,6 @@ LOGGER = logging.getLogger(__name__)
 logging.getLogger("quic").setLevel(logging.CRITICAL)
 
 CONNECTION_ID_BYTES: Final = 8
-LONG_HEADER: Final = 0x80
 # How long clients have to acknowledge their last replies when the server stops. Then the server
 # sends CONNECTION_CLOSE.
 ACKNOWLEDGE_S: Final = 1.5

@@ -20,6 +20,7 @@ from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.packet import QuicFrameType, QuicHeader, QuicPacketType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 
+from iggy_protocol.quic import RESET_BYTES_MIN, RESET_TOKEN_BYTES
 from iggy_ref_server.config import write_private
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ LOGGER = logging.getLogger(__name__)
 
 KEY_FILE: Final = "quic_reset_key"
 KEY_BYTES: Final = 32
-TOKEN_BYTES: Final = 16
-# The smallest reset that clients recognise (RFC 9000, section 10.3), and the largest one sent here.
-RESET_BYTES_MIN: Final = 21
+# The largest reset sent here; clients recognise those from ``RESET_BYTES_MIN`` on.
 RESET_BYTES_MAX: Final = 42
 # One reset per client is enough; the limit is for senders of forged ids.
 RESETS_PER_SECOND_MAX: Final = 1000
@@ -84,7 +83,7 @@ class StatelessResets:
 
     def token(self, connection_id: bytes) -> bytes:
         """Return the token of a connection id."""
-        return hmac.digest(self._key, connection_id, hashlib.sha256)[:TOKEN_BYTES]
+        return hmac.digest(self._key, connection_id, hashlib.sha256)[:RESET_TOKEN_BYTES]
 
     def build_reset(self, connection_id: bytes, size_bytes: int, now: float) -> bytes | None:
         """Build the reset for a packet; None if the packet is too small or the rate too high.
@@ -99,7 +98,7 @@ class StatelessResets:
         size = min(size_bytes - 1, RESET_BYTES_MAX)
         if size < RESET_BYTES_MIN or not self._may_reset(int(now)):
             return None
-        noise = os.urandom(size - TOKEN_BYTES)
+        noise = os.urandom(size - RESET_TOKEN_BYTES)
         first = SHORT_HEADER | noise[0] & RANDOM_BITS
         return bytes([first]) + noise[1:] + self.token(connection_id)
 

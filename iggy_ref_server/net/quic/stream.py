@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import trio
 
     from iggy_protocol import Limits
+    from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.client_limits import BufferAccount
-    from iggy_ref_server.net.quic.core import QuicServerCore
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import FileSlice
 

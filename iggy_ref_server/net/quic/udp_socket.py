@@ -9,22 +9,18 @@ repeats it. Datagrams of one size to one client go in one call, and the kernel s
 from __future__ import annotations
 
 import contextlib
-import errno
 import select
 import socket
-import struct
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 
+from iggy_protocol.quic import SEGMENTATION_ERRNOS, segment_option, split_runs
 from iggy_ref_server.net.busy_poll import BusyPoll
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["Datagram", "DatagramSocket", "UdpSocket", "split_runs"]
+__all__ = ["Datagram", "DatagramSocket", "UdpSocket"]
 
 Datagram: TypeAlias = tuple[bytes, Any]
 """The bytes, and the address where they come from or go to."""
@@ -37,16 +33,6 @@ DATAGRAM_BYTES_MAX: Final = 65_536
 SPIN_S: Final = 600e-6
 # Enough for the windows of many clients; the kernel caps it at net.core.rmem_max.
 RECEIVE_BUFFER_BYTES: Final = 4 << 20
-# The kernel's option for segmentation (UDP GSO), and its limits per call.
-SOL_UDP: Final = 17
-UDP_SEGMENT: Final = 103
-SEGMENTS_MAX: Final = 64
-RUN_BYTES_MAX: Final = 65_000
-SEGMENT_SIZE: Final = struct.Struct("=H")
-# Errors of a kernel or a route without segmentation.
-NO_SEGMENTATION_ERRNOS: Final = frozenset(
-    {errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
-)
 
 
 class DatagramSocket(Protocol):
@@ -128,14 +114,13 @@ class UdpSocket:
 
     def _send_run(self, run: list[bytes], address: Any) -> bool:
         """Send datagrams of one size in one call; False if the kernel has no segmentation."""
-        size = [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))]
         try:
-            self._socket.sendmsg(run, size, 0, address)
+            self._socket.sendmsg(run, segment_option(run), 0, address)
         except BlockingIOError:
             return True
         except OSError as error:
             # Any other error concerns this client only: its datagrams count as lost.
-            self._can_segment = error.errno not in NO_SEGMENTATION_ERRNOS
+            self._can_segment = error.errno not in SEGMENTATION_ERRNOS
             return self._can_segment
         return True
 
@@ -153,16 +138,3 @@ class UdpSocket:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
-
-
-def split_runs(datagrams: list[bytes]) -> Iterator[list[bytes]]:
-    """Split a list into runs for one call each: of one size, except a shorter last datagram."""
-    run: list[bytes] = []
-    for data in datagrams:
-        is_full = bool(run) and len(run) >= min(SEGMENTS_MAX, RUN_BYTES_MAX // len(run[0]))
-        if run and (is_full or len(run[-1]) < len(run[0]) or len(data) > len(run[0])):
-            yield run
-            run = []
-        run.append(data)
-    if run:
-        yield run

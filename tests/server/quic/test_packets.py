@@ -20,7 +20,7 @@ from iggy_protocol import (
     SendMessages,
     decode_reply,
 )
-from iggy_sdk.transport.quic_core import QuicClientConnection
+from iggy_protocol.quic import QuicClientCore
 from tests.server.features.topic_calls import frame_of
 from tests.server.quic.peer import Closed, QuicPeer
 from tests.server.quic.quic_harness import SERVER, open_pond
@@ -80,7 +80,7 @@ WEATHERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("weather", WEATHERS)
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("core", [QuicConnection, QuicClientConnection], ids=["library", "client"])
+@pytest.mark.parametrize("core", [QuicConnection, QuicClientCore], ids=["library", "client"])
 async def test_messages_when_the_network_is_bad_then_all_are_stored_once(
     tmp_path, autojump_clock, weather, seed, core
 ):
@@ -95,7 +95,7 @@ async def test_messages_when_the_network_is_bad_then_all_are_stored_once(
         assert sorted(await stored(peer)) == sorted(map(message, range(COUNT)))
 
 
-@pytest.mark.parametrize("core", [QuicConnection, QuicClientConnection], ids=["library", "client"])
+@pytest.mark.parametrize("core", [QuicConnection, QuicClientCore], ids=["library", "client"])
 async def test_small_requests_when_one_follows_another_then_each_way_takes_one_datagram(
     tmp_path, autojump_clock, core
 ):

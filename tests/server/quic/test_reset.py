@@ -10,13 +10,12 @@ from aioquic.quic.configuration import QuicConfiguration
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iggy_protocol.quic import RESET_BYTES_MIN, QuicClientCore
 from iggy_ref_server.net.quic.stateless import (
-    RESET_BYTES_MIN,
     RESETS_PER_SECOND_MAX,
     StatelessResets,
     load_reset_key,
 )
-from iggy_sdk.transport.quic_core import QuicClientConnection
 
 KEY = bytes(range(32))
 
@@ -67,8 +66,8 @@ def test_key_when_it_cannot_be_written_then_the_server_goes_on_and_says_so(tmp_p
     assert "cannot write" in caplog.text
 
 
-def make_client(token: bytes) -> QuicClientConnection:
-    core = QuicClientConnection(QuicConfiguration(is_client=True))
+def make_client(token: bytes) -> QuicClientCore:
+    core = QuicClientCore(QuicConfiguration(is_client=True))
     core.connect(("127.0.0.1", 1), now=0.0)
     core._peer_cid.stateless_reset_token = token
     return core

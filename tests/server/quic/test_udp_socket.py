@@ -6,36 +6,9 @@ import socket
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
-from iggy_ref_server.net.quic import udp_socket
-from iggy_ref_server.net.quic.udp_socket import (
-    RUN_BYTES_MAX,
-    SEGMENTS_MAX,
-    Datagram,
-    UdpSocket,
-    split_runs,
-)
-
-SIZES = st.lists(st.integers(1, 9_000), max_size=200)
-
-
-@given(SIZES)
-def test_runs_when_cut_then_hold_everything_in_order_and_fit_one_call(sizes):
-    datagrams = [bytes(size) for size in sizes]
-    runs = list(split_runs(datagrams))
-
-    assert [data for run in runs for data in run] == datagrams
-    for run in runs:
-        assert len(run) <= SEGMENTS_MAX
-        assert sum(map(len, run)) <= RUN_BYTES_MAX
-        assert {len(data) for data in run[:-1]} <= {len(run[0])}
-        assert len(run[-1]) <= len(run[0])
-
-
-def test_runs_when_all_are_alike_then_are_few():
-    assert [len(run) for run in split_runs([bytes(1_000)] * 100)] == [64, 36]
+from iggy_protocol.quic import segmentation
+from iggy_ref_server.net.quic.udp_socket import Datagram, UdpSocket
 
 
 def bound():
@@ -45,9 +18,9 @@ def bound():
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("option", [udp_socket.UDP_SEGMENT, 9_999])
+@pytest.mark.parametrize("option", [segmentation.UDP_SEGMENT, 9_999])
 async def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, option):
-    monkeypatch.setattr(udp_socket, "UDP_SEGMENT", option)
+    monkeypatch.setattr(segmentation, "UDP_SEGMENT", option)
     ours, theirs = bound(), bound()
     sender, receiver = UdpSocket(ours), UdpSocket(theirs)
     sizes = [1_200, 1_200, 1_200, 300, 8_000, 8_000, 50]
