@@ -218,3 +218,17 @@ async def test_library_when_it_is_missing_then_says_what_to_install(monkeypatch)
 
     with pytest.raises(ConfigurationError, match=r"iggy-python\[quic\]"):
         await IggyClient("iggy+quic://iggy:iggy@127.0.0.1:1").connect()
+
+
+async def test_library_when_it_is_unsuitable_then_says_what_it_lacks(monkeypatch):
+    monkeypatch.delattr("aioquic.quic.connection.QuicConnection._close_begin")
+    for name in list(sys.modules):
+        if name.startswith(("iggy_protocol.quic", "iggy_sdk.session.quic", "iggy_sdk.transport.q")):
+            monkeypatch.delitem(sys.modules, name)
+
+    with pytest.raises(ConfigurationError) as caught:
+        await IggyClient("iggy+quic://iggy:iggy@127.0.0.1:1").connect()
+
+    assert caught.value.message.startswith("iggy+quic:// cannot be used: aioquic ")
+    assert "has no QuicConnection._close_begin" in caught.value.message
+    assert caught.value.advice == "Run: pip install 'iggy-python[quic]'"
