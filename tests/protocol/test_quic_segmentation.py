@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.quic import RUN_BYTES_MAX, SEGMENTS_MAX, split_runs
+from iggy_protocol.quic import RUN_BYTES_MAX, SEGMENTS_MAX, segment_option, split_runs
 
 SIZES = st.lists(st.integers(1, 9_000), max_size=200)
 
@@ -25,3 +27,9 @@ def test_runs_when_cut_then_hold_everything_in_order_and_fit_one_call(sizes):
 
 def test_runs_when_all_are_alike_then_are_few():
     assert [len(run) for run in split_runs([bytes(1_000)] * 100)] == [64, 36]
+
+
+def test_option_when_made_then_has_the_size_of_the_first_datagram():
+    # SOL_UDP and UDP_SEGMENT of Linux.
+    size = (1_000).to_bytes(2, sys.byteorder)
+    assert segment_option([bytes(1_000), bytes(10)]) == [(17, 103, size)]

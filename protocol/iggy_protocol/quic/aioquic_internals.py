@@ -149,7 +149,6 @@ AIOQUIC_INTERNALS: Final = (
             "_pending_eof": "whether the end of the stream is not sent",
             "buffer_is_empty": "whether all was sent once",
             "is_finished": "whether all was acknowledged",
-            "reset_pending": "whether a reset is not sent",
         },
     ),
     *_rows("_buffer", "", {"Buffer": "reads headers and transport parameters"}),

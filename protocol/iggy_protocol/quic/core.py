@@ -149,7 +149,7 @@ class QuicCore(QuicConnection):
         for stream in (tickets, *self._streams_queue):
             sender = stream.sender
             if not sender.buffer_is_empty:
-                if len(sender._pending) or sender._pending_eof or sender.reset_pending:
+                if len(sender._pending) or sender._pending_eof:
                     return False
                 # The library would set this when it looks for the next frame and finds none.
                 sender.buffer_is_empty = True
