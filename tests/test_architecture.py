@@ -25,6 +25,7 @@ PUBLIC_MODULES = frozenset(
         *PACKAGES,
         "iggy_protocol.quic",
         "iggy_protocol.rest",
+        "iggy_protocol.websocket",
         "iggy_sdk.blocking",
         "iggy_sdk.compat",
         "iggy_sdk.otel",

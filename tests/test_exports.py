@@ -24,6 +24,7 @@ PUBLIC_MODULES = (
     "iggy_protocol",
     "iggy_protocol.quic",
     "iggy_protocol.rest",
+    "iggy_protocol.websocket",
     "iggy_sdk",
     "iggy_ref_server",
     "spark_jobs",

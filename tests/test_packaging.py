@@ -152,7 +152,7 @@ def test_extra_all_when_asked_for_then_brings_every_other_extra():
 
 CLIENT_EXTRAS = ("websocket", "quic", "http", "otel", "compression", "pydantic")
 MAY_IMPORT = {
-    "protocol/iggy_protocol": (),
+    "protocol/iggy_protocol": ("quic", "websocket"),
     "iggy_sdk": CLIENT_EXTRAS,
     "iggy_ref_server": ("server",),
     "spark_jobs": ("spark",),

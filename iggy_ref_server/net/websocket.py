@@ -34,7 +34,7 @@ from iggy_ref_server.net.websocket_codec import (
 from iggy_ref_server.session import ClientSession
 
 if TYPE_CHECKING:
-    from iggy_ref_server.net.websocket_frames import FrameReader
+    from iggy_protocol.websocket import FrameReader
 
 __all__ = ["RawSocketStream", "WebSocketListener"]
 

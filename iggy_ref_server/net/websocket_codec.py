@@ -20,9 +20,9 @@ from websockets.http11 import Request
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
+from iggy_protocol.websocket import FrameReader, ReplyFramer
 from iggy_ref_server.dispatch.replies import OutputBuffer
 from iggy_ref_server.net.pipeline import DISCARD_BYTES, lingering_close
-from iggy_ref_server.net.websocket_frames import FrameReader, ReplyFramer
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 import math
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
     from websockets.client import ClientProtocol
 
     from iggy_protocol import Buffer
+    from iggy_protocol.websocket import InPlaceFrameReader, RequestFramer
     from iggy_sdk.options import ClientOptions, Endpoint
-    from iggy_sdk.transport.websocket_frames import FrameDecoder, FrameEncoder
 
 __all__ = ["WebSocketTransport", "open_websocket"]
+
+LOGGER = logging.getLogger(__name__)
 
 END_OF_HEAD = b"\r\n\r\n"
 HEAD_BYTES_MAX = 16_384
@@ -40,14 +44,14 @@ class WebSocketTransport:
     def __init__(
         self,
         transport: TcpTransport | TlsTransport,
-        decoder: FrameDecoder,
-        encoder: FrameEncoder,
+        reader: InPlaceFrameReader,
+        framer: RequestFramer,
         *,
         unread: bytes = b"",
     ) -> None:
         self._transport = transport
-        self._decoder = decoder
-        self._encoder = encoder
+        self._reader = reader
+        self._framer = framer
         self._unread = unread
         self._is_writing = False
         self._pending_control: list[Buffer] = []
@@ -60,10 +64,10 @@ class WebSocketTransport:
     def send_nowait(self, buffers: Sequence[Buffer]) -> list[Buffer]:
         """Write what the socket takes of a request; the rest that is returned is framed already."""
         assert not self._is_writing, "the rest of the previous request must be sent first"
-        if self._decoder.is_ended:
+        if self._reader.is_ended:
             raise BrokenPipeError(errno.EPIPE, "the server has closed the WebSocket")
         left, self._pending_control = self._pending_control, []
-        for piece in self._encoder.frame(buffers):
+        for piece in self._framer.frame(buffers):
             left.append(piece)
             if not self._is_writing:
                 left = self._transport.send_nowait(left)
@@ -82,7 +86,7 @@ class WebSocketTransport:
         while True:
             if self._unread:
                 count: int | None = self._decode(space, self._take_unread(space))
-            elif self._decoder.is_ended:
+            elif self._reader.is_ended:
                 return self._end_of_stream()
             else:
                 received = await self._transport.receive_into(space)
@@ -94,7 +98,7 @@ class WebSocketTransport:
         """Read what is there."""
         if self._unread:
             return self._decode(space, self._take_unread(space))
-        if self._decoder.is_ended:
+        if self._reader.is_ended:
             return self._end_of_stream()
         received = self._transport.receive_nowait(space)
         return self._decode(space, received) if received else received
@@ -106,17 +110,17 @@ class WebSocketTransport:
 
     def _decode(self, space: memoryview, received: int) -> int | None:
         """Return the number of bytes of replies in what was received; None if there is none."""
-        decoder = self._decoder
-        kept = decoder.decode_in_place(space, received)
-        if decoder.control_reply:
+        reader = self._reader
+        kept = reader.decode_in_place(space, received)
+        if reader.pong is not None or reader.close_frame:
             self._send_control_reply()
         if kept:
             return kept
-        return self._end_of_stream() if decoder.is_ended else None
+        return self._end_of_stream() if reader.is_ended else None
 
     def _send_control_reply(self) -> None:
         """Reply to a ping or a close frame, between two frames and without waiting."""
-        control_reply, self._decoder.control_reply = self._decoder.control_reply, b""
+        control_reply = self._reader.take_control_reply()
         if not self._pending_control:
             self._pending_control = [control_reply]
         if not self._is_writing:
@@ -124,9 +128,9 @@ class WebSocketTransport:
                 self._pending_control = self._transport.send_nowait(self._pending_control)
 
     def _end_of_stream(self) -> int:
-        if self._decoder.failure:
+        if self._reader.failure:
             raise OSError(
-                errno.EPROTO, f"the server broke the WebSocket protocol: {self._decoder.failure}"
+                errno.EPROTO, f"the server broke the WebSocket protocol: {self._reader.failure}"
             )
         return 0
 
@@ -149,8 +153,8 @@ class WebSocketTransport:
     async def aclose(self) -> None:
         """Send a close frame without waiting for that of the server, and close."""
         if not self._is_writing:
-            self._decoder.close()
-            if self._decoder.control_reply:
+            self._reader.close()
+            if self._reader.close_frame:
                 self._send_control_reply()
         await self._transport.aclose()
 
@@ -162,7 +166,7 @@ async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocke
         ConnectionFailedError: no server answers there, or it refuses the upgrade.
         ConfigurationError: a file of the options cannot be read, or a library is missing.
     """
-    frames = _frames_module()
+    codec = _import_codec()
     transport: TcpTransport | TlsTransport
     if options.tls is None:
         transport = await open_tcp(endpoint, options)
@@ -170,7 +174,7 @@ async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocke
         transport = await open_tls(endpoint, options, options.tls)
     try:
         secure = options.tls is not None
-        protocol = frames.client_protocol(endpoint.host, endpoint.port, secure=secure)
+        protocol = _client_protocol(endpoint.host, endpoint.port, secure=secure)
         unread = await _run_handshake(transport, protocol, endpoint)
     except OSError as error:
         transport.abort()
@@ -181,24 +185,36 @@ async def open_websocket(endpoint: Endpoint, options: ClientOptions) -> WebSocke
         transport.abort()
         raise
     settings = options.transport_settings
-    decoder = frames.FrameDecoder(
+    reader = codec.InPlaceFrameReader(
         protocol,
         frame_bytes_max=settings.get("max_frame_size", math.inf),
         message_bytes_max=settings.get("max_message_size", math.inf),
     )
-    return WebSocketTransport(transport, decoder, frames.FrameEncoder(), unread=unread)
+    framer = codec.RequestFramer(secrets.token_bytes)
+    return WebSocketTransport(transport, reader, framer, unread=unread)
 
 
-def _frames_module() -> Any:
-    """Import the module whose library is an optional dependency."""
+def _import_codec() -> Any:
+    """Import the part of the protocol whose library is an optional dependency."""
     try:
-        from iggy_sdk.transport import websocket_frames
+        from iggy_protocol import websocket
     except ImportError as error:
         raise ConfigurationError(
             "iggy+ws:// needs a library that is not installed: websockets",
             advice="Run: pip install 'iggy-python[websocket]'",
         ) from error
-    return websocket_frames
+    return websocket
+
+
+def _client_protocol(host: str, port: int, *, secure: bool) -> ClientProtocol:
+    """Make the protocol object of ``websockets`` for a new connection."""
+    from websockets.client import ClientProtocol
+    from websockets.uri import parse_uri
+
+    scheme = "wss" if secure else "ws"
+    where = f"[{host.partition('%')[0]}]" if ":" in host else host
+    uri = parse_uri(f"{scheme}://{where}:{port}/")
+    return ClientProtocol(uri, max_size=None, logger=LOGGER)
 
 
 async def _run_handshake(

@@ -1,25 +1,18 @@
-"""The WebSocket transport and servers that refuse, err, ping or leave; frames cut anywhere."""
+"""The WebSocket transport and servers that refuse, err, ping or leave."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
-from websockets.protocol import State
-from websockets.server import ServerProtocol
 
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError, IggyError
 from iggy_sdk.options import Endpoint, Reconnect
-from iggy_sdk.transport import websocket_frames
-from iggy_sdk.transport.websocket_frames import FrameDecoder, FrameEncoder, client_protocol
 from tests.sdk.net.socket_servers import Serve, socket_server
 from tests.sdk.net.websocket_servers import accept_nothing, dial, echo, frame, granted
 from tests.sdk.scripted_peer import options
@@ -91,8 +84,9 @@ async def test_dial_when_the_port_is_that_of_the_tcp_door_then_says_so(server):
 
 
 async def test_dial_when_the_library_is_missing_then_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "iggy_sdk.transport.websocket_frames", None)
-    monkeypatch.delattr("iggy_sdk.transport.websocket_frames")
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    monkeypatch.delitem(sys.modules, "iggy_protocol.websocket", raising=False)
+    monkeypatch.delattr("iggy_protocol.websocket", raising=False)
 
     with pytest.raises(ConfigurationError, match=r"iggy-python\[websocket\]"):
         await dial(Endpoint("127.0.0.1", 1))
@@ -280,65 +274,3 @@ async def test_client_when_the_server_errs_then_is_told_what_is_wrong():
         async with client:
             with pytest.raises(IggyError, match="masked"):
                 await client.ping()
-
-
-# Frames without a socket
-
-FRAMES = st.lists(
-    st.tuples(st.binary(max_size=300) | st.just(bytes(70_000)), st.integers(1, 4)), max_size=5
-)
-
-
-def fragments(payload: bytes, count: int) -> bytes:
-    """Write a message in several frames, with a ping between any two of them."""
-    step = len(payload) // count + 1
-    pieces = [payload[start : start + step] for start in range(0, max(1, len(payload)), step)]
-    written = b""
-    for index, piece in enumerate(pieces):
-        opcode = Opcode.CONT if index else Opcode.BINARY
-        written += frame(piece, opcode, fin=index == len(pieces) - 1)
-        written += frame(b"p", Opcode.PING)
-    return written
-
-
-@given(messages=FRAMES, cuts=st.lists(st.integers(0, 10**6), max_size=10))
-def test_frames_when_cut_anywhere_then_their_payloads_are_what_is_left(messages, cuts):
-    data = b"".join(fragments(payload, count) for payload, count in messages)
-    protocol = client_protocol("localhost", 1, secure=False)
-    protocol.state = State.OPEN
-    stripper = FrameDecoder(protocol, frame_bytes_max=10**9, message_bytes_max=10**9)
-    # The library begins with the answer to the handshake, which is not what this is about.
-    protocol.parser = super(type(protocol), protocol).parse()
-    next(protocol.parser)
-    received = b""
-    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    for start, end in pairwise(edges):
-        space = memoryview(bytearray(data[start:end]))
-        received += space[: stripper.decode_in_place(space, len(space))]
-
-    assert received == b"".join(payload for payload, _ in messages)
-    assert not stripper.is_ended
-
-
-@given(st.lists(st.binary(max_size=200) | st.just(bytes(40_001)), min_size=1, max_size=4))
-def test_request_when_framed_then_the_library_reads_it_as_one_message(buffers):
-    protocol = ServerProtocol(state=State.OPEN, max_size=None)
-
-    protocol.receive_data(b"".join(FrameEncoder().frame(buffers)))
-
-    (message,) = protocol.events_received()
-    assert isinstance(message, Frame)
-    assert (message.opcode, bytes(message.data)) == (Opcode.BINARY, b"".join(buffers))
-
-
-def test_request_when_longer_than_servers_take_then_is_several_messages(monkeypatch):
-    monkeypatch.setattr(websocket_frames, "MESSAGE_BYTES_MAX", 20_000)
-    monkeypatch.setattr(websocket_frames, "SCRATCH_BYTES_MAX", 10_000)
-    protocol = ServerProtocol(state=State.OPEN, max_size=None)
-    payload = bytes(range(256)) * 200
-
-    protocol.receive_data(b"".join(FrameEncoder().frame([payload])))
-
-    frames = protocol.events_received()
-    assert [len(one.data) for one in frames] == [20_000, 20_000, 11_200]  # type: ignore[union-attr]
-    assert b"".join(one.data for one in frames) == payload  # type: ignore[union-attr]

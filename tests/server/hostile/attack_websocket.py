@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from tests.protocol.websocket.frames import ws_frame
 from tests.server.hostile.attacker import (
     Attacker,
     close,
@@ -19,7 +20,7 @@ from tests.server.hostile.attacker import (
     reset,
     wrong_lengths,
 )
-from tests.server.net.ws_peer import REQUEST, ws_frame
+from tests.server.net.ws_peer import REQUEST
 
 if TYPE_CHECKING:
     import random

@@ -29,8 +29,9 @@ from iggy_protocol import (
     Transport,
 )
 from tests.certificates import Certificate
+from tests.protocol.websocket.frames import ws_frame
 from tests.server.features.topic_calls import eventually, frame_of, make_topic, unique
-from tests.server.net.ws_peer import REQUEST, WsPeer, door_of, read_to_end, ws_frame
+from tests.server.net.ws_peer import REQUEST, WsPeer, door_of, read_to_end
 from tests.server.running import RunningServer, ServerFailed
 
 pytestmark = pytest.mark.timeout(90)
@@ -46,9 +47,8 @@ ANSWER_SECONDS_MAX = 2.0
 def running(request, tmp_path_factory):
     """One server for the tests that leave it as it was."""
     settings = {"IGGY_LIMITS_WEBSOCKET_HANDSHAKE_TIMEOUT": "1 s"}
-    with RunningServer(
-        tmp_path_factory.mktemp("ws"), shards=request.param, settings=settings
-    ) as server:
+    folder = tmp_path_factory.mktemp("ws")
+    with RunningServer(folder, shards=request.param, settings=settings) as server:
         yield server
 
 

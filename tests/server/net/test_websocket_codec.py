@@ -13,14 +13,13 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from iggy_protocol import Limits
-from iggy_ref_server.net import websocket_frames
+from iggy_protocol.websocket import FrameReader, ReplyFramer, encoder
 from iggy_ref_server.net.socket_server import SocketLimits
 from iggy_ref_server.net.websocket_codec import FramedOutputBuffer, WebSocketCodec
-from iggy_ref_server.net.websocket_frames import FrameReader, ReplyFramer
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
-from tests.server.net.ws_peer import ws_frame
+from tests.protocol.websocket.frames import ws_frame
 
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import File
@@ -85,7 +84,7 @@ def test_replies_when_parts_are_in_files_then_the_frames_are_those_of_the_framer
     items = [item for parts in replies for item in reply_of(parts)]
     output_buffer = FramedOutputBuffer()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(websocket_frames, "FRAME_BYTES_MAX", frame_bytes_max)
+        patch.setattr(encoder, "FRAME_BYTES_MAX", frame_bytes_max)
         expected = b"".join(ReplyFramer().frame(b"".join(map(content_of, items))))
         output_buffer.extend(items)
 
@@ -96,7 +95,7 @@ def test_replies_when_parts_are_in_files_then_the_frames_are_those_of_the_framer
 
 
 def test_file_when_longer_than_a_frame_then_its_pieces_stay_in_the_file(monkeypatch):
-    monkeypatch.setattr(websocket_frames, "FRAME_BYTES_MAX", 20_000)
+    monkeypatch.setattr(encoder, "FRAME_BYTES_MAX", 20_000)
     output_buffer = FramedOutputBuffer()
 
     output_buffer.extend(reply_of([(True, 5, 50_000)]))

@@ -35,12 +35,12 @@ from iggy_protocol import (
     is_vsr_refusal,
     vsr_probe,
 )
+from iggy_protocol.websocket import FrameReader
 from iggy_ref_server.net.websocket_codec import WebSocketCodec
-from iggy_ref_server.net.websocket_frames import FrameReader
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard import settings
+from tests.protocol.websocket.frames import ws_frame
 from tests.server.features.topic_calls import frame_of
-from tests.server.net.ws_peer import ws_frame
 from tests.server.simulated.server import make_config, open_simulated_server
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from websockets.frames import Opcode
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from iggy_protocol.websocket import FrameReader
 from iggy_ref_server.config import default_config
 from iggy_ref_server.net.websocket_codec import (
     PONG_TIMEOUT_S,
@@ -16,8 +17,8 @@ from iggy_ref_server.net.websocket_codec import (
     WebSocketStream,
     accept_handshake,
 )
-from iggy_ref_server.net.websocket_frames import FrameReader
-from tests.server.net.ws_peer import REQUEST, ws_frame
+from tests.protocol.websocket.frames import ws_frame
+from tests.server.net.ws_peer import REQUEST
 
 pytestmark = pytest.mark.trio
 

@@ -4,13 +4,12 @@
     peer.send(frame_of(Ping()))          one masked binary message
     assert peer.read() == bytes(8)       the payload of the next binary message
 
-Handshake and parsing are done by ``websockets``; frames are written here, byte by byte.
+Handshake and parsing are done by ``websockets``; frames are written byte by byte.
 """
 
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +17,15 @@ from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
-from websockets.utils import apply_mask
 
 from iggy_protocol import LoginUser
+from tests.protocol.websocket.frames import ws_frame
 from tests.server.features.topic_calls import frame_of
 
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
 
-MASK = b"\x11\x22\x33\x44"
 REQUEST = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -38,21 +36,6 @@ def door_of(server, name: str = "websocket") -> tuple[str, int]:
     """Say where a door of a running server is."""
     host, _, port = server.current_config()[name]["address"].rpartition(":")
     return host.strip("[]"), int(port)
-
-
-def ws_frame(
-    payload: bytes, opcode: int = Opcode.BINARY, *, fin: bool = True, mask: bytes | None = MASK
-) -> bytes:
-    """Write a frame as a client does."""
-    bit = 0x80 if mask is not None else 0
-    first, size = opcode | (0x80 if fin else 0), len(payload)
-    if size < 126:
-        head = bytes([first, bit | size])
-    elif size < 1 << 16:
-        head = struct.pack("!BBH", first, bit | 126, size)
-    else:
-        head = struct.pack("!BBQ", first, bit | 127, size)
-    return head + (payload if mask is None else mask + apply_mask(payload, mask))
 
 
 class WsPeer:
