@@ -243,6 +243,30 @@ def test_violation_when_cut_anywhere_then_ends_the_connection(make_end, frames):
         assert end.sent_close_code() == CloseCode.PROTOCOL_ERROR
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Written(bytes(126), PING),
+        Written(bytes(1 << 16), CLOSE),
+        Written(b"xyz", is_mask_wrong=True),
+        Written(b"xyz", PING, is_mask_wrong=True),
+    ],
+    ids=["long ping", "long close", "mask of a data frame", "mask of a ping"],
+)
+@pytest.mark.parametrize("make_end", ENDS)
+def test_violation_when_the_first_two_bytes_show_it_then_no_more_is_waited_for(make_end, frame):
+    end = make_end()
+
+    end.decode([frame.to(end)[:2]])
+
+    assert end.decoder.is_ended
+    assert end.decoder.failure in {"control frame too long", *WRONG_MASKS}
+    assert not end.decoder.is_mid_frame
+
+
+WRONG_MASKS = {"incorrect masking", "a frame of the server is masked"}
+
+
 @pytest.mark.parametrize("make_end", ENDS)
 def test_close_when_its_reason_is_no_text_then_ends_the_connection(make_end):
     end = make_end()

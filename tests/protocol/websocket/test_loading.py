@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import subprocess
 import sys
 
 import pytest
@@ -15,6 +16,17 @@ from iggy_protocol.websocket import header
 
 # Modules of the library that open sockets or run an event loop.
 WITH_IO = ("asyncio", "sync", "legacy", "trio", "connection", "proxy")
+
+
+def test_package_when_imported_then_loads_no_part_of_the_library_with_io():
+    script = "import sys, iggy_protocol.websocket; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=20
+    )
+    loaded = set(done.stdout.split())
+
+    assert "websockets.protocol" in loaded
+    assert not loaded & {f"websockets.{name}" for name in WITH_IO}
 
 
 def test_package_when_the_library_is_missing_then_names_the_extra(monkeypatch):
