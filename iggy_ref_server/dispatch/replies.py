@@ -148,27 +148,38 @@ def _size(part: Buffer | FileSlice) -> int:
 
 
 BUFFERS_PER_SENDMSG = 64
+NOTHING = memoryview(b"")
 
 
 class OutputBuffer:
     """A queue of bytes for one client.
 
+    Where replies are encrypted, ``encoded`` is what was made of those at the front; it is sent
+    before anything else.
+
     Attributes:
+        encoded: the encoded bytes that are not sent.
         size_bytes: the bytes that are not sent.
         held_bytes: the memory they use; pieces of files use none, and a buffer stays in memory as a
             whole until its last byte is sent.
     """
 
-    __slots__ = ("_head_sent_bytes", "_items", "held_bytes", "size_bytes")
+    __slots__ = ("_head_sent_bytes", "_items", "encoded", "held_bytes", "size_bytes")
 
     def __init__(self) -> None:
         self._items: deque[memoryview | FileSlice] = deque()
+        self.encoded = NOTHING
         self.size_bytes = 0
         self.held_bytes = 0
         self._head_sent_bytes = 0
 
     def __bool__(self) -> bool:
-        return bool(self._items)
+        return bool(self._items or self.encoded)
+
+    @property
+    def is_encoded(self) -> bool:
+        """Whether nothing is left to encode."""
+        return not self._items
 
     def put(self, item: Buffer | FileSlice) -> None:
         """Append a buffer or a piece of a file."""
@@ -254,9 +265,23 @@ class OutputBuffer:
             size -= length
             items.popleft()
 
+    def put_encoded(self, data: bytes) -> None:
+        """Append to the encoded bytes; what they were made of is dropped by ``sent``."""
+        # Hardly ever both: the next replies are encoded when these bytes are sent.
+        self.encoded = memoryview(b"".join((self.encoded, data)) if self.encoded else data)
+        self.size_bytes += len(data)
+        self.held_bytes += len(data)
+
+    def sent_encoded(self, size: int) -> None:
+        """Drop the first ``size`` encoded bytes."""
+        self.encoded = self.encoded[size:]
+        self.size_bytes -= size
+        self.held_bytes -= size
+
     def clear(self) -> None:
         """Drop everything, as after a disconnect."""
         self._items.clear()
+        self.encoded = NOTHING
         self.size_bytes = self.held_bytes = self._head_sent_bytes = 0
 
 

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from iggy_protocol import ServerConnection
     from iggy_ref_server.dispatch.replies import OutputBuffer
     from iggy_ref_server.net.pipeline import RequestPipeline
+    from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 
 __all__ = [
+    "ByteSource",
     "SocketConnection",
     "SocketLimits",
     "TransportCodec",
@@ -66,6 +68,19 @@ class SocketLimits:
     idle_timeout_s: float
 
 
+class ByteSource(Protocol):
+    """Where the bytes of a client come from: a non-blocking socket, or TLS on one.
+
+    Both raise BlockingIOError while nothing is there, and another OSError for a lost connection.
+    """
+
+    def recv_into(self, space: memoryview, /) -> int:
+        """Receive into a buffer; 0 at the end."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Receive bytes; none at the end."""
+
+
 class SocketConnection:
     """A socket, its pipeline and its readiness.
 
@@ -73,7 +88,8 @@ class SocketConnection:
         connected: the socket.
         pipeline: the requests and replies of the client.
         limits: the limits of the connection.
-        codec: decodes and encodes its bytes; None for plain TCP.
+        codec: decodes and encodes the frames of its transport; None for TCP.
+        tls: decrypts and encrypts its bytes; None without TLS.
         interest: the epoll events that are waited for.
     """
 
@@ -89,7 +105,9 @@ class SocketConnection:
         "pipeline",
         "received_bytes",
         "socket",
+        "source",
         "stalled_since",
+        "tls",
     )
 
     def __init__(
@@ -98,9 +116,12 @@ class SocketConnection:
         pipeline: RequestPipeline,
         limits: SocketLimits,
         codec: TransportCodec | None,
+        tls: TlsCodec | None,
         interest: int,
     ) -> None:
         self.socket = connected
+        self.tls = tls
+        self.source: ByteSource = connected if tls is None else tls
         self.pipeline = pipeline
         self.limits = limits
         self.codec = codec
@@ -112,6 +133,16 @@ class SocketConnection:
         self.received_bytes = 0
         self.stalled_since: float | None = None
         self._progress = RequestProgress(limits.stall_timeout_s)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of the client are those of the protocol."""
+        return self.codec is None and self.tls is None
+
+    @property
+    def has_buffered_input(self) -> bool:
+        """Whether TLS has received more than was read, of which the kernel gives no notice."""
+        return self.tls is not None and self.tls.has_input
 
     def note_received(self, size: int) -> None:
         """Record that ``size`` bytes were received."""
@@ -209,12 +240,13 @@ async def discard_input(connected: socket.socket) -> bool:
 
 # The interface of a transport codec, such as WebSocket framing, on a socket connection.
 #
-# A plain connection has no codec. With a codec the socket server decodes what it receives, and
-# replies are encoded as they are put into the codec's output buffer.
+# TCP has no frames and so no such codec. With a codec the socket server decodes what it receives,
+# and replies are encoded as they are put into the codec's output buffer. TLS is below it: it
+# decrypts what a codec decodes, and encrypts what the output buffer holds.
 
 
 class TransportCodec(Protocol):
-    """The codec of one connection, for both directions."""
+    """The framing of one connection, for both directions."""
 
     @property
     def limits(self) -> SocketLimits:

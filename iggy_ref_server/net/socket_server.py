@@ -1,10 +1,11 @@
-"""The socket server of a shard: one task and one epoll for all connections without TLS.
+"""The socket server of a shard: one task and one epoll for all connections over TCP.
 
 A task per connection would cost a task switch per small request. Here trio wakes a single task when
 any socket of the shard is ready. The task receives from each ready socket, has the scheduler handle
 all requests, and sends the replies.
 
-A connection is plain TCP or has a codec, as WebSocket has; one round serves both.
+A connection is plain or has TLS, and may have a codec above that, as WebSocket has; one round
+serves them all.
 
 Owns descriptors and readiness. The scheduler interprets the bytes.
 """
@@ -12,9 +13,11 @@ Owns descriptors and readiness. The scheduler interprets the bytes.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import socket
+import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,16 +27,9 @@ from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.net.busy_poll import BusyPoll
 from iggy_ref_server.net.connection_state import ConnectionEvent
 from iggy_ref_server.net.pipeline import RequestPipeline, lingering_close, silence_awaited
-from iggy_ref_server.net.socket_connection import (
-    SENDFILE_BYTES_MAX,
-    SocketConnection,
-    SocketLimits,
-    copy_into_connection,
-    discard_input,
-    request_quick_ack,
-    send_buffers,
-    send_file,
-)
+from iggy_ref_server.net.socket_connection import SocketConnection, SocketLimits, discard_input
+from iggy_ref_server.net.socket_input import pass_on, receive_input, set_low_mark
+from iggy_ref_server.net.socket_output import send_output
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -41,25 +37,17 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.net.scheduler import RequestScheduler
     from iggy_ref_server.net.socket_connection import TransportCodec
+    from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import FileSlice
 
 __all__ = ["ConnectionMigrator", "SocketLimits", "SocketServer"]
 
+LOGGER = logging.getLogger(__name__)
+
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
 HANGUP = select.EPOLLERR | select.EPOLLHUP
 EVENTS_PER_ROUND = 256
-# The bounds of SO_RCVLOWAT. A wake-up costs about as much as receiving 64 KiB; with a higher upper
-# bound the core would idle.
-LOW_MARK_MIN, LOW_MARK_MAX = 1 << 16, 1 << 18
-# How often a socket with a large frame is read in one round: bytes that arrive during a read then
-# cost no wake-up. Enough for a batch of 1 MB, and a short wait for other clients.
-READS_MAX = 8
-# What one socket is sent in a round: a client that reads as fast as the server writes would block
-# the others. Enough for four batches of 1 MB; the remainder makes the epoll ready again.
-SENT_BYTES_MAX = 4 << 20
-# Up to this size reading a piece of a file costs less than a separate sendfile call.
-LOADED_BYTES_MAX = 1 << 14
 # Rounds before the other tasks of the event loop run.
 ROUNDS_MAX = 4
 # Unread bytes that migrate with a connection; one shard message holds them.
@@ -77,18 +65,18 @@ class ConnectionMigrator(Protocol):
 
 
 class SocketServer:
-    """Serves all connections of a shard without TLS.
+    """Serves all connections of a shard over TCP and WebSocket, with and without TLS.
 
     Args:
         scheduler: handles the requests.
-        limits: the limits of each plain connection; a codec has its own.
+        limits: the limits of each connection without a codec; a codec has its own.
         nursery: runs reads of file pages that are not cached.
         on_disconnect: called with the session of each closed connection.
         migrator: migrates plain connections to other shards; None disables migration.
         budget: the memory budget of all connections.
 
     Attributes:
-        plain_count: the connections without a codec, closing ones included.
+        plain_count: the connections without a codec, with or without TLS, closing ones included.
         codec_count: the connections with a codec.
     """
 
@@ -111,6 +99,7 @@ class SocketServer:
         self._connections: dict[int, SocketConnection] = {}
         self._by_pipeline: dict[RequestPipeline, SocketConnection] = {}
         self._woken: set[RequestPipeline] = set()
+        self._with_input: set[SocketConnection] = set()
         self._in_round = False
         self._has_sent = False
         self._busy_poll = BusyPoll(lambda: bool(self._epoll.poll(0, 1)))
@@ -131,14 +120,16 @@ class SocketServer:
         session: ClientSession,
         unread: bytes = b"",
         codec: TransportCodec | None = None,
+        tls: TlsCodec | None = None,
     ) -> RequestPipeline:
         """Take over a connected socket.
 
         Args:
             connected: the socket.
             session: the client.
-            unread: bytes that were received from it before.
-            codec: decodes its bytes, ``unread`` included; None for plain TCP.
+            unread: bytes that were received from it before, and decrypted.
+            codec: decodes its bytes, ``unread`` included; None for TCP.
+            tls: decrypts its bytes after its handshake; None without TLS.
         """
         connected.setblocking(False)
         limits, output_buffer = self._limits, None
@@ -155,7 +146,7 @@ class SocketServer:
             output_bytes_max=bytes_max,
             output_buffer=output_buffer,
         )
-        conn = SocketConnection(connected, pipeline, limits, codec, READ)
+        conn = SocketConnection(connected, pipeline, limits, codec, tls, READ)
         self._connections[connected.fileno()] = conn
         self._by_pipeline[pipeline] = conn
         pipeline.abort = partial(self._drop, conn)
@@ -164,8 +155,12 @@ class SocketServer:
         )
         self._epoll.register(connected.fileno(), READ)
         if unread:
-            self._pass_on(conn, unread)
+            pass_on(conn, unread)
             pipeline.note_requests_left()
+            self.wake(pipeline)
+        if tls is not None:
+            # Requests may have come with the end of the handshake.
+            self._note_tls(conn, tls)
             self.wake(pipeline)
         if self._closing_status:
             pipeline.close_with(self._closing_status)
@@ -206,6 +201,8 @@ class SocketServer:
             elif descriptor == self._wakeup:
                 os.eventfd_read(self._wakeup)
                 self._is_signalled = False
+        if self._with_input:
+            self._receive_buffered()
         woken, self._woken = self._woken, set()
         for pipeline in woken:
             self._scheduler.serve(pipeline)
@@ -231,92 +228,48 @@ class SocketServer:
             return
         if mask & READ:
             if pipeline.can_read:
-                if conn.codec is None:
-                    self._receive(conn)
-                else:
-                    self._receive_encoded(conn, conn.codec)
+                self._with_input.discard(conn)
+                self._receive(conn)
             elif not pipeline.can_continue:
                 self._set_interest(conn, conn.interest & ~READ)
         if mask & WRITE:
             self._woken.add(pipeline)
 
+    def _receive_buffered(self) -> None:
+        """Go on with TLS connections that have received more than they could read in a turn."""
+        waiting, self._with_input = self._with_input, set()
+        for conn in waiting:
+            if conn.pipeline.can_read:
+                self._receive(conn)
+
     def _receive(self, conn: SocketConnection) -> None:
-        pipeline, missing_bytes = conn.pipeline, 0
-        for _ in range(READS_MAX):
-            size = self._read(conn)
-            if size is None:
-                break
-            # The missing size of a frame is known only after the scheduler has parsed its head.
-            if not size or not missing_bytes or not pipeline.connection.missing_bytes:
-                self._scheduler.serve(pipeline)
-            missing_bytes = pipeline.connection.missing_bytes
-            if missing_bytes < LOW_MARK_MIN:
-                break
-            pipeline.update_account()
-            if not pipeline.can_read:
-                break
-        self._set_low_mark(conn, missing_bytes)
-
-    def _read(self, conn: SocketConnection) -> int | None:
-        """Receive once; None if nothing has arrived or the connection is closed."""
-        connection = conn.pipeline.connection
+        """Receive the bytes of a connection, and have its requests handled."""
         try:
-            size = conn.socket.recv_into(connection.get_buffer())
-        except BlockingIOError:
-            return None
-        except OSError:
-            self._drop(conn)
-            return None
-        connection.buffer_updated(size)
-        conn.note_received(size)
-        if size == 0:
-            conn.has_eof = True
-            self._set_interest(conn, conn.interest & ~READ)
-        return size
-
-    def _receive_encoded(self, conn: SocketConnection, codec: TransportCodec) -> None:
-        """Receive and decode the bytes of a connection with a codec."""
-        pipeline = conn.pipeline
-        for _ in range(READS_MAX):
-            if not pipeline.can_read:
-                break
-            try:
-                data = conn.socket.recv(codec.receive_bytes)
-            except BlockingIOError:
-                break
-            except OSError:
-                self._drop(conn)
-                return
-            conn.note_received(len(data))
-            conn.has_eof = not data
-            self._pass_on(conn, data)
-            self._scheduler.serve(pipeline)
-            if codec.missing_bytes < LOW_MARK_MIN:
-                break
-            pipeline.update_account()
-        self._set_low_mark(conn, codec.missing_bytes)
-
-    def _pass_on(self, conn: SocketConnection, data: bytes) -> None:
-        """Pass received bytes, or the end of the input, to the protocol."""
-        connection, codec = conn.pipeline.connection, conn.codec
-        if codec is None:
-            connection.receive_data(data)
+            receive_input(conn, self._scheduler)
+        except OSError as error:
+            self._on_lost(conn, error)
             return
-        content = codec.decode(data)
-        if content:
-            copy_into_connection(connection, content)
-        if codec.is_ended or conn.has_eof:
-            connection.receive_eof()
+        if conn.has_eof:
+            self._set_interest(conn, conn.interest & ~READ)
+        if conn.tls is not None:
+            self._note_tls(conn, conn.tls)
 
-    def _set_low_mark(self, conn: SocketConnection, missing_bytes: int) -> None:
-        """Be woken once for much of a large frame, not for every packet of it."""
-        conn.pipeline.update_account()
-        if missing_bytes and not conn.pipeline.has_unsent_replies:
-            request_quick_ack(conn.socket, missing_bytes)
-        low_mark = min(missing_bytes, LOW_MARK_MAX) if missing_bytes >= LOW_MARK_MIN else 1
-        if low_mark != conn.low_mark and conn.pipeline in self._by_pipeline:
-            conn.low_mark = low_mark
-            conn.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_mark)
+    def _note_tls(self, conn: SocketConnection, tls: TlsCodec) -> None:
+        """Have a connection flushed if TLS has received more, or has something to send."""
+        ciphertext = tls.take_ciphertext()
+        if ciphertext:
+            conn.pipeline.output_buffer.put_encoded(ciphertext)
+        if ciphertext or tls.has_input:
+            self._woken.add(conn.pipeline)
+
+    def _on_lost(self, conn: SocketConnection, error: OSError) -> None:
+        """Close a connection that the client has lost, or broken by bytes that are no TLS."""
+        if isinstance(error, ssl.SSLError) and conn.tls is not None:
+            LOGGER.info("lost the connection of %s: %s", conn.pipeline.session.address, error)
+            # The alert says why, if the socket takes it.
+            with contextlib.suppress(OSError):
+                conn.socket.send(conn.tls.take_ciphertext())
+        self._drop(conn)
 
     def _flush(self, conn: SocketConnection) -> None:
         """Send what the socket takes, and choose the events to wait for."""
@@ -326,7 +279,7 @@ class SocketServer:
         if pipeline.output_buffer and not conn.is_reading_file and not self._send(conn):
             return
         pipeline.update_account()
-        if pipeline.is_finished:
+        if pipeline.is_finished and not self._send_close_notify(conn):
             self._finish(conn)
             return
         wants_migration = pipeline.session.preferred_shard is not None or pipeline.is_migrating
@@ -338,6 +291,9 @@ class SocketServer:
             self._woken.add(pipeline)
         elif pipeline.can_read:
             wants |= READ
+            if conn.has_buffered_input:
+                self._with_input.add(conn)
+                self._woken.add(pipeline)
         elif not pipeline.is_open:
             conn.interest &= ~READ
         self._set_interest(conn, wants | (conn.interest & READ))
@@ -345,7 +301,7 @@ class SocketServer:
     def _migrate(self, conn: SocketConnection) -> bool:
         """Migrate a connection if all replies are sent; until then start no new request."""
         pipeline, session = conn.pipeline, conn.pipeline.session
-        if self._migrator is None or conn.codec is not None or not pipeline.is_open:
+        if self._migrator is None or not conn.is_plain or not pipeline.is_open:
             return False
         shard_id = session.preferred_shard
         is_small = pipeline.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
@@ -355,7 +311,7 @@ class SocketServer:
             return False
         if pipeline.connection.is_idle:
             session.clear_preference()
-            self._set_low_mark(conn, 0)
+            set_low_mark(conn, 0)
             unread = pipeline.connection.unread()
             if self._migrator.move(conn.socket, session, unread, shard_id):
                 pipeline.advance(ConnectionEvent.MIGRATED)
@@ -365,35 +321,26 @@ class SocketServer:
         pipeline.note_preference(wants_migration=False)
         return False
 
-    def _send(self, conn: SocketConnection) -> bool:
-        """Write until the socket is full or the turn is over; False if the connection is closed."""
+    def _send_close_notify(self, conn: SocketConnection) -> bool:
+        """Send the last message of TLS; return whether the connection must wait for that."""
+        if conn.tls is None or not conn.tls.write_close():
+            return False
         output_buffer = conn.pipeline.output_buffer
-        unsent_bytes = output_buffer.size_bytes
+        output_buffer.put_encoded(conn.tls.take_ciphertext())
+        return not self._send(conn) or bool(output_buffer)
+
+    def _send(self, conn: SocketConnection) -> bool:
+        """Send until the socket is full or the turn is over; False if the connection is closed."""
         try:
-            if unsent_bytes <= LOADED_BYTES_MAX:
-                output_buffer.load_small(LOADED_BYTES_MAX)
-            while output_buffer and unsent_bytes - output_buffer.size_bytes < SENT_BYTES_MAX:
-                piece = output_buffer.head_slice()
-                if piece is None:
-                    size = send_buffers(conn.socket, output_buffer.head_buffers())
-                elif piece.file.descriptor is None or not piece.file.is_cached(
-                    min(piece.size, SENDFILE_BYTES_MAX), piece.position
-                ):
-                    conn.is_reading_file = True
-                    piece = output_buffer.cut_head(SENDFILE_BYTES_MAX)
-                    self._nursery.start_soon(self._load, conn, piece)
-                    return True
-                else:
-                    size = send_file(conn.socket, piece)
-                output_buffer.sent(size)
-            conn.stalled_since = None
-            self._has_sent = True
-        except BlockingIOError:
-            if conn.stalled_since is None or output_buffer.size_bytes < unsent_bytes:
-                conn.stalled_since = trio.current_time()
+            piece = send_output(conn)
         except (OSError, StorageError):
             self._drop(conn)
             return False
+        if piece is not None:
+            conn.is_reading_file = True
+            self._nursery.start_soon(self._load, conn, piece)
+        elif conn.stalled_since is None:
+            self._has_sent = True
         return True
 
     async def _load(self, conn: SocketConnection, piece: FileSlice) -> None:
@@ -434,6 +381,7 @@ class SocketServer:
         """Remove a socket from the epoll and from all tables."""
         descriptor = conn.socket.fileno()
         del self._by_pipeline[conn.pipeline]
+        self._with_input.discard(conn)
         # ``abort`` refers to this object's pipeline: break the cycle, which would keep its buffers
         # alive.
         conn.pipeline.abort = conn.socket.close
@@ -472,7 +420,7 @@ class SocketServer:
             if conn.has_stalled(now):
                 self._drop(conn)
             elif conn.is_idle(now):
-                if conn.codec is None:
+                if conn.is_plain:
                     self._drop(conn)
                 else:
                     conn.pipeline.end()

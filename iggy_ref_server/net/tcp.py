@@ -1,7 +1,7 @@
 """The TCP listener, with or without TLS.
 
-Owns accepting, socket options and TLS handshakes. Plain sockets go to the socket server. TLS
-connections go to the stream server.
+Owns accepting, socket options and the limits of connections. The socket server serves the clients,
+those with TLS after their handshake.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -22,9 +23,9 @@ from iggy_protocol import Transport, client_id
 from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.config import TcpListenerConfig
 from iggy_ref_server.descriptor_limit import connections_end
+from iggy_ref_server.net.handshakes import Handshakes, HandshakeSocket
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.net.socket_server import SocketServer
-from iggy_ref_server.net.stream_server import StreamServer
 from iggy_ref_server.session import ClientSession
 
 __all__ = ["ACCEPT_PAUSE_S", "TcpListener", "accept_next"]
@@ -72,7 +73,6 @@ async def accept_next(
 
 
 HANDSHAKE_S = 10.0
-# Unfinished handshakes; at the limit a new one cancels the oldest.
 HANDSHAKES_MAX = 64
 SO_LINGER_VALUE = struct.Struct("ii")
 
@@ -84,25 +84,25 @@ class TcpListener:
     Attributes:
         config: the section ``[tcp]``.
         tls: the TLS context, or None for plain TCP.
-        socket_server: serves plain sockets.
-        streams: serves TLS connections.
-        nursery: runs TLS connections, which outlive the accept loop.
+        socket_server: serves the clients.
+        nursery: runs TLS handshakes, which outlive the accept loop.
         connections_max: the connection limit of this shard.
         clients: limits clients without a login.
-        on_connect: called with each new pipeline of a plain socket.
-        on_disconnect: called with each session that has ended.
+        on_connect: called with each new pipeline.
     """
 
     config: TcpListenerConfig
     tls: ssl.SSLContext | None
     socket_server: SocketServer
-    streams: StreamServer
     nursery: trio.Nursery
     connections_max: int
     clients: ClientTable
     on_connect: Callable[[RequestPipeline], None]
-    on_disconnect: Callable[[ClientSession], None]
-    _handshakes: dict[trio.CancelScope, None] = field(default_factory=dict)
+    _handshakes: Handshakes = field(
+        default_factory=lambda: Handshakes(
+            name="TLS", count_max=HANDSHAKES_MAX, timeout_s=HANDSHAKE_S
+        )
+    )
 
     async def serve(self, listener: trio.socket.SocketType) -> None:
         """Accept until cancelled."""
@@ -120,15 +120,15 @@ class TcpListener:
         session = ClientSession(client_id(peer), peer, Transport.TCP)
         with contextlib.suppress(OSError):
             self._set_options(accepted, is_local=_is_local(address))
+        family, kind = accepted.family, accepted.type
+        plain = socket.socket(family, kind, fileno=accepted.detach())
         if self.tls is None:
-            family, kind = accepted.family, accepted.type
-            plain = socket.socket(family, kind, fileno=accepted.detach())
             self.on_connect(self.socket_server.admit(plain, session))
         else:
-            self.nursery.start_soon(self._serve_tls_client, accepted, session)
+            self.nursery.start_soon(self._admit_tls_client, plain, session, self.tls)
 
     def _can_accept(self, peer: str) -> bool:
-        connections = self.socket_server.plain_count + len(self.streams)
+        connections = self.socket_server.plain_count
         return connections < self.connections_max or self.clients.evict_unauthenticated_of(
             Transport.TCP, peer, "limits.max_connections"
         )
@@ -152,39 +152,18 @@ class TcpListener:
                 socket.SOL_SOCKET, socket.SO_LINGER, SO_LINGER_VALUE.pack(1, linger_s)
             )
 
-    async def _serve_tls_client(
-        self, accepted: trio.socket.SocketType, session: ClientSession
+    async def _admit_tls_client(
+        self, plain: socket.socket, session: ClientSession, context: ssl.SSLContext
     ) -> None:
-        assert self.tls is not None
-        stream = trio.SSLStream(
-            trio.SocketStream(accepted), self.tls, server_side=True, https_compatible=True
-        )
-        if not await self._tls_handshake(stream, session.address):
-            await trio.aclose_forcefully(stream)
-            return
+        """Do the TLS handshake, and pass the client to the socket server."""
+        accepted, address = HandshakeSocket(plain), session.address
         try:
-            await self.streams.serve(stream, session)
-        except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
-            LOGGER.info("lost the connection of %s: %s", session.address, error)
+            tls = await self._handshakes.run(address, partial(accepted.start_tls, context))
+            if tls is not None and self.clients.admit_unauthenticated(address):
+                admitted = self.socket_server.admit(accepted.detach(), session, tls=tls)
+                self.on_connect(admitted)
         finally:
-            self.on_disconnect(session)
-
-    async def _tls_handshake(self, stream: trio.SSLStream[trio.SocketStream], address: str) -> bool:
-        """Do the TLS handshake within its timeout; False if it fails or a limit is reached."""
-        if len(self._handshakes) >= HANDSHAKES_MAX:
-            next(iter(self._handshakes)).cancel()
-        reason: object = "timed out, or cancelled for newer handshakes"
-        with trio.move_on_after(HANDSHAKE_S) as timeout:
-            self._handshakes[timeout] = None
-            try:
-                await stream.do_handshake()
-                return self.clients.admit_unauthenticated(address)
-            except (trio.BrokenResourceError, ssl.SSLError, OSError) as error:
-                reason = error.__cause__ or error
-            finally:
-                del self._handshakes[timeout]
-        LOGGER.info("the TLS handshake with %s failed: %s", address, reason)
-        return False
+            accepted.close()
 
 
 def _is_local(address: tuple[str, int]) -> bool:

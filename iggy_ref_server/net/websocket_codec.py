@@ -9,11 +9,9 @@ last. Has no socket and handles no requests.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections import deque
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from websockets.http11 import Request
@@ -22,7 +20,7 @@ from websockets.server import ServerProtocol
 
 from iggy_protocol.websocket import FrameReader, ReplyFramer
 from iggy_ref_server.dispatch.replies import OutputBuffer
-from iggy_ref_server.net.pipeline import DISCARD_BYTES, lingering_close
+from iggy_ref_server.net.handshakes import HandshakeRefused
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
@@ -32,11 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FramedOutputBuffer",
-    "HandshakeRefused",
+    "HandshakeStream",
     "WebSocketCodec",
-    "WebSocketStream",
     "accept_handshake",
-    "half_close_and_linger",
 ]
 
 
@@ -76,6 +72,12 @@ class FramedOutputBuffer(OutputBuffer):
     def sent(self, size: int) -> None:
         """Drop the first ``size`` bytes."""
         super().sent(size)
+        if self._pong:
+            self._put_pong()
+
+    def sent_encoded(self, size: int) -> None:
+        """Drop the first ``size`` encrypted bytes."""
+        super().sent_encoded(size)
         if self._pong:
             self._put_pong()
 
@@ -165,10 +167,7 @@ class WebSocketCodec:
             self.output_buffer.put_close(self._reader.close_frame)
 
 
-# The WebSocket handshake, and a WebSocket connection over TLS as a stream of bytes.
-#
-# A pong waits for the end of a frame, and the close frame for all replies. Connections without TLS
-# need no stream: the socket server serves them with a codec.
+# The WebSocket handshake, on a connection that is encrypted or not.
 
 
 # The library logs every connection; the listener does that already, with the address.
@@ -181,22 +180,20 @@ HEAD_PIECE_BYTES: Final = 4096
 # The defaults of Apache Iggy's WebSocket library.
 FRAME_BYTES_MAX: Final = 16 << 20
 MESSAGE_BYTES_MAX: Final = 64 << 20
-RECEIVE_BYTES: Final = 64 << 10
-# Up to this size the parts of a reply are joined, so that they leave in one packet.
-JOINED_BYTES_MAX: Final = 64 << 10
-# How long a client may leave a pong unread.
-PONG_TIMEOUT_S: Final = 30.0
-# How long a client may leave the close frame unread.
-CLOSE_FRAME_TIMEOUT_S: Final = 1.0
-BROKEN: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
-class HandshakeRefused(Exception):
-    """The request of the client is no valid WebSocket handshake."""
+class HandshakeStream(Protocol):
+    """The bytes of a connection during its handshake."""
+
+    async def receive_some(self, size: int, /) -> bytes | bytearray:
+        """Wait for bytes; empty at the end of the input."""
+
+    async def send_all(self, data: bytes, /) -> None:
+        """Send a small reply."""
 
 
 async def accept_handshake(
-    transport: trio.abc.Stream, config: WebSocketListenerConfig
+    transport: HandshakeStream, config: WebSocketListenerConfig
 ) -> tuple[FrameReader, bytes]:
     """Do the handshake; the caller sets the timeout, and closes the transport if this fails.
 
@@ -227,7 +224,7 @@ async def accept_handshake(
     return reader, rest
 
 
-async def _read_request(transport: trio.abc.Stream, protocol: ServerProtocol) -> bytes:
+async def _read_request(transport: HandshakeStream, protocol: ServerProtocol) -> bytes:
     """Have the library read a request and reply; return the bytes after the request."""
     head = b""
     while not protocol.close_expected():
@@ -247,133 +244,3 @@ async def _read_request(transport: trio.abc.Stream, protocol: ServerProtocol) ->
             refusal = protocol.reject(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, reason)
             protocol.send_response(refusal)
     return b""
-
-
-class WebSocketStream(trio.abc.Stream):
-    """The payloads of a client's binary messages as a stream, and replies as such messages.
-
-    Args:
-        transport: the connection after its handshake.
-        reader: decodes its frames.
-        rest: the bytes that arrived after the handshake's request.
-    """
-
-    def __init__(self, transport: trio.abc.Stream, reader: FrameReader, rest: bytes) -> None:
-        self._transport = transport
-        self._reader = reader
-        self._framer = ReplyFramer()
-        self._inbox: deque[bytes] = deque(reader.feed(rest))
-        self._is_sending = False
-        self._send_waiters = trio.lowlevel.ParkingLot()
-        self._is_partial = False
-        self._has_eof = False
-        self._is_closed = False
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Receive bytes of messages; empty when either side has closed."""
-        if self._is_closed:
-            raise trio.ClosedResourceError
-        wanted = max_bytes or RECEIVE_BYTES
-        reader = self._reader
-        while not self._inbox:
-            if reader.pong is not None:
-                await self._send_pong()
-            if reader.is_ended or self._has_eof:
-                await trio.lowlevel.checkpoint()
-                return b""
-            data = await self._transport.receive_some(min(wanted, max(reader.left, RECEIVE_BYTES)))
-            self._has_eof = not data
-            self._inbox.extend(reader.feed(bytes(data)))
-        piece = self._inbox.popleft()
-        if len(piece) > wanted:
-            self._inbox.appendleft(piece[wanted:])
-            return piece[:wanted]
-        return piece
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send replies, split at any position."""
-        if self._is_closed:
-            raise trio.ClosedResourceError
-        while self._is_sending:
-            await self._send_waiters.park()
-        parts = self._framer.frame(data)
-        if self._has_pending_pong:
-            parts.append(self._take_pong())
-        await self._write(parts)
-        # The reader leaves a pong to the writer during a write, and no other reply may follow.
-        while self._has_pending_pong and not self._is_sending:
-            await self._write([self._take_pong()])
-
-    @property
-    def _has_pending_pong(self) -> bool:
-        """Whether a pong is waiting and can be written now."""
-        return self._reader.pong is not None and self._framer.is_at_boundary
-
-    async def _send_pong(self) -> None:
-        """Send a pong, unless a frame is being written, whose writer sends the pong too."""
-        if self._is_sending or not self._has_pending_pong:
-            return
-        with trio.move_on_after(PONG_TIMEOUT_S) as timeout:
-            await self._write([self._take_pong()])
-        if timeout.cancelled_caught:
-            raise trio.BrokenResourceError("the client does not read its pongs")
-
-    def _take_pong(self) -> bytes:
-        pong, self._reader.pong = self._reader.pong, None
-        return pong or b""
-
-    async def _write(self, parts: list[bytes | memoryview]) -> None:
-        """Write, and wake the next writer."""
-        self._is_sending = self._is_partial = True
-        try:
-            if len(parts) == 1:
-                await self._transport.send_all(parts[0])
-            elif sum(map(len, parts)) <= JOINED_BYTES_MAX:
-                await self._transport.send_all(b"".join(parts))
-            else:
-                for part in parts:
-                    await self._transport.send_all(part)
-            self._is_partial = False
-        finally:
-            self._is_sending = False
-            self._send_waiters.unpark()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the transport takes more."""
-        await self._transport.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        """Send a close frame, let the client read its last replies, and close."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        try:
-            with contextlib.suppress(*BROKEN):
-                await self._send_close()
-        finally:
-            await trio.aclose_forcefully(self._transport)
-
-    async def _send_close(self) -> None:
-        self._reader.close()
-        if self._has_eof:
-            return
-        with trio.move_on_after(CLOSE_FRAME_TIMEOUT_S) as timeout:
-            if not self._is_partial and not self._is_sending and self._framer.is_at_boundary:
-                await self._transport.send_all(self._reader.close_frame)
-        if timeout.cancelled_caught:
-            return
-        transport = self._transport
-        below = transport.transport_stream if isinstance(transport, trio.SSLStream) else transport
-        if isinstance(below, trio.abc.HalfCloseableStream):
-            await half_close_and_linger(below)
-
-
-async def half_close_and_linger(below: trio.abc.HalfCloseableStream) -> None:
-    """Half-close, and let the client read the last bytes before the socket is closed."""
-
-    async def discard() -> bool:
-        return bool(await below.receive_some(DISCARD_BYTES))
-
-    with contextlib.suppress(*BROKEN):
-        await below.send_eof()
-        await lingering_close(discard)

@@ -40,7 +40,6 @@ from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
 from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
-from iggy_ref_server.net.stream_server import StreamServer
 from iggy_ref_server.partitions import PartitionLog, remove_partition_files
 from iggy_ref_server.partitions.generation import read_opened_generation, write_opened_generation
 from iggy_ref_server.shard import messages, settings
@@ -187,8 +186,6 @@ class Shard:
         self.socket_server = SocketServer(
             self.scheduler, limits, nursery, self._on_client_gone, migrator, self.budget
         )
-        self.streams = StreamServer(self.scheduler, limits, self._on_connected, budget=self.budget)
-        self.websockets = self._make_websocket_server()
 
     def _make_handler_context(
         self, registry: GroupRegistry, cluster_view: ShardClusterView
@@ -219,16 +216,6 @@ class Shard:
             change=self.metadata.change,
             registry=registry,
             poll_bytes_max=self.budget.reply_allowance,
-        )
-
-    def _make_websocket_server(self) -> StreamServer:
-        config = self._spec.config
-        return StreamServer(
-            self.scheduler,
-            settings.websocket_limits(config, self.budget.limit_bytes),
-            self._on_connected,
-            receive_bytes=settings.websocket_receive_bytes(config),
-            budget=self.budget,
         )
 
     # Opening and closing
@@ -295,8 +282,6 @@ class Shard:
             storage=self._spec.storage,
             scheduler=self.scheduler,
             socket_server=self.socket_server,
-            streams=self.streams,
-            websockets=self.websockets,
             handler_context=self.handler_context,
             clients=self.clients,
             budget=self.budget,
@@ -308,21 +293,15 @@ class Shard:
             await start_listeners(self._spec.bound_by_listener, listener_context, nursery)
             task_status.started()
 
-    async def serve_stream(self, stream: trio.abc.Stream, session: ClientSession) -> None:
-        """Serve a client over a trio stream, such as one in memory."""
-        try:
-            await self.streams.serve(stream, session)
-        finally:
-            self._on_client_gone(session)
+    def serve_socket(self, connected: socket.socket, session: ClientSession) -> None:
+        """Serve a client on a connected socket, such as one end of a pair."""
+        self._on_connected(self.socket_server.admit(connected, session))
 
     async def drain(self) -> None:
         """Send outstanding replies, and close all connections."""
         with trio.CancelScope(shield=True), trio.move_on_after(DRAIN_TIMEOUT_S):
-            async with trio.open_nursery() as nursery:
-                for socket_server in (self.socket_server, self.streams, self.websockets):
-                    nursery.start_soon(socket_server.drain, StatusCode.DISCONNECTED)
-        for socket_server in (self.socket_server, self.streams, self.websockets):
-            socket_server.close_all()
+            await self.socket_server.drain(StatusCode.DISCONNECTED)
+        self.socket_server.close_all()
 
     async def aclose(self) -> None:
         """Flush and close the partitions."""

@@ -26,10 +26,10 @@ from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.config import ServerConfig
 from iggy_ref_server.dispatch.context import HandlerContext
+from iggy_ref_server.net.handshakes import Handshakes
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
-from iggy_ref_server.net.stream_server import StreamServer
 from iggy_ref_server.net.tcp import TcpListener
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard.settings import (
@@ -65,14 +65,12 @@ class ListenerContext:
         config: the configuration of the server.
         storage: the data directory.
         scheduler: handles requests.
-        socket_server: serves TCP and WebSocket connections without TLS.
-        streams: serves TCP connections with TLS.
-        websockets: serves WebSocket connections with TLS.
+        socket_server: serves TCP and WebSocket connections.
         handler_context: what handlers work with.
         clients: the table of clients of this shard.
         budget: the memory budget of all connections.
         nursery: runs connections, which outlive the accept loops.
-        on_connect: called with each new pipeline of a socket without TLS.
+        on_connect: called with each new pipeline of a socket.
         on_disconnect: called with each session that has ended.
     """
 
@@ -80,8 +78,6 @@ class ListenerContext:
     storage: Storage
     scheduler: RequestScheduler
     socket_server: SocketServer
-    streams: StreamServer
-    websockets: StreamServer
     handler_context: HandlerContext
     clients: ClientTable
     budget: BufferBudget
@@ -91,9 +87,8 @@ class ListenerContext:
 
     def can_accept_websocket(self, address: str) -> bool:
         """Return whether another WebSocket connection may be accepted."""
-        connections = self.socket_server.codec_count + len(self.websockets)
         return (
-            connections < self.config.limits.websocket.max_connections
+            self.socket_server.codec_count < self.config.limits.websocket.max_connections
             or self.clients.evict_unauthenticated_of(
                 Transport.WEBSOCKET, address, "limits.websocket.max_connections"
             )
@@ -141,12 +136,10 @@ async def _start_tcp(
         config=context.config.tcp,
         tls=bound_sockets.tls,
         socket_server=context.socket_server,
-        streams=context.streams,
         nursery=context.nursery,
         connections_max=context.config.limits.max_connections,
         clients=context.clients,
         on_connect=context.on_connect,
-        on_disconnect=context.on_disconnect,
     )
     for listener in bound_sockets.sockets:
         nursery.start_soon(transport.serve, trio.socket.from_stdlib_socket(listener))
@@ -262,16 +255,17 @@ async def _serve_websocket(context: ListenerContext, bound_sockets: BoundSockets
         config=context.config.websocket,
         tls=bound_sockets.tls,
         socket_server=context.socket_server,
-        streams=context.websockets,
         limits=websocket_limits(context.config, context.budget.limit_bytes),
         receive_bytes=websocket_receive_bytes(context.config),
         nursery=context.nursery,
-        handshakes_max=limits.max_handshakes,
-        handshake_timeout_s=limits.handshake_timeout_us / 1e6,
+        handshakes=Handshakes(
+            name="WebSocket",
+            count_max=limits.max_handshakes,
+            timeout_s=limits.handshake_timeout_us / 1e6,
+        ),
         can_accept=context.can_accept_websocket,
         clients=context.clients,
         on_connect=context.on_connect,
-        on_disconnect=context.on_disconnect,
     )
     async with trio.open_nursery() as nursery:
         for listener in bound_sockets.sockets:

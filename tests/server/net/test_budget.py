@@ -199,5 +199,4 @@ async def test_shard_when_it_is_told_a_budget_then_all_its_connections_have_acco
         await world.log_in()
         assert shard.budget.limit_bytes == 10 * MIB
         assert shard.budget.accounts_count == 1
-        for socket_server in (shard.socket_server, shard.streams, shard.websockets):
-            assert socket_server._budget is shard.budget
+        assert shard.socket_server._budget is shard.budget

@@ -17,10 +17,12 @@ from iggy_protocol import (
     SendMessages,
     client_id,
 )
+from iggy_ref_server.net.handshakes import HandshakeSocket
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.features.topic_calls import frame_of
+from tests.server.net.tls_peer import contexts
 from tests.server.simulated.server import Client, open_simulated_server
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(60)]
@@ -41,13 +43,24 @@ def slow_disk(ack):
     return SimulatedStorage(plan)
 
 
-async def connect_socket(world):
-    """Have a client in the socket room of the first shard."""
+async def connect_secured(world):
+    """Have a client of the first shard with TLS."""
     ours, theirs = socket.socketpair()
+    server, trusting = contexts()
+    stream = trio.SSLStream(
+        trio.SocketStream(trio.socket.from_stdlib_socket(ours)),
+        trusting,
+        server_hostname="localhost",
+        https_compatible=True,
+    )
+    accepted = HandshakeSocket(theirs)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.do_handshake)
+        tls = await accepted.start_tls(server)
     address = "127.0.0.1:49999"
     session = ClientSession(client_id(address), address)
-    world.shards[0].socket_server.admit(theirs, session)
-    client = Client(trio.SocketStream(trio.socket.from_stdlib_socket(ours)))
+    world.shards[0].socket_server.admit(accepted.detach(), session, tls=tls)
+    client = Client(stream)
     await client.ask(LoginUser("iggy", "iggy"))
     return client
 
@@ -61,7 +74,7 @@ async def read_exactly(stream, size):
     return received
 
 
-@pytest.mark.parametrize("kind", ["socket", "stream"])
+@pytest.mark.parametrize("kind", ["plain", "TLS"])
 @pytest.mark.parametrize("ack", ["written", "fsync"])
 async def test_sends_when_pipelined_onto_a_slow_disk_then_pings_of_others_are_answered_meanwhile(
     ack, kind, autojump_clock
@@ -71,7 +84,7 @@ async def test_sends_when_pipelined_onto_a_slow_disk_then_pings_of_others_are_an
         other = await world.log_in()
         await other.ask(CreateStream("s"))
         await other.ask(CreateTopic("s", "t", 1))
-        sender = await (connect_socket(world) if kind == "socket" else world.log_in())
+        sender = await (connect_secured(world) if kind == "TLS" else world.log_in())
         pings_count, is_over = 0, False
 
         async def ping():

@@ -1,27 +1,27 @@
-"""A client of another protocol on a stream, as those below TLS are."""
+"""A client of another protocol, with TLS."""
 
 from __future__ import annotations
 
 import pytest
 
 from iggy_protocol import VSR_HEAD_BYTES, is_vsr_refusal, vsr_probe
+from iggy_ref_server.session import ClientSession
+from tests.server.net.tls_peer import connect_tls
 from tests.server.simulated.server import open_simulated_server
 
 pytestmark = pytest.mark.trio
 
 
-async def test_client_of_another_protocol_when_on_a_stream_then_is_refused_in_its_own_way(
+async def test_client_of_another_protocol_when_behind_tls_then_is_refused_in_its_own_way(
     autojump_clock,
 ):
     probe = vsr_probe(bytes(range(1, 17)))
     async with open_simulated_server() as world:
-        client = world.connect()
+        peer, theirs, tls = connect_tls()
+        world.shards[0].socket_server.admit(theirs, ClientSession(1, "127.0.0.1:1"), tls=tls)
         for cut in (8, 100, 256):
-            await client.stream.send_all(probe[:cut])
+            await peer.send(probe[:cut])
             if probe[cut:]:
-                await client.stream.send_all(probe[cut:])
-            refusal = b""
-            while len(refusal) < VSR_HEAD_BYTES:
-                refusal += await client.stream.receive_some(VSR_HEAD_BYTES)
-            assert is_vsr_refusal(refusal)
-        await client.aclose()
+                await peer.send(probe[cut:])
+            assert is_vsr_refusal(await peer.read_exactly(VSR_HEAD_BYTES))
+        peer.close()

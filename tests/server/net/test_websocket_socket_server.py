@@ -1,4 +1,4 @@
-"""Plain WebSocket connections in the socket room: real sockets, a shard in memory, a frozen clock.
+"""WebSocket connections in the socket room, with TLS and without: real sockets, a shard in memory.
 
 The handshake is left out; what a real server does behind it is in ``test_websocket``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,7 @@ from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard import settings
 from tests.protocol.websocket.frames import ws_frame
 from tests.server.features.topic_calls import frame_of
+from tests.server.net.tls_peer import TlsPeer, connect_tls
 from tests.server.simulated.server import make_config, open_simulated_server
 
 if TYPE_CHECKING:
@@ -64,8 +66,8 @@ GONE = int(StatusCode.DISCONNECTED).to_bytes(4, "little") + bytes(4)
 class Peer:
     """The client's end of a connection; reads nothing by itself."""
 
-    def __init__(self, end: socket.socket, pipeline: RequestPipeline) -> None:
-        self.socket = trio.socket.from_stdlib_socket(end)
+    def __init__(self, end: trio.socket.SocketType | TlsPeer, pipeline: RequestPipeline) -> None:
+        self.socket = end
         self.pipeline = pipeline
         self.protocol = ClientProtocol(parse_uri("ws://x/"), state=State.OPEN, max_size=None)
         self._frames: list[Frame] = []
@@ -102,15 +104,15 @@ class Peer:
 class Stage:
     """A shard with a topic that has one large message, and its clients."""
 
-    def __init__(self, shard: Shard) -> None:
+    def __init__(self, shard: Shard, *, is_secured: bool) -> None:
         self.socket_server = shard.socket_server
+        self.is_secured = is_secured
         self.peers: list[Peer] = []
 
     def connect(self, rest: bytes = b"", **values: str) -> Peer:
         """Have a client in the socket room, with settings of its own."""
-        ours, theirs = socket.socketpair()
+        ours, theirs, tls = connect_tls() if self.is_secured else connect_plain()
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 12)
-        ours.setblocking(False)
         config = make_config(values)
         reader = FrameReader(
             ServerProtocol(state=State.OPEN, max_size=None),
@@ -121,12 +123,25 @@ class Stage:
         receive_bytes = settings.websocket_receive_bytes(config)
         codec = WebSocketCodec(reader, limits, receive_bytes=receive_bytes)
         session = ClientSession(len(self.peers), "127.0.0.1:1", Transport.WEBSOCKET)
-        self.peers.append(Peer(ours, self.socket_server.admit(theirs, session, rest, codec)))
+        self.peers.append(Peer(ours, self.socket_server.admit(theirs, session, rest, codec, tls)))
         return self.peers[-1]
 
 
+def connect_plain() -> tuple[trio.socket.SocketType, socket.socket, None]:
+    """Make a connection without TLS."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    return trio.socket.from_stdlib_socket(ours), theirs, None
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "TLS"])
+def open_stage(request):
+    """Run a shard whose clients come in one of both ways."""
+    return partial(open_world, is_secured=request.param)
+
+
 @asynccontextmanager
-async def open_stage() -> AsyncIterator[Stage]:
+async def open_world(*, is_secured: bool) -> AsyncIterator[Stage]:
     """Run a shard for the time of the block."""
     async with open_simulated_server() as world:
         client = await world.log_in()
@@ -134,7 +149,7 @@ async def open_stage() -> AsyncIterator[Stage]:
         await client.ask(CreateTopic("s", "t", 1))
         batch = [NewMessage(bytes(MESSAGE_BYTES))]
         await client.ask(SendMessages("s", "t", Partitioning.partition(0), batch))
-        stage = Stage(world.shards[0])
+        stage = Stage(world.shards[0], is_secured=is_secured)
         try:
             yield stage
         finally:
@@ -152,7 +167,7 @@ def kind(frame: Frame) -> str:
 
 
 async def test_pings_when_between_large_polls_then_are_answered_at_the_borders_of_frames(
-    autojump_clock,
+    open_stage, autojump_clock
 ):
     async with open_stage() as stage:
         peer = stage.connect()
@@ -171,7 +186,7 @@ async def test_pings_when_between_large_polls_then_are_answered_at_the_borders_o
         assert [name for name in kinds if name not in pongs] == ["polled", "ok"] * 5
 
 
-async def test_close_when_polls_are_owed_then_follows_the_last_of_them(autojump_clock):
+async def test_close_when_polls_are_owed_then_follows_the_last_of_them(open_stage, autojump_clock):
     async with open_stage() as stage:
         peer = stage.connect()
         await peer.log_in()
@@ -184,7 +199,9 @@ async def test_close_when_polls_are_owed_then_follows_the_last_of_them(autojump_
         assert await peer.is_left()
 
 
-async def test_requests_when_a_bad_frame_follows_then_are_answered_before_the_close(autojump_clock):
+async def test_requests_when_a_bad_frame_follows_then_are_answered_before_the_close(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect(ws_frame(PING) * 2 + ws_frame(PING, mask=None))
 
@@ -195,7 +212,9 @@ async def test_requests_when_a_bad_frame_follows_then_are_answered_before_the_cl
         assert await peer.is_left()
 
 
-async def test_answer_when_it_ends_the_connection_then_a_close_frame_follows(autojump_clock):
+async def test_answer_when_it_ends_the_connection_then_a_close_frame_follows(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect()
         oversized = (11 << 20).to_bytes(4, "little") + int(CommandCode.PING).to_bytes(4, "little")
@@ -208,7 +227,9 @@ async def test_answer_when_it_ends_the_connection_then_a_close_frame_follows(aut
         assert await peer.is_left()
 
 
-async def test_end_when_a_request_is_being_worked_on_then_its_answer_comes_first(autojump_clock):
+async def test_end_when_a_request_is_being_worked_on_then_its_answer_comes_first(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect()
         await peer.log_in()
@@ -224,7 +245,9 @@ async def test_end_when_a_request_is_being_worked_on_then_its_answer_comes_first
         assert await peer.is_left()
 
 
-async def test_client_when_it_hangs_up_half_then_is_answered_and_not_told_to_close(autojump_clock):
+async def test_client_when_it_hangs_up_half_then_is_answered_and_not_told_to_close(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect()
         await peer.log_in()
@@ -235,7 +258,9 @@ async def test_client_when_it_hangs_up_half_then_is_answered_and_not_told_to_clo
         assert await peer.is_left()
 
 
-async def test_drain_when_much_is_owed_then_answers_come_before_the_last_words(autojump_clock):
+async def test_drain_when_much_is_owed_then_answers_come_before_the_last_words(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect()
         await peer.log_in()
@@ -255,7 +280,9 @@ async def test_drain_when_much_is_owed_then_answers_come_before_the_last_words(a
         assert len(stage.socket_server) == 0
 
 
-async def test_pings_when_their_answers_are_not_read_then_nothing_piles_up(autojump_clock):
+async def test_pings_when_their_answers_are_not_read_then_nothing_piles_up(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect()
         for number in range(3000):
@@ -263,7 +290,9 @@ async def test_pings_when_their_answers_are_not_read_then_nothing_piles_up(autoj
             if number % 10 == 0:
                 await trio.testing.wait_all_tasks_blocked()
 
-        assert 0 < peer.pipeline.output_buffer.size_bytes <= 102
+        # With TLS one is encrypted already, and in a record of its own.
+        bytes_max = 102 + (102 + 22 if stage.is_secured else 0)
+        assert 0 < peer.pipeline.output_buffer.size_bytes <= bytes_max
         frame = await peer.read()
         assert frame.opcode is Opcode.PONG
         while int(bytes(frame.data)) < 2999:
@@ -272,7 +301,9 @@ async def test_pings_when_their_answers_are_not_read_then_nothing_piles_up(autoj
         assert kind(await peer.read()) == "ok"
 
 
-async def test_client_when_it_stops_reading_then_is_not_read_and_dropped_in_time(autojump_clock):
+async def test_client_when_it_stops_reading_then_is_not_read_and_dropped_in_time(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect(LIMITS_MAX_REPLY_BACKLOG_BYTES="500 KB")
         await peer.log_in()
@@ -290,7 +321,9 @@ async def test_client_when_it_stops_reading_then_is_not_read_and_dropped_in_time
         assert not peer.pipeline.output_buffer
 
 
-async def test_client_when_it_says_nothing_for_long_then_is_told_in_a_close_frame(autojump_clock):
+async def test_client_when_it_says_nothing_for_long_then_is_told_in_a_close_frame(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         peer = stage.connect(LIMITS_WEBSOCKET_IDLE_TIMEOUT="10 s")
         await peer.log_in()
@@ -307,7 +340,9 @@ async def test_client_when_it_says_nothing_for_long_then_is_told_in_a_close_fram
         assert await peer.is_left()
 
 
-async def test_client_when_it_is_gone_then_is_told_of_once_and_not_counted(autojump_clock):
+async def test_client_when_it_is_gone_then_is_told_of_once_and_not_counted(
+    open_stage, autojump_clock
+):
     async with open_stage() as stage:
         told: list[ClientSession] = []
         stage.socket_server._on_disconnect = told.append
@@ -334,7 +369,7 @@ async def test_client_when_it_is_gone_then_is_told_of_once_and_not_counted(autoj
 
 @pytest.mark.parametrize("step", [1, 5, 4000])
 async def test_sends_when_pipelined_and_cut_anywhere_then_each_is_acknowledged(
-    autojump_clock, step
+    open_stage, autojump_clock, step
 ):
     async with open_stage() as stage:
         peer = stage.connect()
@@ -349,7 +384,7 @@ async def test_sends_when_pipelined_and_cut_anywhere_then_each_is_acknowledged(
         assert [kind(await peer.read()) for _ in range(40)] == ["ok"] * 40
 
 
-async def test_batch_when_large_then_comes_together_over_many_frames(autojump_clock):
+async def test_batch_when_large_then_comes_together_over_many_frames(open_stage, autojump_clock):
     async with open_stage() as stage:
         peer = stage.connect()
         await peer.log_in()
@@ -368,7 +403,7 @@ async def test_batch_when_large_then_comes_together_over_many_frames(autojump_cl
 
 
 async def test_client_of_another_protocol_when_it_asks_then_gets_one_message_for_each_refusal(
-    autojump_clock,
+    open_stage, autojump_clock
 ):
     probe = vsr_probe(bytes(range(1, 17)))
     async with open_stage() as stage:

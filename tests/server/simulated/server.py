@@ -1,7 +1,7 @@
-"""Many shards in one process: on one clock, with storage in memory, reached by streams in memory.
+"""Many shards in one process: on one clock, with storage in memory, reached by pairs of sockets.
 
-The same rooms as in a real server, assembled by the same code; only the processes, the sockets of
-clients and the disk are missing.
+The same rooms as in a real server, assembled by the same code; only the processes, the listeners
+and the disk are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
-import trio.testing
 
 from iggy_protocol import (
     NEED_DATA,
@@ -99,18 +98,24 @@ class Client:
 class SimulatedServer:
     """A running server."""
 
-    def __init__(self, shards: list[Shard], nursery: trio.Nursery) -> None:
+    def __init__(self, shards: list[Shard]) -> None:
         self.shards = shards
-        self._nursery = nursery
+        self._sockets: list[trio.socket.SocketType] = []
         self._ports = iter(range(50_000, 60_000))
 
     def connect(self, shard_id: int = 0) -> Client:
         """Connect to a shard without logging in."""
-        ours, theirs = trio.testing.memory_stream_pair()
+        ours, theirs = socket.socketpair()
         address = f"127.0.0.1:{next(self._ports)}"
         session = ClientSession(client_id(address), address)
-        self._nursery.start_soon(self.shards[shard_id].serve_stream, theirs, session)
-        return Client(ours)
+        self.shards[shard_id].serve_socket(theirs, session)
+        self._sockets.append(trio.socket.from_stdlib_socket(ours))
+        return Client(trio.SocketStream(self._sockets[-1]))
+
+    def hang_up(self) -> None:
+        """Close the sockets of all clients, for which the server would linger otherwise."""
+        for connected in self._sockets:
+            connected.close()
 
     async def log_in(self, shard_id: int = 0) -> Client:
         """Connect to a shard as root."""
@@ -185,9 +190,11 @@ async def open_simulated_server(
     )
     async with AsyncExitStack() as stack:
         shards = [await stack.enter_async_context(open_shard(plan)) for plan in plans]
-        async with trio.open_nursery() as nursery:
-            yield SimulatedServer(shards, nursery)
-            nursery.cancel_scope.cancel()
+        server = SimulatedServer(shards)
+        try:
+            yield server
+        finally:
+            server.hang_up()
 
 
 class _Shared:

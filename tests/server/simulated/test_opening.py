@@ -88,13 +88,15 @@ async def test_request_when_the_partitions_shard_is_still_opening_then_waits_and
         is_done.set()
 
     async with open_shard(first) as shard, trio.open_nursery() as nursery:
-        nursery.start_soon(ask, SimulatedServer([shard], nursery))
+        world = SimulatedServer([shard])
+        nursery.start_soon(ask, world)
         nursery.start_soon(run_second)
         await trio.testing.wait_all_tasks_blocked()
         assert answers == [], "nobody can know yet what is in the partition"
         slow.may_read.set()
         with trio.fail_after(5):
             await is_done.wait()
+        world.hang_up()
         nursery.cancel_scope.cancel()
 
     offset, before, after = answers
