@@ -1,14 +1,16 @@
 """How fast each transport is, as ratios to TCP on the same server, in one run.
 
-    python bench/bench_transports.py [--quick] [--only TEXT] [--backend trio] [--json FILE]
+    python bench/bench_transports.py [--quick] [--only TEXT] [--over tcp,tls] [--backend trio]
+        [--json FILE]
 
 The SDK sends and polls over every transport of the server of this repository; they take turns in
 short rounds, and medians count. The server runs on the first core and the client on the second.
 
-``of TCP`` is the rate as a share of that over TCP. ``ceiling`` is what the machinery below reaches
-without an Iggy server: for HTTP the same client against hypercorn and Starlette that answer
-constants, for QUIC two connections of aioquic in one process without sockets. ``bar`` is what the
-last ratio of the row should be, or the one before it where there is no ceiling.
+``of TCP`` is the rate as a share of that over TCP. ``server`` and ``client`` are how long each was
+on its core for a request, polling for the next one included. ``ceiling`` is what the machinery
+below reaches without an Iggy server: for HTTP the same client against hypercorn and Starlette that
+answer constants, for QUIC two connections of aioquic in one process without sockets. ``bar`` is
+what the last ratio of the row should be, or the one before it where there is no ceiling.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ STORED = 1000
 MESSAGE_BYTES = PAYLOAD_BYTES + 64
 INDEX_BYTES, HEAD_BYTES = 16, 60
 HEAD = (
-    f"{'work':<24}{'over':<7}{'rate':>12}{'p99':>11}{'of TCP':>8}{'ceiling':>12}{'of it':>7}"
-    f"{'bar':>7}"
+    f"{'work':<24}{'over':<7}{'rate':>12}{'p99':>11}{'server':>9}{'client':>9}{'of TCP':>8}"
+    f"{'ceiling':>12}{'of it':>7}{'bar':>7}"
 )
 
 
@@ -81,9 +83,9 @@ class Row:
         return 8 if self.work == "send" else HEAD_BYTES + self.messages * MESSAGE_BYTES
 
 
-# The last figure of a row is held against these: WebSocket to TCP, the others to their ceilings.
+# The last ratio of a row is held against these: WebSocket and TLS to TCP, others to their ceilings.
 SINGLES = {"ws": 0.6, "quic": 0.3, "http": 0.6}
-BATCHES = {"ws": 0.35, "quic": 0.3, "http": 0.6}
+BATCHES = {"ws": 0.35, "quic": 0.3, "http": 0.6, "tls": 0.5}
 ROWS = (
     Row("send 1 x 1000 B", "send", 1, SINGLES),
     Row("send 1000 x 1000 B", "send", 1000, BATCHES),
@@ -95,8 +97,11 @@ ROWS = (
 class Bench:
     """One run of everything that was asked for."""
 
-    def __init__(self, folder: Path, *, rounds: int, seconds: float, backend: str) -> None:
+    def __init__(
+        self, folder: Path, transports: list[str], *, rounds: int, seconds: float, backend: str
+    ) -> None:
         self._folder = folder
+        self._transports = transports
         self._rounds = rounds
         self._seconds = seconds
         self._backend = backend
@@ -115,30 +120,37 @@ class Bench:
                 stack.callback(doors[secured].server.close)
                 with IggyClient(doors[secured].url("tls" if secured else "tcp")) as client:
                     client.create_stream(STREAM)
-            constant = stack.enter_context(constant_server())
+            constant = None
+            if "http" in self._transports:
+                constant = stack.enter_context(constant_server())
             print(HEAD)
             for row in ROWS:
                 if pattern in row.name:
                     self._measure(row, doors, constant)
 
-    def _measure(self, row: Row, doors: dict[bool, TransportServer], constant: str) -> None:
+    def _measure(
+        self, row: Row, doors: dict[bool, TransportServer], constant: tuple[str, int] | None
+    ) -> None:
         figures: dict[str, list[dict[str, float]]] = {}
         for _ in range(self._rounds):
-            for name in TRANSPORTS:
+            for name in self._transports:
                 taken = self._turn(row, name, doors[name in SECURED])
                 figures.setdefault(name, []).append(taken)
-            figures.setdefault("constant", []).append(self._client(row, constant, "none"))
+            if constant is not None:
+                taken = self._client(row, constant[0], "none", constant[1])
+                figures.setdefault("constant", []).append(taken)
         medians = {
             name: {key: statistics.median(one[key] for one in seen) for key in seen[0]}
             for name, seen in figures.items()
         }
-        library = measure_ceiling(
-            request_bytes=row.request_bytes, reply_bytes=row.reply_bytes, seconds=self._seconds
-        )
-        ceilings = {
-            "http": medians.pop("constant")["messages_s"],
-            "quic": library.requests_per_s * row.messages,
-        }
+        ceilings = {}
+        if "constant" in medians:
+            ceilings["http"] = medians.pop("constant")["messages_s"]
+        if "quic" in medians:
+            library = measure_ceiling(
+                request_bytes=row.request_bytes, reply_bytes=row.reply_bytes, seconds=self._seconds
+            )
+            ceilings["quic"] = library.requests_per_s * row.messages
         self.records.append({"row": row.name, "ceilings": ceilings, "transports": medians})
         for name, figure in medians.items():
             ratio = figure["messages_s"] / medians["tcp"]["messages_s"]
@@ -154,15 +166,15 @@ class Bench:
                 stored = [bytes(PAYLOAD_BYTES)] * STORED
                 client.send_messages(STREAM, topic, stored, partition_id=0)
             try:
-                return self._client(row, doors.url(transport), topic)
+                return self._client(row, doors.url(transport), topic, doors.server.pid)
             finally:
                 client.delete_topic(STREAM, topic)
 
-    def _client(self, row: Row, url: str, topic: str) -> dict[str, float]:
+    def _client(self, row: Row, url: str, topic: str, server: int) -> dict[str, float]:
         command = [sys.executable, str(HERE / "clients" / "sdk_over_url.py"), url, topic, row.work]
         command += [str(row.messages), str(PAYLOAD_BYTES), str(self._seconds), str(LOAD_CORE)]
         done = subprocess.run(
-            [*command, self._backend],
+            [*command, self._backend, str(server)],
             capture_output=True,
             text=True,
             timeout=RUN_S_MAX,
@@ -175,14 +187,14 @@ class Bench:
 
 
 @contextmanager
-def constant_server() -> Iterator[str]:
-    """Run the server of constants, and tell where."""
+def constant_server() -> Iterator[tuple[str, int]]:
+    """Run the server of constants, and tell where, and its process."""
     command = [sys.executable, str(HERE / "constant_http.py"), str(SERVER_CORE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().strip()
         try:
-            yield f"iggy+http://iggy:iggy@127.0.0.1:{port}"
+            yield f"iggy+http://iggy:iggy@127.0.0.1:{port}", process.pid
         finally:
             process.terminate()
 
@@ -200,7 +212,8 @@ def line(
         end += "met" if (ratio if share is None else share) >= bar else "short"
     return (
         f"{row.name:<24}{transport:<7}{_rate(row, figure['messages_s']):>12}"
-        f"{figure['p99_us']:>8.0f} us{ratio:>8.2f}{last}{end}"
+        f"{figure['p99_us']:>8.0f} us{figure['server_us']:>6.0f} us{figure['client_us']:>6.0f} us"
+        f"{ratio:>8.2f}{last}{end}"
     )
 
 
@@ -215,12 +228,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure all transports against TCP.")
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows that contain the text")
+    parser.add_argument(
+        "--over",
+        default=",".join(TRANSPORTS),
+        metavar="NAMES",
+        help="transports, with commas between; TCP is always measured",
+    )
     parser.add_argument("--backend", default="asyncio", choices=["asyncio", "trio"])
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     chosen = parser.parse_args()
+    transports = [name for name in TRANSPORTS if name in ("tcp", *chosen.over.split(","))]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(
             Path(folder),
+            transports,
             rounds=1 if chosen.quick else 3,
             seconds=0.4 if chosen.quick else 1.0,
             backend=chosen.backend,

@@ -139,11 +139,6 @@ class SocketConnection:
         """Whether the bytes of the client are those of the protocol."""
         return self.codec is None and self.tls is None
 
-    @property
-    def has_buffered_input(self) -> bool:
-        """Whether TLS has received more than was read, of which the kernel gives no notice."""
-        return self.tls is not None and self.tls.has_input
-
     def note_received(self, size: int) -> None:
         """Record that ``size`` bytes were received."""
         self.last_received_at = trio.current_time()

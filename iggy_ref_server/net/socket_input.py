@@ -40,7 +40,7 @@ def receive_input(conn: SocketConnection, scheduler: RequestScheduler) -> None:
 
 
 def _receive_requests(conn: SocketConnection, scheduler: RequestScheduler) -> int:
-    pipeline, missing_bytes = conn.pipeline, 0
+    pipeline, tls, missing_bytes = conn.pipeline, conn.tls, 0
     connection = pipeline.connection
     for _ in range(READS_MAX):
         try:
@@ -54,7 +54,7 @@ def _receive_requests(conn: SocketConnection, scheduler: RequestScheduler) -> in
         if not size or not missing_bytes or not connection.missing_bytes:
             scheduler.serve(pipeline)
         missing_bytes = connection.missing_bytes
-        if missing_bytes < LOW_MARK_MIN and not conn.has_buffered_input:
+        if missing_bytes < LOW_MARK_MIN and (tls is None or not tls.has_input):
             break
         pipeline.update_account()
         if not pipeline.can_read:
@@ -66,7 +66,7 @@ def _receive_encoded(
     conn: SocketConnection, codec: TransportCodec, scheduler: RequestScheduler
 ) -> int:
     """Receive and decode the bytes of a connection with a codec."""
-    pipeline = conn.pipeline
+    pipeline, tls = conn.pipeline, conn.tls
     for _ in range(READS_MAX):
         if not pipeline.can_read:
             break
@@ -78,7 +78,7 @@ def _receive_encoded(
         conn.has_eof = not data
         pass_on(conn, data)
         scheduler.serve(pipeline)
-        if codec.missing_bytes < LOW_MARK_MIN and not conn.has_buffered_input:
+        if codec.missing_bytes < LOW_MARK_MIN and (tls is None or not tls.has_input):
             break
         pipeline.update_account()
     return codec.missing_bytes

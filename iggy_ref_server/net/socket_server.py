@@ -291,7 +291,7 @@ class SocketServer:
             self._woken.add(pipeline)
         elif pipeline.can_read:
             wants |= READ
-            if conn.has_buffered_input:
+            if conn.tls is not None and conn.tls.has_input:
                 self._with_input.add(conn)
                 self._woken.add(pipeline)
         elif not pipeline.is_open:

@@ -115,15 +115,18 @@ class TlsCodec:
         """
         # Types for reading into a buffer are missing in typeshed.
         read_into = cast("Callable[[int, memoryview], int]", self._tls.read)
-        size, filled = min(len(space), DECRYPTED_BYTES_MAX), 0
-        while filled < size and self._find_input():
+        incoming, size, filled = self._incoming, min(len(space), DECRYPTED_BYTES_MAX), 0
+        while filled < size and (incoming.pending or self._find_input()):
             try:
                 count = read_into(size - filled, space[filled:size])
-                filled += count
-                self._has_ended = not count
-                self.is_mid_record = False
             except ssl.SSLWantReadError:
                 self.is_mid_record = True
+                continue
+            self.is_mid_record = False
+            if not count:
+                self._has_ended = True
+                break
+            filled += count
         return filled or self._report_end()
 
     def recv(self, size: int) -> bytes:
@@ -137,17 +140,18 @@ class TlsCodec:
         return bytes(space[: self.recv_into(space)])
 
     def _find_input(self) -> bool:
-        """Return whether there may be a record to decrypt, received now or before."""
+        """Return whether OpenSSL has decrypted more than was read, or ciphertext arrives now."""
         if self._has_ended:
             return False
-        if not (self._incoming.pending or self._tls.pending()):
-            try:
-                # An end without ``close_notify`` is one too, as in HTTPS: requests say themselves
-                # how long they are, so none is cut unnoticed. OpenSSL is not told of it; it would
-                # encrypt no reply any more.
-                self._has_ended = not self.receive()
-            except BlockingIOError:
-                return False
+        if self._tls.pending():
+            return True
+        try:
+            # An end without ``close_notify`` is one too, as in HTTPS: requests say themselves how
+            # long they are, so none is cut unnoticed. OpenSSL is not told of it; it would encrypt
+            # no reply any more.
+            self._has_ended = not self.receive()
+        except BlockingIOError:
+            return False
         return not self._has_ended
 
     def _report_end(self) -> int:

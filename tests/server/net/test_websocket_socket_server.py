@@ -5,7 +5,9 @@ The handshake is left out; what a real server does behind it is in ``test_websoc
 
 from __future__ import annotations
 
+import logging
 import socket
+import ssl
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -414,3 +416,85 @@ async def test_client_of_another_protocol_when_it_asks_then_gets_one_message_for
             frame = await peer.read()
             assert frame.opcode is Opcode.BINARY
             assert is_vsr_refusal(frame.data)
+
+
+# TLS below the frames
+
+
+@pytest.fixture
+def secured():
+    """Run a shard whose clients come with TLS."""
+    return partial(open_world, is_secured=True)
+
+
+def end_of(peer: Peer) -> TlsPeer:
+    """Return the client's TLS."""
+    assert isinstance(peer.socket, TlsPeer)
+    return peer.socket
+
+
+async def test_frames_when_their_ciphertext_comes_byte_by_byte_then_are_answered(
+    secured, autojump_clock
+):
+    async with secured() as stage:
+        peer = stage.connect()
+        end = end_of(peer)
+        for byte in end.encrypt(ws_frame(PING) + ws_frame(b"?", Opcode.PING)):
+            await end.send_raw(bytes([byte]))
+            await trio.testing.wait_all_tasks_blocked()
+
+        assert sorted([kind(await peer.read()), kind(await peer.read())]) == ["PONG ?", "ok"]
+
+
+async def test_frames_when_several_records_hold_them_and_none_may_be_read_then_none_is_forgotten(
+    secured, autojump_clock
+):
+    async with secured() as stage:
+        peer = stage.connect(LIMITS_MAX_REPLY_BACKLOG_BYTES="100 KB")
+        await peer.log_in()
+        end = end_of(peer)
+        await end.send_raw(b"".join(end.encrypt(POLL) for _ in range(20)))
+        await trio.testing.wait_all_tasks_blocked()
+        assert not peer.pipeline.can_read
+
+        assert [kind(await peer.read()) for _ in range(20)] == ["polled"] * 20
+
+
+@pytest.mark.parametrize("cut", [1, 5, 6, 30])
+async def test_client_when_it_closes_within_a_record_then_is_answered_and_forgotten(
+    secured, autojump_clock, cut
+):
+    async with secured() as stage:
+        peer = stage.connect()
+        end = end_of(peer)
+        ciphertext = end.encrypt(ws_frame(PING))
+        await end.send_raw(ciphertext + end.encrypt(ws_frame(PING))[:cut])
+        end.shutdown(socket.SHUT_WR)
+
+        assert kind(await peer.read()) == "ok"
+        assert await peer.is_left()
+        await trio.testing.wait_all_tasks_blocked()
+        assert stage.socket_server.codec_count == 0
+
+
+@pytest.mark.parametrize("begun", [b"", ws_frame(PING)[:5]], ids=["between", "within a frame"])
+async def test_bytes_when_they_are_no_tls_then_one_line_says_so_and_nobody_else_notices(
+    secured, autojump_clock, caplog, begun
+):
+    caplog.set_level(logging.INFO)
+    async with secured() as stage:
+        peer, other = stage.connect(), stage.connect()
+        end = end_of(peer)
+        await end.send(ws_frame(PING) + begun)
+        assert kind(await peer.read()) == "ok"
+        caplog.clear()
+
+        await end.send_raw(b"\x17\x03\x03\x00\x20" + bytes(40))
+        with pytest.raises(ssl.SSLError, match="ALERT"):
+            await peer.read()
+
+        await other.send(ws_frame(PING))
+        assert kind(await other.read()) == "ok"
+        assert stage.socket_server.codec_count == 1
+        (line,) = caplog.records
+        assert (line.levelno, line.exc_info) == (logging.INFO, None)
