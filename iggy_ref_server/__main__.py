@@ -20,7 +20,6 @@ from iggy_ref_server.cli import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
 
 EXIT_FAILED = 1
 EXIT_MISUSED = 2

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.config import TlsConfig
 
-__all__ = [
-    "CERTIFICATES_DIRECTORY",
-    "CertificateError",
-    "CertificateFiles",
-    "find_certificate",
-    "tls_context",
-]
 
 # Within the data directory. A development certificate stays the same across restarts, so that
 # clients can pin it.

@@ -20,17 +20,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "CheckCommand",
-    "CliCommand",
-    "DefaultsCommand",
-    "RepairCommand",
-    "ServeCommand",
-    "StartFlags",
-    "package_version",
-    "parse_arguments",
-]
-
 
 # The flags of a start, as the command line gives them.
 

@@ -23,13 +23,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "PROGRESS_BYTES_MIN",
-    "SMALL_BYTES_MAX",
-    "BufferAccount",
-    "BufferBudget",
-    "RequestProgress",
-]
 
 LOGGER = logging.getLogger(__name__)
 

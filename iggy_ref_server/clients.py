@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-__all__ = ["ClientEntry", "ClientTable", "UnauthenticatedLimits"]
-
 LOGGER = logging.getLogger(__name__)
 
 # One log line per interval for connections that were closed or refused, however many there are.

@@ -11,8 +11,6 @@ from typing import Protocol
 
 import trio
 
-__all__ = ["Clock", "SimulatedClock", "SystemClock"]
-
 MICROSECONDS = 1_000_000
 
 

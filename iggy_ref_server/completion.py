@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-__all__ = ["Completion"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 import contextlib
 import resource
 
-__all__ = ["TooFewDescriptors", "connections_end", "files_max", "raise_descriptor_limit"]
-
 # Below this a shard cannot open what it needs at the same time.
 LIMIT_MIN = 256
 # More is never needed, and some systems have an absurdly high hard limit.

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.config import ServerConfig
 
-__all__ = ["make_snapshot", "pack_zip"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ServerFault"]
-
 
 class ServerFault(Exception):
     """A request cannot be served.

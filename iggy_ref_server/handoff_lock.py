@@ -14,8 +14,6 @@ import trio
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["HandoffLock"]
-
 
 class HandoffLock:
     """A lock without an owner, first come, first served.

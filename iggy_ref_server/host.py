@@ -21,7 +21,6 @@ from iggy_ref_server.storage.interface import Storage
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.views import ServerTotals
 
-__all__ = ["SERVER_VERSION", "Host", "Ports", "read_os_release", "semver_number", "shortest_f32"]
 
 # The version in replies: that of the Apache Iggy server whose behaviour this one has.
 SERVER_VERSION = "0.8.0"

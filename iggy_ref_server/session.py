@@ -18,8 +18,6 @@ from iggy_ref_server.metadata.state import UserRecord
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
 
-__all__ = ["ClientSession", "SessionEnded"]
-
 
 MIGRATION_REQUESTS_MIN = 8
 """Consecutive batches and polls for one other shard after which the connection migrates there. With

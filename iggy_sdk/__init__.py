@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from iggy_sdk.compression import (
         Compression,
     )
+    from iggy_sdk.connection_string import Endpoint, PasswordLogin, TokenLogin
     from iggy_sdk.consumer import (
         AutoCommit,
         BatchIterator,
@@ -128,15 +129,7 @@ if TYPE_CHECKING:
         ReceivedBatch,
         ReceivedMessage,
     )
-    from iggy_sdk.options import (
-        ClientOptions,
-        Endpoint,
-        PasswordLogin,
-        Reconnect,
-        Retry,
-        TlsOptions,
-        TokenLogin,
-    )
+    from iggy_sdk.options import ClientOptions, Reconnect, Retry, TlsOptions
     from iggy_sdk.producer import (
         Backpressure,
         Producer,
@@ -304,6 +297,7 @@ _HOMES = {
     ),
     "iggy_sdk.client": ("IggyClient",),
     "iggy_sdk.compression": ("Compression",),
+    "iggy_sdk.connection_string": ("Endpoint", "PasswordLogin", "TokenLogin"),
     "iggy_sdk.consumer": (
         "AutoCommit",
         "BatchIterator",
@@ -358,12 +352,9 @@ _HOMES = {
     ),
     "iggy_sdk.options": (
         "ClientOptions",
-        "Endpoint",
-        "PasswordLogin",
         "Reconnect",
         "Retry",
         "TlsOptions",
-        "TokenLogin",
     ),
     "iggy_sdk.producer": (
         "Backpressure",

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from iggy_protocol import Command, Identifier
+    from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.durations import Seconds
-    from iggy_sdk.options import Endpoint
     from iggy_sdk.statistics import ClientStatistics
     from iggy_sdk.transport import Dial
 
-__all__ = ["IggyClient"]
 
 R = TypeVar("R")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions
 
-__all__ = ["ClientInterface", "RequestSender"]
-
 
 R = TypeVar("R")
 

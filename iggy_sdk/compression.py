@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
 
-__all__ = ["CONTENT_ENCODING", "Compression", "CompressionName", "decompress"]
 
 CONTENT_ENCODING: Final = "content-encoding"
 """The key of the header that names how a payload is compressed."""

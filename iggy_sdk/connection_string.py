@@ -24,17 +24,6 @@ from iggy_sdk.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "CONNECTION_STRING_KEYS",
-    "ConnectionString",
-    "Credentials",
-    "Endpoint",
-    "PasswordLogin",
-    "TokenLogin",
-    "TransportName",
-    "parse_connection_string",
-    "parse_endpoint",
-]
 
 TransportName: TypeAlias = Literal["tcp", "ws", "quic", "http"]
 

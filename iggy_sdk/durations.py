@@ -12,8 +12,6 @@ from typing import Final, TypeAlias
 
 from iggy_sdk.errors import ConfigurationError
 
-__all__ = ["Seconds", "parse_duration", "to_microseconds", "to_seconds"]
-
 Seconds: TypeAlias = float | int | timedelta
 """A time span: seconds, or a timedelta."""
 

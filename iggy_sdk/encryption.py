@@ -16,7 +16,6 @@ from iggy_sdk.errors import ConfigurationError, DecryptionError
 if TYPE_CHECKING:
     from iggy_protocol import Buffer
 
-__all__ = ["AesGcmEncryptor", "Encryptor"]
 
 NONCE_BYTES: Final = 12
 """As AES-GCM wants it. Random nonces are safe for some four thousand million messages per key."""

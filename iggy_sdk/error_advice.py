@@ -9,7 +9,6 @@ from iggy_protocol import Status, StatusGroup
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["advice_for"]
 
 _STORAGE = (
     "The server could not use one of its files: look into its log, at its free disk space and at "

@@ -41,46 +41,6 @@ from iggy_sdk.error_advice import advice_for
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "AlreadyExistsError",
-    "AuthenticationError",
-    "BufferFullError",
-    "ClientClosedError",
-    "ConfigurationError",
-    "ConnectionFailedError",
-    "ConsumerGroupError",
-    "ConsumerGroupExists",
-    "ConsumerGroupNotFound",
-    "DecryptionError",
-    "DisconnectedError",
-    "EncryptionError",
-    "IggyError",
-    "IncompatibleServerError",
-    "InvalidOffset",
-    "InvalidRequestError",
-    "LimitReachedError",
-    "MessageTooLarge",
-    "NotAMember",
-    "NotFoundError",
-    "PartitionNotFound",
-    "PartitionNotOwned",
-    "PermissionDeniedError",
-    "ProducerClosedError",
-    "ProducerError",
-    "ProtocolError",
-    "RequestTimeoutError",
-    "SendFailedError",
-    "SerdeError",
-    "ServerError",
-    "StreamExists",
-    "StreamNotFound",
-    "TopicExists",
-    "TopicNotFound",
-    "class_for_status",
-    "describe_command",
-    "error_for_status",
-    "error_from_protocol",
-]
 
 _E = TypeVar("_E", bound="IggyError")
 

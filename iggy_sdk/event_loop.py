@@ -15,8 +15,6 @@ from anyio.lowlevel import current_token
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["WakeEvent", "event_loop_call_soon", "event_loop_clock", "wake_event_factory"]
-
 
 class WakeEvent(Protocol):
     """A one-shot event for one waiting task."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.errors import IggyError
 
-__all__ = ["Hook", "Hooks"]
 
 _LOGGER: Final = logging.getLogger("iggy_sdk.hooks")
 

@@ -39,15 +39,6 @@ from iggy_sdk.errors import ConsumerGroupError, IggyError, error_from_protocol
 if TYPE_CHECKING:
     from iggy_protocol import MessageColumns, MessageView, PolledMessages
 
-__all__ = [
-    "KEY_HEADER",
-    "Committer",
-    "Headers",
-    "Message",
-    "ReceivedBatch",
-    "ReceivedMessage",
-    "message_id_from_uuid",
-]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

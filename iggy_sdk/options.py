@@ -29,21 +29,6 @@ from iggy_sdk.hooks import Hook
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "Backoff",
-    "ClientOptions",
-    "ClientSettings",
-    "Credentials",
-    "Endpoint",
-    "Partitioner",
-    "PasswordLogin",
-    "Reconnect",
-    "Retry",
-    "TlsOptions",
-    "TokenLogin",
-    "resolve_options",
-]
-
 
 # Exponential backoff with jitter. The caller sleeps and supplies the random numbers.
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from iggy_protocol import MessageRecord, MessageView, PolledMessages
     from iggy_sdk.encryption import Encryptor
 
-__all__ = ["Pipeline"]
 
 T = TypeVar("T")
 

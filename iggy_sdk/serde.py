@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 else:
     M = TypeVar("M")
 
-__all__ = ["JsonSerde", "MsgspecSerde", "PydanticSerde", "RawSerde", "Serde", "StrSerde"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from iggy_protocol import ConnectionStatistics, record
 
-__all__ = ["ClientStatistics", "ConsumerStatistics", "ProducerStatistics", "SessionStatistics"]
-
-
 # The counters of sessions and clients.
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk import ReceivedBatch
 
-__all__ = ["ArrowRowBuilder"]
 
 ID_BYTES: Final = 16
 

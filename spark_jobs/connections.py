@@ -13,8 +13,6 @@ from typing import Final
 
 from iggy_sdk.blocking import IggyClient
 
-__all__ = ["close_all", "connection"]
-
 CLIENTS_MAX: Final = 8
 """Servers that one process is connected to at a time; the oldest connection is closed first."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from spark_jobs.stream_reader import StreamReader
     from spark_jobs.writer import BatchWriter, StreamWriter
 
-__all__ = ["IggyDataSource", "IggyPushdownDataSource", "register"]
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 

@@ -5,8 +5,6 @@ Errors of the server and of the way to it are those of ``iggy_sdk`` and pass thr
 
 from __future__ import annotations
 
-__all__ = ["DataLossError", "OptionError", "SchemaError"]
-
 
 class DataLossError(RuntimeError):
     """Messages that were to be read are gone."""

@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["prepare_java"]
-
 OPTIONAL_MODULE: Final = "jdk.incubator.vector"
 """Spark adds this module to every command line; it only speeds up some arithmetic."""
 

@@ -14,19 +14,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from spark_jobs.errors import OptionError
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Offsets",
-    "Position",
-    "TopicPartition",
-    "limit_offsets",
-    "read_offsets",
-    "read_position",
-    "read_timestamp",
-    "write_offsets",
-]
-
 
 class TopicPartition(NamedTuple):
     """One partition of one of the topics that are read."""

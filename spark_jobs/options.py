@@ -19,16 +19,6 @@ from spark_jobs.offsets import EARLIEST, LATEST, Position, read_position, read_t
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "QueryKind",
-    "ReadOptions",
-    "WriteOptions",
-    "check_names",
-    "read_options",
-    "read_topics",
-    "write_options",
-]
-
 
 class QueryKind(Flag):
     """The kind of query that an option is for."""

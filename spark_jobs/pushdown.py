@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.options import ReadOptions
 
-__all__ = ["PushedFilters"]
 
 # How far each comparison moves the first value, and the value after the last; None leaves it.
 _FIRST: Final[Mapping[type[Any], int]] = {EqualTo: 0, GreaterThan: 1, GreaterThanOrEqual: 0}

@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from spark_jobs.offsets import Offsets
     from spark_jobs.options import ReadOptions
 
-__all__ = [
-    "BatchReader",
-    "OffsetSlice",
-    "PushdownReader",
-    "SliceReader",
-    "plan_tasks",
-    "split_slices",
-]
-
 
 # Plan the tasks of a read: which task reads which messages of which partition.
 #

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import DataType
 
-__all__ = ["check_read_schema", "check_write_schema", "read_schema"]
 
 HEADERS: Final = "headers"
 _HEADER_LIST: Final = "array<struct<key:string,kind:string,value:binary>>"

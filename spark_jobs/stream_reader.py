@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from spark_jobs.offsets import TopicPartition
     from spark_jobs.options import ReadOptions
 
-__all__ = ["StreamReader"]
 
 _LOGGER: Final = logging.getLogger("spark_jobs")
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from spark_jobs.options import TopicSelection
 
-__all__ = ["POLL_CONSUMER", "check_complete", "earliest_offset", "end_offsets", "resolve"]
 
 POLL_CONSUMER: Final = Consumer.single("spark")
 """The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""

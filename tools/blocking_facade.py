@@ -116,7 +116,10 @@ TWINS = (
         names=("ProducerBuilder",),
         target="iggy_sdk.blocking.producer_builder",
         bases="ProducerBuilderBase[T]",
-        imports=("from iggy_sdk.blocking.producer import ProducerBuilderBase, T",),
+        imports=(
+            "from iggy_sdk.blocking.producer import ProducerBuilderBase",
+            "from iggy_sdk.blocking.wrapper import T",
+        ),
         doc="The options of a blocking producer.",
         by_hand=frozenset({"make"}),
         wraps=(("ProducerBuilder", "ProducerBuilder(self._loop_thread, {call})"),),
@@ -154,7 +157,10 @@ TWINS = (
         names=("ConsumerBuilder",),
         target="iggy_sdk.blocking.consumer_builder",
         bases="ConsumerBuilderBase[T]",
-        imports=("from iggy_sdk.blocking.consumer import ConsumerBuilderBase, T",),
+        imports=(
+            "from iggy_sdk.blocking.consumer import ConsumerBuilderBase",
+            "from iggy_sdk.blocking.wrapper import T",
+        ),
         doc="The options of a blocking consumer.",
         by_hand=frozenset({"group", "standalone"}),
         wraps=(("ConsumerBuilder", "ConsumerBuilder(self._loop_thread, {call})"),),
@@ -324,8 +330,7 @@ def render(twin: Twin) -> str:
     ]
     if typing:
         blocks.append("if TYPE_CHECKING:\n" + "\n".join(f"    {line}" for line in typing))
-    written = ", ".join(f'"{twin.as_name or name}"' for name in sorted(twin.names))
-    blocks += [f"__all__ = [{written}]", *classes]
+    blocks += classes
     return tidy("\n\n".join(blocks) + "\n", path_of(twin.target))
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DEFAULT_TOML"]
-
 DEFAULT_TOML: Final = """\
 # The configuration of iggy-server, with every key at its default.
 #

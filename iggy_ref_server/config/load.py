@@ -50,15 +50,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.config.value_codecs import Section, TomlValue
 
-__all__ = [
-    "LoadedConfig",
-    "RootCredentials",
-    "choose_root_credentials",
-    "default_config",
-    "dump_config",
-    "load_config",
-]
-
 
 # The credentials of the root user of a new data directory.
 #

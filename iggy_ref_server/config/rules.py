@@ -32,19 +32,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.config.value_codecs import Section
 
-__all__ = [
-    "DEPRECATED_KEYS",
-    "IGNORED_KEYS",
-    "UNSUPPORTED_KEYS",
-    "ack_conflict",
-    "drop_deprecated_keys",
-    "flatten_section",
-    "ignored_key_warnings",
-    "rule_violations",
-    "unsupported_key_problems",
-    "with_effective_ack",
-]
-
 
 Violations: TypeAlias = Iterator[tuple[str, str]]
 Rule: TypeAlias = Callable[[ServerConfig], Violations]

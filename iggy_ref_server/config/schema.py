@@ -27,24 +27,6 @@ from iggy_ref_server.config.value_codecs import (
     TopicSize,
 )
 
-__all__ = [
-    "CertificateConfig",
-    "ClusterConfig",
-    "HttpListenerConfig",
-    "LimitsConfig",
-    "LoggingConfig",
-    "OtherNodeConfig",
-    "PartitionConfig",
-    "QuicListenerConfig",
-    "ServerConfig",
-    "SystemConfig",
-    "TcpListenerConfig",
-    "TlsConfig",
-    "TrustedIssuerConfig",
-    "WebSocketListenerConfig",
-]
-
-
 # The sections of the listeners: ``[tcp]``, ``[http]``, ``[quic]`` and ``[websocket]``.
 
 

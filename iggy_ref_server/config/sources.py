@@ -32,17 +32,6 @@ from iggy_ref_server.config.tree import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = [
-    "BUILT_IN",
-    "find_upwards",
-    "parse_dotenv",
-    "read_config_file",
-    "read_environment",
-    "read_variables",
-    "unknown_variables",
-    "write_private",
-]
-
 
 # Finding a file in parent directories, and writing one that holds secrets.
 

@@ -17,33 +17,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from iggy_protocol import record
 
-__all__ = [
-    "NEVER_US",
-    "OFF",
-    "SERVER_DEFAULT",
-    "TRACE",
-    "UNLIMITED_BYTES",
-    "AllCores",
-    "CoreCount",
-    "CoreRange",
-    "CpuAllocation",
-    "LogFilter",
-    "NumaCores",
-    "SocketAddress",
-    "format_duration",
-    "format_expiry",
-    "format_size",
-    "format_topic_size",
-    "parse_address",
-    "parse_cpu_allocation",
-    "parse_duration",
-    "parse_expiry",
-    "parse_log_filter",
-    "parse_size",
-    "parse_topic_size",
-]
-
-
 U64_MAX: Final = 2**64 - 1
 
 NEVER_US: Final = U64_MAX

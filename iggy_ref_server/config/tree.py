@@ -44,28 +44,6 @@ from iggy_ref_server.config.value_codecs import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "ENVIRONMENT_PREFIX",
-    "ConfigError",
-    "ConfigProblem",
-    "KeyPath",
-    "Layer",
-    "RawSetting",
-    "ScalarField",
-    "SectionField",
-    "SettingTree",
-    "build_section",
-    "environment_names",
-    "find_setting",
-    "join_path",
-    "known_paths",
-    "merge_trees",
-    "scalar_keys",
-    "section_fields",
-    "similar_names",
-    "tree_from_toml",
-]
-
 
 KeyPath: TypeAlias = "tuple[str | int, ...]"
 

@@ -29,32 +29,6 @@ from iggy_ref_server.config.syntax import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "U16",
-    "U32",
-    "U64",
-    "BooleanCodec",
-    "Budget",
-    "ChoiceCodec",
-    "Cores",
-    "CpuAllocationCodec",
-    "Duration",
-    "Expiry",
-    "IntegerCodec",
-    "PositiveU32",
-    "Secret",
-    "SecretCodec",
-    "Section",
-    "Size",
-    "StringCodec",
-    "StringListCodec",
-    "TomlValue",
-    "TopicSize",
-    "UnitCodec",
-    "ValueCodec",
-    "infer_value",
-]
-
 
 TomlValue: TypeAlias = "bool | int | float | str | list[TomlValue]"
 

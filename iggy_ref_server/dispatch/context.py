@@ -34,16 +34,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions import PartitionStatistics
     from iggy_ref_server.session import ClientSession
 
-__all__ = [
-    "BatchAppender",
-    "ChangeMetadata",
-    "ClusterView",
-    "GroupService",
-    "HandlerContext",
-    "StagedAppend",
-    "StatisticsByPartition",
-    "require_permission",
-]
 
 C = TypeVar("C", bound="Change | None")
 

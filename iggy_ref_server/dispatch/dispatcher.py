@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 
-__all__ = [
-    "DecodedRequest",
-    "Dispatcher",
-    "check_access",
-    "log_refusal",
-    "reply_for_error",
-    "run_handler",
-]
 
 LOGGER = logging.getLogger(__name__)
 

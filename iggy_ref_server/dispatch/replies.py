@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from iggy_protocol import ServerConnection
     from iggy_ref_server.completion import Completion
 
-__all__ = ["CommandReply", "OutputBuffer", "PendingReply", "ReplyQueue"]
-
 
 @record
 class CommandReply:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     Handler = Callable[[HandlerContext, ClientSession, Any], Coroutine[Any, Any, object]]
     InlineHandler = Callable[[HandlerContext, ClientSession, Any], EncodedReply | None]
 
-__all__ = [
-    "COMMAND_TABLE",
-    "STAGED_CODES",
-    "CommandRow",
-    "Execution",
-    "Login",
-    "Placement",
-]
-
 
 class Execution(Enum):
     """How a request of a connection is executed. Over HTTP every request has a task already."""

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.fsck.context import FsckContext, Quarantine
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["check_directory", "check_state", "check_tree"]
-
 
 async def check_state(context: FsckContext) -> tuple[Metadata | None, list[Finding]]:
     """Check the metadata.

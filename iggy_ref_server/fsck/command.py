@@ -26,8 +26,6 @@ from iggy_ref_server.process.locks import LOCK_NAME, AlreadyRunning, lock_data_d
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.threads import ThreadStorage
 
-__all__ = ["check", "check_context", "repair", "repair_context"]
-
 EXIT_CLEAN = 0
 EXIT_REPAIRABLE = 1
 EXIT_UNREPAIRABLE = 2

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.plan_context import MetadataSettings
     from iggy_ref_server.storage.interface import File
 
-__all__ = [
-    "QUARANTINE_PATH",
-    "Finding",
-    "FsckContext",
-    "Quarantine",
-    "ReadProgress",
-    "RepairAction",
-    "Severity",
-    "rounded_size",
-]
-
 
 QUARANTINE_PATH = "quarantine"
 

@@ -51,14 +51,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.file_names import SegmentListing
     from iggy_ref_server.storage.interface import DirectoryEntry, Storage
 
-__all__ = [
-    "AssignedOffsets",
-    "check_offsets",
-    "check_ownership",
-    "check_partition",
-    "misplaced_finding",
-]
-
 
 # Findings for a partition whose files may belong to another generation or partition.
 #

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.log_scanner import IntactRun
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = ["rebuild_index", "record_gaps", "repair_log"]
-
 
 async def record_gaps(storage: Storage, directory: str, gaps: Collection[tuple[int, int]]) -> None:
     """Record in the partition which offsets are lost.

@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.log_scanner import LogChunk
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = [
-    "CheckedSegment",
-    "IndexComparison",
-    "check_segment",
-    "check_segment_sequence",
-    "format_offset_ranges",
-    "last_offset",
-]
-
 
 class IndexComparison:
     """Compares an index with its log, while the log is read.

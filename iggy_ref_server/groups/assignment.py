@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["GroupMember", "GroupMembers", "PartitionAssignment"]
-
 
 # The members of one consumer group: their slots, their numbers, and where each one reads.
 #

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.groups.assignment import GroupMember
 
-__all__ = ["GroupKey", "GroupRegistry", "GroupState", "PollGrant"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from iggy_ref_server.faults import ServerFault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEFAULT_COST", "HashCost", "Passwords", "hash_token", "make_token"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ import trio
 if TYPE_CHECKING:
     from iggy_ref_server.config.schema import TrustedIssuerConfig
 
-__all__ = ["IssuerKey", "KeySets", "read_key_set"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.identity.jwks import KeySets
     from iggy_ref_server.identity.revocations import Revocations
 
-__all__ = ["AccessToken", "AccessTokens", "Claims"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -22,26 +22,6 @@ if TYPE_CHECKING:
         TopicPermissions,
     )
 
-__all__ = [
-    "ANY_USER",
-    "CREATE_STREAM",
-    "CREATE_TOPIC",
-    "MANAGE_SERVERS",
-    "MANAGE_STREAM",
-    "MANAGE_TOPIC",
-    "MANAGE_USERS",
-    "POLL_MESSAGES",
-    "READ_SERVERS",
-    "READ_STREAM",
-    "READ_STREAMS",
-    "READ_TOPIC",
-    "READ_TOPICS",
-    "READ_USERS",
-    "SEND_MESSAGES",
-    "Requirement",
-    "Rights",
-    "is_allowed",
-]
 
 RIGHTS_CACHED_MAX = 1024
 

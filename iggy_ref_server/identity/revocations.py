@@ -20,7 +20,6 @@ import trio
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["REVOCATIONS_PATH", "Revocations"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["LOG_NAME", "LogArchive", "LogLimits", "RollingFile", "plan_removal"]
-
 
 @record
 class LogArchive:

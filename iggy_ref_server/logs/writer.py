@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.logs.rolling_file import RollingFile
 
-__all__ = ["LineFormatter", "LogLine", "LogWriter", "colorize"]
-
 
 # The format of a log record: one line.
 #

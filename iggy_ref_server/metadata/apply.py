@@ -27,31 +27,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.changes import Change
     from iggy_ref_server.metadata.state import Metadata
 
-__all__ = [
-    "add_partitions",
-    "apply",
-    "change_password",
-    "change_permissions",
-    "create_group",
-    "create_stream",
-    "create_token",
-    "create_topic",
-    "create_user",
-    "delete_group",
-    "delete_stream",
-    "delete_token",
-    "delete_topic",
-    "delete_user",
-    "drop_permissions",
-    "expire_tokens",
-    "purge_stream",
-    "purge_topic",
-    "remove_partitions",
-    "rename_stream",
-    "update_topic",
-    "update_user",
-]
-
 
 # Applies changes of users, their permissions and their tokens.
 

@@ -19,32 +19,6 @@ from iggy_protocol import (  # noqa: TC001 - msgspec reads the annotations at ru
 )
 from iggy_ref_server.metadata.log import STORED_NAMES
 
-__all__ = [
-    "Change",
-    "GroupCreated",
-    "GroupDeleted",
-    "PartitionsAdded",
-    "PartitionsRemoved",
-    "PasswordChanged",
-    "PermissionsChanged",
-    "StreamCreated",
-    "StreamDeleted",
-    "StreamPurged",
-    "StreamRenamed",
-    "TokenCreated",
-    "TokenDeleted",
-    "TokensExpired",
-    "TopicCreated",
-    "TopicDeleted",
-    "TopicPurged",
-    "TopicUpdated",
-    "UserCreated",
-    "UserDeleted",
-    "UserUpdated",
-    "decode_change",
-    "encode_change",
-]
-
 
 class StreamCreated(msgspec.Struct, frozen=True, tag="stream+"):
     """A stream without topics came to be."""

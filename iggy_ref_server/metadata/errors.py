@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MetadataDamaged", "MetadataError", "MetadataKeyMismatch", "MetadataMissing"]
-
 
 class MetadataError(Exception):
     """The metadata cannot be used as it is; the text says why and what to do.

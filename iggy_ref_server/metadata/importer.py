@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.store import MetadataStore
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["ImportedState", "import_if_new", "import_state", "translate_entry"]
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")
 

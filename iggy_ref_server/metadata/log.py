@@ -18,25 +18,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = [
-    "FRAME_HEADER_SIZE",
-    "HEADER_SIZE",
-    "LOG_MAGIC",
-    "LOG_PATH",
-    "MARKER",
-    "STORED_NAMES",
-    "Frame",
-    "FrameCipher",
-    "MetadataLog",
-    "MetadataLogScan",
-    "check_header",
-    "decrypt_payload",
-    "encode_frame",
-    "file_header",
-    "intact_frames",
-    "read_frame",
-    "scan_log",
-]
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")
 

@@ -5,14 +5,6 @@ from __future__ import annotations
 from iggy_protocol import NEVER_EXPIRES, UNLIMITED, record
 from iggy_ref_server.metadata.state import ROOT_USER_ID
 
-__all__ = [
-    "PARTITIONS_PER_TOPIC_MAX",
-    "STREAMS_MAX",
-    "TOPICS_PER_STREAM_MAX",
-    "MetadataSettings",
-    "PlanContext",
-]
-
 # What fits the packed number by which a partition finds its shard.
 STREAMS_MAX = 4096
 TOPICS_PER_STREAM_MAX = 4096

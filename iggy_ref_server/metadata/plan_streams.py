@@ -48,23 +48,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.plan_context import MetadataSettings, PlanContext
     from iggy_ref_server.metadata.state import Metadata, StreamRecord
 
-__all__ = [
-    "TopicLimits",
-    "plan_create_group",
-    "plan_create_partitions",
-    "plan_create_stream",
-    "plan_create_topic",
-    "plan_delete_group",
-    "plan_delete_partitions",
-    "plan_delete_stream",
-    "plan_delete_topic",
-    "plan_purge_stream",
-    "plan_purge_topic",
-    "plan_update_stream",
-    "plan_update_topic",
-    "resolve_limits",
-]
-
 
 def _stream_name_taken(name: str) -> ServerFault:
     return ServerFault(

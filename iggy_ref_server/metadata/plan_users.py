@@ -37,21 +37,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.plan_context import PlanContext
     from iggy_ref_server.metadata.state import Metadata
 
-__all__ = [
-    "ROOT_PERMISSIONS",
-    "expires_at",
-    "normalize_permissions",
-    "plan_change_password",
-    "plan_create_root",
-    "plan_create_token",
-    "plan_create_user",
-    "plan_delete_token",
-    "plan_delete_user",
-    "plan_expire_tokens",
-    "plan_update_permissions",
-    "plan_update_user",
-]
-
 
 ROOT_PERMISSIONS = Permissions(
     GlobalPermissions(

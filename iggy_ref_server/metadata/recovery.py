@@ -41,20 +41,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.log import Frame
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = [
-    "DAMAGED_SUFFIX",
-    "LoadedState",
-    "apply_entry",
-    "apply_frames",
-    "check_metadata",
-    "count_files",
-    "decode_frame_change",
-    "load_state",
-    "repair_metadata",
-    "require_metadata",
-    "salvage_log",
-]
-
 
 class LoadedState(NamedTuple):
     """What two files amount to.

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", bound=Named)
 
-__all__ = ["SNAPSHOT_MAGIC", "SNAPSHOT_PATH", "decode_snapshot", "encode_snapshot"]
 
 SNAPSHOT_PATH = "state/metadata.snapshot"
 SNAPSHOT_MAGIC = b"iggysnap"

@@ -20,21 +20,6 @@ from iggy_protocol import (
 )
 from iggy_ref_server.faults import ServerFault
 
-__all__ = [
-    "ROOT_USER_ID",
-    "Catalog",
-    "GroupRecord",
-    "Metadata",
-    "Named",
-    "PartitionRecord",
-    "StreamRecord",
-    "TokenIndex",
-    "TokenRecord",
-    "TopicRecord",
-    "UserRecord",
-]
-
-
 # An immutable catalog of objects with a unique id and a unique name.
 #
 # The id that was freed last is reused first, and a new number only when none is free.

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["ChangeListener", "CommittedChange", "CompactionPolicy", "MetadataStore"]
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")
 

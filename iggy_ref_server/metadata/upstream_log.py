@@ -19,7 +19,6 @@ from iggy_ref_server.metadata.errors import MetadataError, MetadataKeyMismatch
 if TYPE_CHECKING:
     from iggy_protocol import PayloadCipher
 
-__all__ = ["UPSTREAM_LOG_PATH", "ImportRefused", "UpstreamEntry", "read_upstream_log"]
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")
 

@@ -34,27 +34,6 @@ if TYPE_CHECKING:
         UserRecord,
     )
 
-__all__ = [
-    "MembersLookup",
-    "PartitionCounters",
-    "ServerTotals",
-    "StatisticsLookup",
-    "SupportsPartitionStatistics",
-    "no_members",
-    "no_statistics",
-    "view_group",
-    "view_group_details",
-    "view_groups",
-    "view_stream",
-    "view_stream_details",
-    "view_streams",
-    "view_tokens",
-    "view_topic_details",
-    "view_topics",
-    "view_totals",
-    "view_user_details",
-    "view_users",
-]
 
 D = TypeVar("D")
 

@@ -15,7 +15,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["BusyPoll"]
 
 # What a client on the same machine needs to wake, read a reply and send again, even if it is slow.
 # Other tasks of the loop wait no longer than this. Measured, it costs about as much processor time

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["TRANSITIONS", "ConnectionEvent", "ConnectionState", "IllegalTransition", "next_state"]
-
 
 # Members of IntEnum are hashed and compared by the code of ``int``; those of a plain Enum by Python
 # code, which small requests would pay for.

@@ -26,7 +26,6 @@ from iggy_ref_server.net.tls_codec import TlsCodec
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["HandshakeRefused", "HandshakeSocket", "Handshakes"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.completion import Completion
     from iggy_ref_server.session import ClientSession
 
-__all__ = [
-    "DISCARD_BYTES",
-    "DRAIN_TIMEOUT_S",
-    "PipelineOwner",
-    "RequestPipeline",
-    "lingering_close",
-    "silence_awaited",
-]
-
 
 # Sends of one client that wait for their commit. The send that exceeds the mark is still accepted.
 UNCOMMITTED_BYTES_MAX = 32 << 20

@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["RequestDispatcher", "RequestScheduler", "UnsupportedProtocolLog"]
 
 LOGGER = logging.getLogger(__name__)
 

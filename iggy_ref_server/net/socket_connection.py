@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 
-__all__ = [
-    "ByteSource",
-    "SocketConnection",
-    "SocketLimits",
-    "TransportCodec",
-    "copy_into_connection",
-    "discard_input",
-    "request_quick_ack",
-    "send_buffers",
-    "send_file",
-    "unread_bytes",
-]
-
 
 # Up to this size a copy costs less than handling small sends one by one.
 COPIED_BYTES_MAX = 1 << 16

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.net.scheduler import RequestScheduler
     from iggy_ref_server.net.socket_connection import SocketConnection, TransportCodec
 
-__all__ = ["pass_on", "receive_input", "set_low_mark"]
 
 # The bounds of SO_RCVLOWAT. A wake-up costs about as much as receiving 64 KiB; with a higher upper
 # bound the core would idle.

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 
-__all__ = ["send_output"]
 
 # What one socket is sent in a round: a client that reads as fast as the server writes would block
 # the others. Enough for four batches of 1 MB; the remainder makes the epoll ready again.

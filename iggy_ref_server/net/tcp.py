@@ -28,8 +28,6 @@ from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.net.socket_server import SocketServer
 from iggy_ref_server.session import ClientSession
 
-__all__ = ["ACCEPT_PAUSE_S", "TcpListener", "accept_next"]
-
 LOGGER = logging.getLogger(__name__)
 
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-__all__ = ["PLAINTEXT_BYTES_MAX", "RECORD_BYTES_MAX", "TlsCodec"]
 
 # The largest record on the wire: its head, 16 KiB of content, and what TLS 1.2 may add.
 RECORD_BYTES_MAX: Final = 5 + (16 << 10) + 2048

@@ -22,7 +22,8 @@ from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.config import SocketAddress, WebSocketListenerConfig
 from iggy_ref_server.net.handshakes import HandshakeRefused, Handshakes, HandshakeSocket
 from iggy_ref_server.net.pipeline import RequestPipeline
-from iggy_ref_server.net.socket_server import SocketLimits, SocketServer
+from iggy_ref_server.net.socket_connection import SocketLimits
+from iggy_ref_server.net.socket_server import SocketServer
 from iggy_ref_server.net.tcp import accept_next
 from iggy_ref_server.net.websocket_codec import WebSocketCodec, accept_handshake
 from iggy_ref_server.session import ClientSession
@@ -30,7 +31,6 @@ from iggy_ref_server.session import ClientSession
 if TYPE_CHECKING:
     from iggy_protocol.websocket import FrameReader
 
-__all__ = ["WebSocketListener"]
 
 LOGGER = logging.getLogger(__name__)
 

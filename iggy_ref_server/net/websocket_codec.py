@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.config import WebSocketListenerConfig
     from iggy_ref_server.net.socket_connection import SocketLimits
 
-__all__ = [
-    "FramedOutputBuffer",
-    "HandshakeStream",
-    "WebSocketCodec",
-    "accept_handshake",
-]
-
 
 # The size of a receive call while no large payload is incomplete.
 CODEC_RECEIVE_BYTES: Final = 64 << 10

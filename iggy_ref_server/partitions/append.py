@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.settings import PartitionSettings
 
-__all__ = ["JOURNAL_BYTES_MAX", "Appender", "RandomIds"]
-
 
 # The limit of messages acknowledged from memory: a producer faster than the disk has to wait.
 JOURNAL_BYTES_MAX = 64 << 20

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.partitions.settings import DeduplicationSettings
 
-__all__ = ["AdmittedBatch", "Deduplicator"]
-
 
 class AdmittedBatch(NamedTuple):
     """What is left of a batch.

@@ -19,7 +19,6 @@ from iggy_ref_server.faults import ServerFault
 if TYPE_CHECKING:
     from iggy_protocol import Buffer, PayloadCipher
 
-__all__ = ["decrypt_messages", "encrypt_messages"]
 
 HEADER_BYTES = 64
 NONCE_BYTES = 12

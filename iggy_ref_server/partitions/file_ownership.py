@@ -30,8 +30,6 @@ from iggy_ref_server.segments.log_scanner import LogScanner
 if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import DirectoryEntry, Storage
 
-__all__ = ["FileOwnership", "OwnershipVerdict", "find_file_owner"]
-
 
 # A generation number is the time of its beginning in microseconds. Older releases used the numbers
 # of changes, which are below this: the first hour of 1970.

@@ -34,21 +34,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = [
-    "IMPORTED_GENERATION",
-    "NO_GENERATION",
-    "Generation",
-    "GenerationDamaged",
-    "GenerationState",
-    "find_original_partition",
-    "partition_checksum",
-    "read_generation",
-    "read_opened_generation",
-    "remove_partition_files",
-    "wipe_partition",
-    "write_generation",
-    "write_opened_generation",
-]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -8,8 +8,6 @@ from enum import Enum
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 
-__all__ = ["HealthTracker", "PartitionHealth"]
-
 LOGGER = logging.getLogger(__name__)
 
 

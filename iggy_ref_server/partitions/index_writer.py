@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.segment import OpenSegments, Segment
     from iggy_ref_server.storage.interface import DoneCallback
 
-__all__ = ["ActiveProblems", "IndexWriter"]
 
 LOGGER = logging.getLogger(__name__)
 

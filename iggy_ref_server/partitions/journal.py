@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.segments.segment import Segment
 
-__all__ = ["ALREADY_COMMITTED", "CommitGroup", "Journal", "PendingWrite"]
-
 
 # A commit group: batches that are written and acknowledged together.
 

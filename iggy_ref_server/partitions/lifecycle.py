@@ -49,14 +49,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.segment import OpenSegments
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = [
-    "UnsavedData",
-    "create_empty",
-    "flush_for_close",
-    "load_recent_ids",
-    "open_partition_files",
-    "recover_segments",
-]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -30,16 +30,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import DirectoryEntry, File, Storage
 
-__all__ = [
-    "OFFSET_CHECKPOINT_FILE",
-    "OffsetCheckpoint",
-    "OffsetKey",
-    "OffsetTable",
-    "is_impossible_offset",
-    "read_offset_checkpoint",
-    "remove_offset_checkpoint",
-    "write_offset_checkpoint",
-]
 
 LOGGER = logging.getLogger(__name__)
 

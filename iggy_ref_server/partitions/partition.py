@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["PartitionLog", "PartitionStatistics"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
     from iggy_ref_server.partitions.steps import Steps
 
-__all__ = ["ConsumerProgress", "LocalPartition", "PartitionClient"]
-
 
 class ConsumerProgress(NamedTuple):
     """The last offset of a partition, and the stored offset of a consumer in it."""

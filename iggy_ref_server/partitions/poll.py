@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.index import IndexEntry
     from iggy_ref_server.segments.segment import OpenSegments, Segment
 
-__all__ = ["PartitionReader", "PollVerifier"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -21,8 +21,6 @@ from iggy_ref_server.storage.interface import FileSlice
 if TYPE_CHECKING:
     from iggy_ref_server.partitions.segment_list import SegmentList
 
-__all__ = ["LogSpan", "PollParams", "PollResult", "ReadIndex", "plan_poll", "plan_time_search"]
-
 
 # The parameters and the result of a poll.
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["RESERVATION_STEP", "OffsetReservation"]
 
 LOGGER = logging.getLogger(__name__)
 

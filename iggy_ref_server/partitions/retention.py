@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.writer import PartitionWriter
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["SegmentRetention", "is_older_than", "plan_expiry", "plan_reclaim", "plan_removal"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.segments.segment import Segment
 
-__all__ = ["SegmentList", "find_segment"]
 
 _start_offset = attrgetter("start_offset")
 

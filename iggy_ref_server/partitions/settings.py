@@ -7,8 +7,6 @@ from enum import Enum
 from iggy_protocol import PayloadCipher, record
 from iggy_ref_server.partitions.generation import NO_GENERATION
 
-__all__ = ["AckLevel", "DeduplicationSettings", "IndexCache", "PartitionSettings"]
-
 GIBIBYTE = 1 << 30
 MEBIBYTE = 1 << 20
 

@@ -30,21 +30,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.handoff_lock import HandoffLock
     from iggy_ref_server.storage.interface import DoneCallback, File, StorageError
 
-__all__ = [
-    "NOT_READY",
-    "AcquireLock",
-    "Await",
-    "AwaitShielded",
-    "Need",
-    "ReadFile",
-    "Steps",
-    "Suspended",
-    "WriteFile",
-    "run_async",
-    "run_if_ready",
-    "run_in_background",
-    "run_now",
-]
 
 LOGGER = logging.getLogger(__name__)
 

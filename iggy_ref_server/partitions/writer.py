@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.segment import OpenSegments, Segment
     from iggy_ref_server.storage.interface import DoneCallback, File, Storage
 
-__all__ = ["PartitionWriter"]
 
 LOGGER = logging.getLogger(__name__)
 

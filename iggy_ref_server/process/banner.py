@@ -23,8 +23,6 @@ from typing import Final
 from iggy_protocol import record
 from iggy_ref_server.config import RootCredentials, SocketAddress, parse_address
 
-__all__ = ["PROTOCOL_VERSION", "ListenerInfo", "StartupInfo", "root_password_line", "startup_lines"]
-
 PROTOCOL_VERSION: Final = "0.8"
 
 _ACK_DESCRIPTIONS: Final = {

@@ -25,16 +25,6 @@ from pathlib import Path
 from iggy_ref_server.config import write_private
 from iggy_ref_server.storage.posix import free_bytes
 
-__all__ = [
-    "clear_data_directory",
-    "clear_runtime_directory",
-    "full_disk_warnings",
-    "permission_warnings",
-    "record_boot_id",
-    "write_runtime_file",
-    "writes_survived",
-]
-
 LOGGER = logging.getLogger(__name__)
 
 

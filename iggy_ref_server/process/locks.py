@@ -19,8 +19,6 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["AlreadyRunning", "PortInUse", "bind_shared_port", "lock_data_directory"]
-
 LOCK_NAME = ".lock"
 BACKLOG = 1024
 PROC = Path("/proc")

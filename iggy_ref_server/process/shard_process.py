@@ -38,16 +38,6 @@ from iggy_ref_server.shard.listener_table import BoundSockets
 from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import Storage, StorageError
 
-__all__ = [
-    "CLOSE",
-    "DRAIN",
-    "EXIT_UNSAVED",
-    "SERVE",
-    "ShardProcessSpec",
-    "SupervisorPipes",
-    "run_shard_process",
-]
-
 LOGGER = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.cli import StartFlags
     from iggy_ref_server.config import ServerConfig
 
-__all__ = ["start"]
 
 # Files of the server are readable by its own user only.
 PRIVATE_UMASK = 0o077

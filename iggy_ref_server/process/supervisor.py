@@ -45,13 +45,17 @@ from iggy_ref_server.process.data_directory import (
     writes_survived,
 )
 from iggy_ref_server.process.locks import bind_shared_port, lock_data_directory
-from iggy_ref_server.process.monitor import ProcessMonitor, ShardProcess
+from iggy_ref_server.process.monitor import (
+    WATCHED_SIGNALS,
+    ProcessMonitor,
+    ShardProcess,
+    watch_signals,
+)
 from iggy_ref_server.process.shard_process import (
     ShardProcessSpec,
     SupervisorPipes,
     run_shard_process,
 )
-from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, watch_signals
 from iggy_ref_server.shard.cpu_topology import place_shards, read_cpu_topology
 from iggy_ref_server.shard.listener_table import LISTENERS, BoundSockets
 from iggy_ref_server.shard.router import make_round_robin_memory
@@ -63,7 +67,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.config import LoadedConfig, ServerConfig
     from iggy_ref_server.shard.cpu_topology import ShardPlacement
 
-__all__ = ["run_server"]
 
 LOGGER = logging.getLogger(__name__)
 

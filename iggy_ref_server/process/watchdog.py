@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["BUSY", "LoopWatchdog", "watch_loop"]
 
 LOGGER = logging.getLogger(__name__)
 

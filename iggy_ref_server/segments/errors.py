@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CorruptPartition", "IndexDamaged", "SearchTooLong", "SegmentSplit"]
-
 
 class CorruptPartition(Exception):
     """Stored messages are damaged or missing in the middle; nothing was changed because of it.

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.interface import DirectoryEntry
 
-__all__ = ["SegmentFiles", "SegmentListing", "index_path", "list_segments", "log_path"]
 
 DIGITS = 20
 LOG_SUFFIX = ".log"

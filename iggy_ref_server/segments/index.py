@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.interface import DoneCallback, File, StorageError
 
-__all__ = ["ENTRY_BYTES", "IndexEntry", "SegmentIndex"]
 
 ENTRY = Struct("<IIQ")
 ENTRY_BYTES = ENTRY.size

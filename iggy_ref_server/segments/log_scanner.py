@@ -26,22 +26,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.interface import File
 
-__all__ = [
-    "HEADER_BYTES",
-    "MESSAGE_BYTES_MAX",
-    "NO_END_OFFSET",
-    "Effort",
-    "IntactRun",
-    "LogChunk",
-    "LogScanner",
-    "count_claimed",
-    "find_foreign_offset",
-    "find_intact_runs",
-    "find_next_intact",
-    "is_beginning",
-    "is_message",
-]
-
 
 HEADER_BYTES = 64
 CHECKSUM = Struct("<Q")

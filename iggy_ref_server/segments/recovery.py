@@ -39,15 +39,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.torn_tail import LogTail, OffsetHistory
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = [
-    "SALVAGE_PATH",
-    "copy_bytes",
-    "keep_bytes",
-    "rebuild_index",
-    "recover_segment",
-    "split_log",
-    "verify_segment",
-]
 
 LOGGER = logging.getLogger(__name__)
 

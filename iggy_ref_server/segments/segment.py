@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.interface import File, Storage
 
-__all__ = [
-    "POSITION_MAX",
-    "RANGES_MAX",
-    "SEALED_OPEN_MAX",
-    "CheckedRanges",
-    "OpenSegments",
-    "Segment",
-]
-
 
 # The verified byte ranges of a log: read and checked once, or written by this process.
 #

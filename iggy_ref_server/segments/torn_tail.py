@@ -31,14 +31,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.segments.file_names import SegmentFiles
     from iggy_ref_server.storage.interface import File
 
-__all__ = [
-    "LogTail",
-    "OffsetHistory",
-    "SurvivingWrites",
-    "count_indexed",
-    "explain_damage",
-    "inspect_tail",
-]
 
 ENTRIES_PER_READ = 4096
 

@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.shard.partition_directory import PartitionKey
 
-__all__ = ["Shard", "ShardSpec", "open_shard"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     CallResult = tuple[messages.ShardMessage, Sequence[Buffer]]
 
-__all__ = ["ShardCallHandler", "read_parts"]
 
 LOGGER = logging.getLogger(__name__)
 

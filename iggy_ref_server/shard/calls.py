@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.partition_directory import PartitionDirectory
 
-__all__ = [
-    "LocalGroups",
-    "RemoteGroups",
-    "RemotePartition",
-    "ShardClusterView",
-    "describe_session",
-    "restore_session",
-]
-
 
 class RemotePartition:
     """A partition of another shard.

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.client_limits import BufferBudget
 
-__all__ = ["MessageReceiver", "ShardChannel"]
 
 HEADER = struct.Struct("<III")
 REPLY_BIT = 1 << 31

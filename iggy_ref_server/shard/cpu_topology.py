@@ -16,15 +16,6 @@ from iggy_ref_server.config import AllCores, CoreCount, CoreRange, NumaCores, pa
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "CpuCore",
-    "CpuTopology",
-    "ShardPlacement",
-    "TopologyError",
-    "place_shards",
-    "read_cpu_topology",
-]
-
 
 SYSFS = Path("/sys")
 

@@ -39,8 +39,6 @@ from iggy_ref_server.shard.settings import (
 )
 from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["LISTENERS", "BoundSockets", "ListenerContext", "ListenerKind", "start_listeners"]
-
 
 @record(kw_only=True)
 class BoundSockets:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.shard.partition_directory import PartitionDirectory
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["FreeSpaceReclaimer", "Maintenance"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -9,33 +9,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = [
-    "AppendCall",
-    "ClientGoneCall",
-    "ConnectedClients",
-    "FaultReply",
-    "ForwardCall",
-    "GroupCommittedCall",
-    "GroupMemberships",
-    "MaintainPartitionCall",
-    "MemberPartitionReply",
-    "MemberPolledCall",
-    "MetadataEntryCall",
-    "OffsetCall",
-    "OffsetReply",
-    "PartitionRef",
-    "PartitionTotals",
-    "PollCall",
-    "PollReply",
-    "PublishMetadataCall",
-    "ResolveMemberCall",
-    "SessionInfo",
-    "ShardMessage",
-    "ShardReply",
-    "SnapshotCall",
-    "SnapshotReply",
-]
-
 
 class PartitionRef(msgspec.Struct, frozen=True, array_like=True):
     """A partition: its ids, its generation, and its creation time, which a purge keeps."""

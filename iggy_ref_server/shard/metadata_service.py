@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.store import MetadataStore
     from iggy_ref_server.shard.channel import ShardChannel
 
-__all__ = ["MetadataService"]
 
 LOGGER = logging.getLogger(__name__)
 

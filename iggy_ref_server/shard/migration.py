@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["ConnectionMigration", "MigratedClient"]
 
 # A record has a few hundred bytes, plus at most 64 KiB that the client has sent ahead.
 PACKET_BYTES_MAX = 1 << 17

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata, PartitionRecord
     from iggy_ref_server.partitions import UnsavedData
 
-__all__ = ["PartitionDirectory", "PartitionKey"]
 
 LOGGER = logging.getLogger(__name__)
 

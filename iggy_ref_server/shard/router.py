@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.partition_directory import PartitionDirectory
 
-__all__ = [
-    "PartitionRouter",
-    "RoundRobin",
-    "RoutingAppender",
-    "TopicRoundRobin",
-    "make_round_robin_memory",
-    "owner_shard",
-]
-
 
 # Round-robin of balanced sends over the partitions of a topic, shared by all shards.
 #

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from iggy_protocol import Limits, PayloadCipher
 from iggy_ref_server.clients import UnauthenticatedLimits
 from iggy_ref_server.metadata.plan_context import MetadataSettings
-from iggy_ref_server.net.socket_server import SocketLimits
+from iggy_ref_server.net.socket_connection import SocketLimits
 from iggy_ref_server.partitions import (
     AckLevel,
     DeduplicationSettings,
@@ -24,19 +24,6 @@ from iggy_ref_server.partitions import (
 if TYPE_CHECKING:
     from iggy_ref_server.config import ServerConfig
     from iggy_ref_server.config.schema import QuicLimitsConfig, WebSocketLimitsConfig
-
-__all__ = [
-    "available_memory_bytes",
-    "buffer_budget_bytes",
-    "cipher_of",
-    "metadata_settings",
-    "partition_settings",
-    "quic_limits",
-    "socket_limits",
-    "unauthenticated_limits",
-    "websocket_limits",
-    "websocket_receive_bytes",
-]
 
 
 # The memory budget of a shard's buffers, from the memory of the machine or the container.

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.storage.interface import Storage
 
-__all__ = ["DirectoryLevel", "directory_levels", "remove_stale_directories"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.uring import UringStorage
     from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
-__all__ = ["Engine", "open_storage"]
 
 Engine = Literal["auto", "io_uring", "threads"]
 

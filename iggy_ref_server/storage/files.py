@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import DirectoryEntry
     from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
-__all__ = ["NOWAIT", "THREADS_MAX", "PosixDirectory", "PosixFile", "is_in_page_cache"]
-
 
 # More would only queue in the kernel instead of here.
 THREADS_MAX = 16

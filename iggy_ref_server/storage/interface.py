@@ -21,23 +21,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer
     from iggy_ref_server.storage.open_budget import OpenFileBudget
 
-__all__ = [
-    "TEMPORARY_SUFFIX",
-    "DirectoryEntry",
-    "DiskFull",
-    "DoneCallback",
-    "File",
-    "FileSlice",
-    "Storage",
-    "StorageError",
-    "check_directory_path",
-    "check_path",
-    "is_temporary",
-    "parent_path",
-    "storage_error",
-    "temporary_path",
-]
-
 
 class StorageError(Exception):
     """The file system refused or failed.

@@ -15,8 +15,6 @@ from iggy_ref_server.storage.interface import StorageError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-__all__ = ["InFlightGate", "PathLocks", "SharedSync"]
-
 
 class InFlightGate:
     """Admits operations while it is open, and knows when the last one has ended.

@@ -17,8 +17,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["OpenFileBudget", "OpenFileOwner"]
-
 
 class OpenFileOwner(Protocol):
     """An owner of open files, which it can close item by item."""

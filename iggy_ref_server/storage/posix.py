@@ -17,25 +17,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
 
-__all__ = [
-    "BUFFERS_MAX",
-    "Descriptor",
-    "free_bytes",
-    "list_directory",
-    "locate_byte",
-    "make_directories",
-    "open_file",
-    "preallocate",
-    "read_file",
-    "remove",
-    "remove_tree",
-    "rename",
-    "replace",
-    "sync_directory",
-    "total_size",
-    "write_all",
-]
-
 
 # Messages, metadata and password hashes: readable by the user of the server only.
 FILE_MODE = 0o600

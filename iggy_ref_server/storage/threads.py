@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import DoneCallback, File
     from iggy_ref_server.storage.posix import Descriptor
 
-__all__ = ["ThreadStorage"]
 
 ResultT = TypeVar("ResultT")
 

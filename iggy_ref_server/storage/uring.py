@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.interface import DoneCallback, File
     from iggy_ref_server.storage.posix import Descriptor
 
-__all__ = ["RingDriver", "RingStatistics", "UringStorage"]
-
 
 # io_uring under trio: tasks park, operations are submitted together, completions wake the tasks.
 #

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["WritebackLimit"]
 
 # The event loop must not block longer than this.
 SLOW_S = 0.005

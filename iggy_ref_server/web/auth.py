@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.web.context import WebContext
 
-__all__ = [
-    "HttpCaller",
-    "TokenMiddleware",
-    "caller_of",
-    "log_in",
-    "log_out",
-    "refresh",
-    "session_for",
-]
 
 LOGGER = logging.getLogger(__name__)
 

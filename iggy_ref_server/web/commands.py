@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Command, Identifier
     from iggy_protocol.rest import MessageBody
 
-__all__ = ["RequestParts", "build_command", "identifier"]
 
 NAME_BYTES: Final = range(1, 256)
 PARTITION_ID_BYTES: Final = 4

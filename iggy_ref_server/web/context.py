@@ -23,7 +23,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwks import KeySets
 from iggy_ref_server.identity.jwt import AccessTokens
 from iggy_ref_server.identity.revocations import Revocations
-from iggy_ref_server.web.buffers import BODY_COPIES
+from iggy_ref_server.web.connection import BODY_COPIES
 from iggy_ref_server.web.metrics import Metrics
 from iggy_ref_server.web.requests import BodyLimits
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import Storage
-
-__all__ = ["WebContext", "WebDispatcher", "open_context"]
 
 
 MICROSECONDS: Final = 1_000_000

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Command
 
-__all__ = [
-    "JSON",
-    "TEXT",
-    "Rejection",
-    "empty_response",
-    "error_response",
-    "json_response",
-    "not_found_response",
-    "reason_for",
-]
-
 
 # The reason texts of error responses, with the names of streams, topics and users in them.
 #

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hypercorn.events import Event
     from hypercorn.trio.worker_context import WorkerContext
 
-__all__ = ["HttpServerConnection", "TimeoutStream"]
 
 # The start of a response of HTTP/1.1, and of an informational one (1xx).
 HEAD: Final = b"HTTP/1.1 "

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.identity.jwt import AccessTokens
 
-__all__ = ["HttpListenerSpec", "serve_http"]
 
 LOGGER = logging.getLogger(__name__)
 

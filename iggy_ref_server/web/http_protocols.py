@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hypercorn.events import Event
     from hypercorn.protocol.events import Event as StreamEvent
 
-__all__ = ["BYTES_PER_SECOND_MIN", "HttpConnectionLimits", "NegotiatedProtocol"]
 
 LOGGER = logging.getLogger(__name__)
 

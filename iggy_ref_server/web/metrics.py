@@ -15,7 +15,6 @@ from iggy_ref_server.metadata.views import view_totals
 if TYPE_CHECKING:
     from iggy_ref_server.dispatch.context import HandlerContext
 
-__all__ = ["Metrics"]
 
 # The page needs no login, so all shards are queried at most once in this time.
 FRESH_S: Final = 1.0

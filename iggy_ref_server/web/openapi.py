@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol.rest import Route
 
-__all__ = ["DocsPageEndpoint", "OpenApiEndpoint", "build_document", "render_page"]
-
 
 OPENAPI_VERSION: Final = "3.1.0"
 REFERENCE: Final = "#/components/schemas/{name}"

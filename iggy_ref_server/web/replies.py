@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Partition
 
-__all__ = ["shape_reply"]
 
 TRANSPORTS: Final[dict[Transport, Any]] = {
     Transport.TCP: "tcp",

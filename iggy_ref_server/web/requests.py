@@ -15,7 +15,7 @@ import trio
 from iggy_protocol import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import decode_json, decode_query
 from iggy_ref_server.client_limits import PROGRESS_BYTES_MIN
-from iggy_ref_server.web.buffers import BODY_COPIES
+from iggy_ref_server.web.connection import BODY_COPIES
 from iggy_ref_server.web.errors import Rejection
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope
 
-    from iggy_ref_server.web.buffers import RequestBuffers
+    from iggy_ref_server.web.connection import RequestBuffers
 
-__all__ = ["BodyLimits", "header_of", "read_body", "read_json", "read_query", "read_values"]
 
 # Bodies up to this size never wait for others. It is enough for a login, and for the refresh of a
 # long token of an external issuer.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_protocol import Command, Identifier
+    from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
-    from iggy_sdk.options import ClientOptions, ClientSettings, Endpoint
+    from iggy_sdk.options import ClientOptions, ClientSettings
     from iggy_sdk.statistics import ClientStatistics
     from iggy_sdk.transport import Dial
 
-__all__ = ["IggyClient"]
 
 R = TypeVar("R")
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
     from iggy_sdk.options import Retry
 
-__all__ = ["ConsumerBuilderBase", "Handler", "IggyConsumer", "T"]
 
 Handler: TypeAlias = "Callable[[ReceivedMessage[T]], object]"
 """Called with each message, on a worker thread; what it returns is not looked at."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from iggy_sdk.blocking.consumer import ConsumerBuilderBase, T
+from iggy_sdk.blocking.consumer import ConsumerBuilderBase
+from iggy_sdk.blocking.wrapper import T
 
 if TYPE_CHECKING:
     from iggy_protocol import PollingStrategy
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
-
-__all__ = ["ConsumerBuilder"]
 
 
 class ConsumerBuilder(ConsumerBuilderBase[T]):

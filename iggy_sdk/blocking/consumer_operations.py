@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Identifier
     from iggy_sdk.statistics import ConsumerStatistics
 
-__all__ = ["ConsumerOperations"]
-
 
 class ConsumerOperations(BlockingConsumerBase[T]):
     """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from anyio.from_thread import BlockingPortal
 
-__all__ = ["EventLoopThread", "HostedContext"]
 
 THREAD_NAME = "iggy-blocking"
 

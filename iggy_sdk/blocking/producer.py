@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iggy_sdk import producer
     from iggy_sdk.blocking.loop_thread import EventLoopThread
 
-__all__ = ["Producer", "ProducerBuilderBase", "T"]
-
 
 class Producer(ProducerOperations[T]):
     """Sends messages to a topic; made by ``client.producer()`` and entered with ``with``."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iggy_sdk.blocking.producer import ProducerBuilderBase, T
+from iggy_sdk.blocking.producer import ProducerBuilderBase
+from iggy_sdk.blocking.wrapper import T
 
 if TYPE_CHECKING:
     from iggy_protocol import Partitioning
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.builder import V
     from iggy_sdk.producer.options import BackgroundMode, DirectMode, NewTopic, ProducerOptions
     from iggy_sdk.serde import Serde
-
-__all__ = ["ProducerBuilder"]
 
 
 class ProducerBuilder(ProducerBuilderBase[T]):

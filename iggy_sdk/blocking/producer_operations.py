@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.options import ProducerOptions
     from iggy_sdk.statistics import ProducerStatistics
 
-__all__ = ["ProducerOperations"]
-
 
 class ProducerOperations(BlockingProducerBase[T]):
     """Sends messages to a topic; made by ``client.producer()`` and entered with ``async with``."""

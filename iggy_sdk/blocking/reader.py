@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer import AutoCommit, IggyConsumer
     from iggy_sdk.consumer import BatchIterator as AsyncBatchIterator
 
-__all__ = ["BatchIterator", "BlockingReader", "MessageIterator", "MessageList", "ReceivedMessage"]
-
 
 T = TypeVar("T")
 

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from iggy_sdk.errors import SendFailedError
     from iggy_sdk.producer import Receipt as AsyncReceipt
 
-__all__ = [
-    "BlockingBase",
-    "BlockingClientBase",
-    "BlockingConsumerBase",
-    "BlockingProducerBase",
-    "Receipt",
-    "T",
-    "as_sequence",
-    "in_loop",
-    "outside_loops",
-]
-
 
 R = TypeVar("R")
 T = TypeVar("T")

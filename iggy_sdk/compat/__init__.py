@@ -11,6 +11,25 @@ committed, errors are typed, and nothing waits for ever.
 
 from __future__ import annotations
 
+from iggy_protocol import (
+    CacheMetrics,
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerGroupMember,
+    GlobalPermissions,
+    Partition,
+    Permissions,
+    Stats,
+    Stream,
+    StreamDetails,
+    StreamPermissions,
+    Topic,
+    TopicDetails,
+    TopicPermissions,
+    UserStatus,
+)
+from iggy_protocol import User as UserInfo
+from iggy_protocol import UserDetails as UserInfoDetails
 from iggy_sdk.compat.client import IggyClient
 from iggy_sdk.compat.messaging import (
     IggyConsumer,
@@ -27,34 +46,17 @@ from iggy_sdk.compat.models import (
     AutoLogin,
     BackgroundProducerConfig,
     BackpressureMode,
-    CacheMetrics,
     Consumer,
-    ConsumerGroup,
-    ConsumerGroupDetails,
-    ConsumerGroupMember,
     DirectProducerConfig,
-    GlobalPermissions,
     HeaderKey,
     HeaderValue,
     IggyExpiry,
     MaxTopicSize,
-    Partition,
     Partitioning,
-    Permissions,
     PollingStrategy,
     ProducerSharding,
-    Stats,
-    Stream,
-    StreamDetails,
-    StreamPermissions,
     TcpConfig,
     TcpReconnectionConfig,
-    Topic,
-    TopicDetails,
-    TopicPermissions,
-    UserInfo,
-    UserInfoDetails,
-    UserStatus,
 )
 from iggy_sdk.errors import IggyError
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from iggy_sdk.families.topic_settings import CompressionLabel, Expiry, TopicSize
     from iggy_sdk.producer import BackgroundMode, DirectMode
 
-__all__ = ["IggyClient", "OfficialAdmin"]
-
 
 # The admin methods with the official argument names: ``stream_id``, ``topic_id`` and the like.
 #

@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from iggy_sdk.message import Headers, ReceivedMessage
     from iggy_sdk.producer import Producer
 
-__all__ = [
-    "IggyConsumer",
-    "IggyProducer",
-    "ProducerSendError",
-    "ReceiveMessage",
-    "SendMessage",
-    "UserHeaders",
-]
-
 
 class SendMessage(Message[str | bytes]):
     """A message to be sent.

@@ -13,68 +13,15 @@ from typing import TYPE_CHECKING, Literal
 
 import iggy_protocol
 from iggy_protocol import (
-    CacheMetrics,
-    ConsumerGroup,
-    ConsumerGroupDetails,
-    ConsumerGroupMember,
-    GlobalPermissions,
-    Partition,
-    Permissions,
-    Stats,
-    Stream,
-    StreamDetails,
-    StreamPermissions,
-    Topic,
-    TopicDetails,
-    TopicPermissions,
-    UserStatus,
     record,
 )
-from iggy_protocol import User as UserInfo
-from iggy_protocol import UserDetails as UserInfoDetails
+from iggy_sdk.connection_string import Credentials, PasswordLogin, TokenLogin
 from iggy_sdk.consumer.auto_commit import AutoCommit as OwnAutoCommit
-from iggy_sdk.options import Credentials, PasswordLogin, Reconnect, TlsOptions, TokenLogin
+from iggy_sdk.options import Reconnect, TlsOptions
 from iggy_sdk.producer import BackgroundMode, Backpressure, DirectMode
 
 if TYPE_CHECKING:
     from iggy_sdk.options import ClientSettings
-
-__all__ = [
-    "AutoCommit",
-    "AutoCommitAfter",
-    "AutoCommitWhen",
-    "AutoLogin",
-    "BackgroundProducerConfig",
-    "BackpressureMode",
-    "CacheMetrics",
-    "Consumer",
-    "ConsumerGroup",
-    "ConsumerGroupDetails",
-    "ConsumerGroupMember",
-    "DirectProducerConfig",
-    "GlobalPermissions",
-    "HeaderKey",
-    "HeaderValue",
-    "IggyExpiry",
-    "MaxTopicSize",
-    "Partition",
-    "Partitioning",
-    "Permissions",
-    "PollingStrategy",
-    "ProducerSharding",
-    "Stats",
-    "Stream",
-    "StreamDetails",
-    "StreamPermissions",
-    "TcpConfig",
-    "TcpReconnectionConfig",
-    "Topic",
-    "TopicDetails",
-    "TopicPermissions",
-    "UserInfo",
-    "UserInfoDetails",
-    "UserStatus",
-]
 
 
 # The official spellings of choices: where to poll and send, when to commit, how long to keep.

@@ -21,7 +21,6 @@ from iggy_sdk.errors import ConfigurationError
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
 
-__all__ = ["AutoCommit", "Basis", "Trigger"]
 
 COALESCE_SECONDS: Final = 0.2
 """How long acknowledged messages may wait for their store; a rebalance waits for it, so half a

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
 
-__all__ = ["ConsumerBuilder"]
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
 
-__all__ = ["CommitScheduler"]
 
 TIMER_SLACK_SECONDS: Final = 0.001
 """A timer may fire this much early."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from iggy_sdk.message import ReceivedMessage
     from iggy_sdk.options import Retry
 
-__all__ = ["IggyConsumer"]
 
 T = TypeVar("T")
 

@@ -17,9 +17,8 @@ from iggy_sdk.consumer.commit_scheduler import CommitScheduler
 from iggy_sdk.consumer.cursor import PartitionCursors
 from iggy_sdk.consumer.delivery import MessageDelivery
 from iggy_sdk.consumer.fetch_buffer import FetchBuffer
-from iggy_sdk.consumer.membership import GroupMembership, NoMembership
+from iggy_sdk.consumer.membership import GroupMembership, NoMembership, RetryPolicy
 from iggy_sdk.consumer.poller import PartitionRotation, Poller
-from iggy_sdk.consumer.retry_policy import RetryPolicy
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFound, TopicNotFound
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.message import Committer, ReceivedBatch
-
-__all__ = ["ConsumerCore", "check_transport", "open_consumer_core"]
 
 
 T = TypeVar("T")

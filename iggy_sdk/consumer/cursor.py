@@ -11,8 +11,6 @@ from enum import Enum
 
 from iggy_protocol import PollingKind, PollingStrategy, record
 
-__all__ = ["EMPTY_REPLY", "PartitionCursors", "PollDecision", "ReplyOffsets"]
-
 
 class PollDecision(Enum):
     """What to do with a reply."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.tracker import OffsetTracker
     from iggy_sdk.hooks import Hooks
 
-__all__ = ["BatchIterator", "MessageDelivery", "MessageIterator", "MessageList"]
-
 
 T = TypeVar("T")
 

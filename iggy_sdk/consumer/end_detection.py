@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EndDetector", "IdleBackoff", "PartitionRound"]
-
 IDLE_SECONDS_MIN: Final = 0.001
 """The first wait: about what a request costs on a busy machine."""
 

@@ -23,13 +23,12 @@ if TYPE_CHECKING:
 
     from iggy_sdk.consumer.cursor import PartitionCursors
     from iggy_sdk.consumer.end_detection import EndDetector
+    from iggy_sdk.consumer.membership import RetryPolicy
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.poller import FetchedMessages, Poller
-    from iggy_sdk.consumer.retry_policy import RetryPolicy
     from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
     from iggy_sdk.message import ReceivedMessage
 
-__all__ = ["FetchBuffer"]
 
 T = TypeVar("T")
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.message import ReceivedMessage
 
-__all__ = ["DeadLetterProducer", "DeadLetterSink", "Handler", "HandlerRetry", "dead_letter"]
-
 
 T = TypeVar("T")
 

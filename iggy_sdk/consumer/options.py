@@ -19,8 +19,6 @@ from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.serde import Serde
 
-__all__ = ["ConsumerOptions", "ConsumerSettings", "Partitions", "apply_options"]
-
 Partitions: TypeAlias = int | Sequence[int] | Literal["all"] | None
 """Which partitions to read: one, several or all; None leaves it to the server."""
 

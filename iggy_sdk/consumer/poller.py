@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.consumer.tracker import OffsetTrackers
 
-__all__ = ["FetchedMessages", "PartitionRotation", "Poller"]
 
 logger = logging.getLogger("iggy_sdk.consumer")
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.poller import Poller
     from iggy_sdk.hooks import Hooks
 
-__all__ = ["Job", "OrderedQueue", "Runner", "order_key_function"]
-
 
 # Jobs in order: of jobs with the same order key one runs at a time, in the order of arrival.
 

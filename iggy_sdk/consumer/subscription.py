@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Partition
     from iggy_sdk.consumer.membership import ConsumerMembership
 
-__all__ = ["Subscription", "measure_lag"]
-
 
 @record
 class Subscription:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.consumer.auto_commit import AutoCommit
 
-__all__ = ["OffsetTracker", "OffsetTrackers"]
-
 
 class OffsetTracker:
     """One partition. A seek begins a new tracker, so that handlers of the old position cannot store

@@ -54,8 +54,6 @@ from iggy_sdk.pipeline import Pipeline
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
 
-__all__ = ["ConsumerGroupsFamily", "MessagesFamily", "OffsetsFamily", "Outgoing"]
-
 
 Outgoing: TypeAlias = Buffer | str | Message[Any] | NewMessage
 """What can be sent: bytes, text (as UTF-8), or messages with headers, ids or keys."""

@@ -42,8 +42,6 @@ from iggy_sdk.families.topic_settings import (
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
 
-__all__ = ["PartitionsFamily", "StreamsFamily", "TopicsFamily"]
-
 
 class StreamsFamily(RequestSender):
     """Commands for streams."""

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.durations import Seconds
 
-__all__ = ["SystemFamily", "TokensFamily", "UsersFamily"]
-
 
 class SystemFamily(RequestSender):
     """Commands for the server as a whole."""

@@ -17,8 +17,6 @@ from iggy_protocol.rest import parse_size
 from iggy_sdk.durations import Seconds, to_microseconds
 from iggy_sdk.errors import InvalidRequestError
 
-__all__ = ["CompressionLabel", "Expiry", "TopicSize", "compression_of", "expiry_us", "size_bytes"]
-
 Expiry: TypeAlias = Seconds | Literal["never"] | None
 """How long messages are kept: a time span, ``"never"`` expiring, or None: as the server does."""
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-__all__ = ["Accumulator", "ProducerBatch"]
 
 D = TypeVar("D", bound="Hashable")
 T = TypeVar("T")

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.receipts import BatchOutcome, Receipt
     from iggy_sdk.producer.routing import Destination, TopicRoute
 
-__all__ = ["BackgroundProducer"]
 
 T = TypeVar("T")
 

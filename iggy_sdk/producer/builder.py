@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.producer import Producer
     from iggy_sdk.serde import Serde
 
-__all__ = ["ProducerBuilder"]
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from iggy_sdk.errors import IggyError
     from iggy_sdk.producer.options import Backpressure
 
-__all__ = ["ByteBudget"]
-
 
 class _SpaceWaiter:
     """One caller that waits for space."""

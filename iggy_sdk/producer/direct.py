@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.receipts import Receipt
     from iggy_sdk.producer.routing import Destination, TopicRoute
 
-__all__ = ["DirectProducer"]
 
 T = TypeVar("T")
 

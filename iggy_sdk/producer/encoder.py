@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from iggy_sdk.message import Headers
     from iggy_sdk.pipeline import Pipeline
 
-__all__ = [
-    "OVERHEAD_BYTES",
-    "MessageEncoder",
-    "as_list",
-    "has_keys",
-    "key_of",
-    "split_batches",
-    "with_overrides",
-]
 
 OVERHEAD_BYTES: Final = 80
 """What a message adds to a request besides its content: a header of 64 and an index of 16 bytes."""

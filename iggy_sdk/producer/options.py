@@ -19,21 +19,6 @@ from iggy_sdk.errors import ConfigurationError, SendFailedError
 from iggy_sdk.options import Partitioner, Retry
 from iggy_sdk.serde import Serde
 
-__all__ = [
-    "OPTION_NAMES",
-    "REQUEST_BYTES_MAX",
-    "BackgroundMode",
-    "Backpressure",
-    "DirectMode",
-    "ErrorCallback",
-    "Inherited",
-    "NewTopic",
-    "ProducerOptions",
-    "apply_option",
-    "apply_options",
-    "as_partitioning",
-]
-
 V = TypeVar("V")
 
 METADATA_BYTES_MAX: Final = 2_048

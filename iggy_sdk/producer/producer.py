@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.receipts import Receipt
     from iggy_sdk.statistics import ProducerStatistics
 
-__all__ = ["Producer", "RetryingSender"]
-
 
 # Sending one batch, with retries.
 #

@@ -15,8 +15,6 @@ from iggy_sdk.errors import SendFailedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["DELIVERED", "BatchOutcome", "Receipt"]
-
 
 class BatchOutcome:
     """The outcome of a batch, and which of its messages are awaited by receipts."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.producer.options import NewTopic, ProducerOptions
 
-__all__ = ["PARTITIONS_MAX_AGE_S", "Destination", "TopicRoute", "ensure_topic", "key_bytes"]
-
 
 PARTITIONS_MAX_AGE_S: Final = 10.0
 """How long the number of partitions is cached. Partitions are added by people, not by programs."""

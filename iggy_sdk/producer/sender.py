@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iggy_sdk.producer.byte_budget import ByteBudget
     from iggy_sdk.producer.options import BackgroundMode, ErrorCallback
 
-__all__ = ["BackgroundSender", "ErrorReporter"]
-
 
 # Calling ``on_error`` for messages that were not sent.
 #

@@ -42,18 +42,6 @@ if TYPE_CHECKING:
     from iggy_sdk.session.quic import QuicSession
     from iggy_sdk.transport import Dial
 
-__all__ = [
-    "PROBED_TRANSPORTS",
-    "PROBE_AFTER_SECONDS",
-    "Connector",
-    "EstablishedSession",
-    "choose_leader",
-    "find_leader",
-    "incompatible_server_error",
-    "open_session",
-    "speaks_vsr_protocol",
-]
-
 
 REDIRECTS_MAX: Final = 3
 """Servers that disagree on the leader must not redirect a client for ever."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from iggy_sdk.errors import IggyError
     from iggy_sdk.statistics import SessionStatistics
 
-__all__ = ["OPEN", "SHARED_TIMER_SECONDS_MIN", "Session", "SocketReader"]
 
 R = TypeVar("R")
 

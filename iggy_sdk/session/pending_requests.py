@@ -35,16 +35,6 @@ if TYPE_CHECKING:
     from iggy_sdk.event_loop import WakeEvent
     from iggy_sdk.session.states import SessionState
 
-__all__ = [
-    "PendingRequest",
-    "PendingRequests",
-    "is_repeatable",
-    "is_shutdown_notice",
-    "read_outcome",
-    "request_timeout_error",
-    "session_ended_error",
-]
-
 
 class PendingRequest:
     """A request that was sent and has no reply yet.

@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from aioquic.quic.events import QuicEvent
 
     from iggy_protocol import Command
+    from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.event_loop import WakeEvent
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.options import ClientOptions
     from iggy_sdk.transport.quic import QuicTransport
     from iggy_sdk.transport.quic_settings import QuicSettings
 
-__all__ = ["QuicSession"]
 
 R = TypeVar("R")
 

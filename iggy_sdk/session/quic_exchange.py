@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from iggy_protocol import Buffer, Limits
     from iggy_sdk.session.pending_requests import PendingRequest
 
-__all__ = ["QuicExchange", "QuicExchangePool", "TrafficCounters"]
-
 
 ExchangeOutcome: TypeAlias = ResponseReceived[Any] | ErrorReceived | IggyError
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from iggy_protocol import LoginUser, LoginWithPersonalAccessToken, LogoutUser, Ping, StatusCode
+from iggy_sdk.connection_string import PasswordLogin
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
@@ -27,7 +28,6 @@ from iggy_sdk.errors import (
 )
 from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.hooks import Hooks
-from iggy_sdk.options import PasswordLogin
 from iggy_sdk.session.connector import Connector, find_leader
 from iggy_sdk.session.pending_requests import is_repeatable
 from iggy_sdk.session.states import (
@@ -46,12 +46,11 @@ if TYPE_CHECKING:
     from anyio.abc import TaskStatus
 
     from iggy_protocol import Command
+    from iggy_sdk.connection_string import Credentials, Endpoint
     from iggy_sdk.durations import Seconds
-    from iggy_sdk.options import ClientOptions, Credentials, Endpoint
+    from iggy_sdk.options import ClientOptions
     from iggy_sdk.session.interface import Session
     from iggy_sdk.transport import Dial
-
-__all__ = ["HeartbeatTask", "ReconnectingSession", "login_command"]
 
 
 R = TypeVar("R")

@@ -14,17 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CLIENT_TRANSITIONS",
-    "CLOSED_SESSION_STATES",
-    "SESSION_TRANSITIONS",
-    "ClientEvent",
-    "ClientState",
-    "SessionEvent",
-    "SessionState",
-    "next_state",
-    "with_state",
-]
 
 S = TypeVar("S", bound=Enum)
 E = TypeVar("E", bound=Enum)

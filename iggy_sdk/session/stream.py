@@ -51,11 +51,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iggy_protocol import Buffer, Command
+    from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.errors import IggyError
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.options import ClientOptions
     from iggy_sdk.transport import Dial, StreamTransport
-
-__all__ = ["SHIELDED_BYTES_MAX", "SHIELDED_SECONDS_MAX", "StreamSession", "send_rest_shielded"]
 
 
 R = TypeVar("R")

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.testing.proxy import Proxy
 
-__all__ = [
-    "CommandName",
-    "Fault",
-    "FaultAction",
-    "FaultEffect",
-    "FaultRules",
-    "Faults",
-    "command_code",
-]
-
 
 # Fault rules: which commands are affected, and how. No socket and no clock: the proxy acts.
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.testing.server import RunningServer, SharedServer
 
-__all__ = ["iggy_server", "iggy_server_factory", "iggy_server_settings", "iggy_shared_server"]
-
 
 @pytest.fixture(scope="session")
 def iggy_server_settings() -> dict[str, str]:

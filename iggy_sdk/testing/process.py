@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["ServerFailedError", "ServerNotFoundError", "ServerProcess", "server_command"]
-
 
 # Finding a server to start: a command of this machine, never an import.
 #

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import Listener, SocketStream
 
-__all__ = ["HOST", "Proxy"]
 
 HOST = "127.0.0.1"
 

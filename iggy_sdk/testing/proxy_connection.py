@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
-__all__ = ["FramePiece", "FrameSplitter", "ProxyConnection", "replies", "requests"]
-
 
 READ_BYTES = 262_144
 """One read: large enough that a batch of a megabyte is not cut into hundreds of pieces."""

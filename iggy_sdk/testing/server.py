@@ -38,15 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-__all__ = [
-    "CleaningFailedError",
-    "NotOursError",
-    "RunningServer",
-    "SharedServer",
-    "empty_server",
-    "external_server_address",
-]
-
 
 # Emptying a server between two tests over a blocking socket, in milliseconds, without a restart.
 #

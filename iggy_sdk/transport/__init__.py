@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.options import ClientOptions
 
 __all__ = ["Dial", "StreamTransport", "open_transport"]
 

@@ -52,17 +52,9 @@ if TYPE_CHECKING:
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.events import ConnectionTerminated, QuicEvent
 
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.options import ClientOptions
     from iggy_sdk.transport.quic_settings import QuicSettings
-
-__all__ = [
-    "SILENCE_ADVICE",
-    "TICK_SECONDS",
-    "DatagramSender",
-    "QuicTransport",
-    "open_quic",
-    "quic_handshake_error",
-]
 
 
 # A full queue or a route that may come back: treated as a lost datagram, which QUIC resends.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.options import TlsOptions
 
-__all__ = ["QuicSettings", "make_quic_configuration", "parse_quic_settings"]
 
 DATAGRAM_BYTES_MIN: Final = 1200
 DATAGRAM_BYTES_MAX: Final = 65_527

@@ -21,18 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.options import ClientOptions
 
-__all__ = [
-    "TcpTransport",
-    "add_reader_callback",
-    "connect_socket",
-    "format_endpoint",
-    "open_tcp",
-    "unwritten_buffers",
-    "wait_interrupted_error",
-    "wait_until_writable",
-]
 
 ADDRESS_SECONDS_MAX = 2.0
 """How long one address of a name may stay silent before the next one is tried; the last address

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_sdk.options import ClientOptions, Endpoint, TlsOptions
+    from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.options import ClientOptions, TlsOptions
 
-__all__ = ["TlsTransport", "open_tls", "tls_context"]
 
 # OpenSSL's X509_V_ERR_* codes, which Python passes on without names.
 EXPIRED = 10

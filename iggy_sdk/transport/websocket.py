@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
     from iggy_protocol.websocket import InPlaceFrameReader, RequestFramer
-    from iggy_sdk.options import ClientOptions, Endpoint
+    from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.options import ClientOptions
 
-__all__ = ["WebSocketTransport", "open_websocket"]
 
 LOGGER = logging.getLogger(__name__)
 

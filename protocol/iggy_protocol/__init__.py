@@ -33,14 +33,7 @@ from iggy_protocol.batch import (
     inspect_send,
     stamp,
 )
-from iggy_protocol.codes import (
-    STATUSES,
-    CommandCode,
-    Status,
-    StatusCode,
-    StatusGroup,
-    status,
-)
+from iggy_protocol.codes import CommandCode, status
 from iggy_protocol.commands.consumers import (
     CreateConsumerGroup,
     DeleteConsumerGroup,
@@ -225,6 +218,7 @@ from iggy_protocol.registry import (
     encode_reply,
     encode_request,
 )
+from iggy_protocol.status_table import STATUSES, Status, StatusCode, StatusGroup
 from iggy_protocol.user_headers import (
     HeaderKey,
     HeaderKind,

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from iggy_protocol.framing import Framing
     from iggy_protocol.layout import Buffer
 
-__all__ = ["DEFAULT_LIMITS", "BaseConnection", "ConnectionStatistics", "Limits", "frame_too_large"]
-
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from iggy_protocol import batch_python
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
 from iggy_protocol.message_view import HEADER, as_bytes_view, header_at
 from iggy_protocol.records import record
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.layout import derive_struct
 from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_view import (
@@ -30,6 +30,7 @@ from iggy_protocol.message_view import (
     walk,
 )
 from iggy_protocol.model.message import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

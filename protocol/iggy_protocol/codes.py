@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum, unique
 
-from iggy_protocol.status_table import STATUSES, Status, StatusCode, StatusGroup
-
-__all__ = ["STATUSES", "CommandCode", "Status", "StatusCode", "StatusGroup", "status"]
+from iggy_protocol.status_table import STATUSES, Status, StatusCode
 
 
 @unique

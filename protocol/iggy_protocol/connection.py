@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from iggy_protocol import registry
 from iggy_protocol.base_connection import DEFAULT_LIMITS, BaseConnection, Limits, frame_too_large
 from iggy_protocol.batch import gather_sends
-from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import (
     LocalProtocolError,
     MalformedFrame,
@@ -43,6 +43,7 @@ from iggy_protocol.framing.vsr import (
     read_vsr_request,
     vsr_refusal,
 )
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
     from iggy_protocol.registry import Command
 
-__all__ = ["ClientConnection", "ServerConnection"]
 
 SUCCESS = 0
 STATUS_MAX = 2**32 - 1

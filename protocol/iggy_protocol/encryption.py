@@ -18,8 +18,6 @@ import binascii
 
 from iggy_protocol.errors import DecryptionFailed, LocalProtocolError
 
-__all__ = ["KEY_SIZE", "NONCE_SIZE", "TAG_SIZE", "PayloadCipher"]
-
 KEY_SIZE = 32
 NONCE_SIZE = 12
 TAG_SIZE = 16

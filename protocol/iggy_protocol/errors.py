@@ -17,22 +17,6 @@ ProtocolError                   abstract, never raised itself
 
 from __future__ import annotations
 
-__all__ = [
-    "DecryptionFailed",
-    "FrameTooLarge",
-    "InvalidBatch",
-    "InvalidField",
-    "LocalProtocolError",
-    "MalformedFrame",
-    "ProtocolError",
-    "RemoteProtocolError",
-    "RuleViolation",
-    "TrailingBytes",
-    "TruncatedField",
-    "UnknownCommand",
-    "UnknownDiscriminant",
-]
-
 INVALID_COMMAND = 3
 INVALID_FORMAT = 4
 INVALID_IDENTIFIER = 6

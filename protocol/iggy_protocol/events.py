@@ -15,20 +15,6 @@ from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.records import record
 from iggy_protocol.registry import Command
 
-__all__ = [
-    "NEED_DATA",
-    "PAUSED",
-    "ClientEvent",
-    "ConnectionClosed",
-    "ErrorReceived",
-    "ForeignRequestReceived",
-    "RequestReceived",
-    "RequestRefused",
-    "ResponseReceived",
-    "ServerEvent",
-    "Signal",
-]
-
 R = TypeVar("R")
 
 

@@ -40,21 +40,6 @@ else:
 Field = Any
 """A declaration made of constructs. They have no types; ``Layout`` adds them."""
 
-__all__ = [
-    "CompiledAdapter",
-    "ContinuationFlagArray",
-    "CountPrefixedArray",
-    "Field",
-    "LengthPrefixedBytes",
-    "OptionalTail",
-    "PresenceFlagged",
-    "RecordStruct",
-    "Repeated",
-    "SizeChecked",
-    "StrictGreedyRange",
-    "field_name",
-]
-
 
 def field_name(path: str) -> str:
     """Turn construct's ``(parsing) -> topics -> 0 -> name`` into ``topics.0.name``."""

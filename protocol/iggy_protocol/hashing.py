@@ -11,14 +11,6 @@ import xxhash
 
 from iggy_protocol.errors import LocalProtocolError
 
-__all__ = [
-    "client_id",
-    "consumer_id",
-    "pack_namespace",
-    "partition_for_key",
-    "shard_for_namespace",
-]
-
 SEED = 0
 
 # The packed namespace, from the lowest bit: partition 20, topic 12, stream 12, then 20 zero bits.

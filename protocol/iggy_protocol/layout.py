@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol.fields import Field
 
-__all__ = ["Buffer", "Layout", "StrictReader", "derive_struct"]
-
 
 # Derive a fast ``struct.Struct`` from a construct declaration of fixed size.
 #

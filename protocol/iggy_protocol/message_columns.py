@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol.layout import Buffer
 
-__all__ = ["columns", "header_pairs"]
 
 _BOUND_BYTES = 4
 _COLUMN_BYTES_MAX = 2**31 - 1  # bounds are signed numbers of 32 bits

@@ -19,22 +19,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol.layout import Buffer
 
-__all__ = [
-    "HEADER",
-    "INDEX_ENTRY",
-    "MESSAGE_HEADER",
-    "Header",
-    "MessageRecord",
-    "MessageView",
-    "as_bytes_view",
-    "extent_at",
-    "extents_of",
-    "header_at",
-    "message_checksum",
-    "reading",
-    "walk",
-]
-
 
 # The header in front of every message, and the index entry that says where a message ends.
 #

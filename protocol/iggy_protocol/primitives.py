@@ -36,30 +36,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-__all__ = [
-    "BOOL",
-    "CONSUMER",
-    "F32",
-    "IDENTIFIER",
-    "IDENTIFIER_ESCAPED",
-    "NAME",
-    "NEVER_EXPIRES",
-    "NO_USER",
-    "OPTIONAL_PARTITION",
-    "PARTITIONING",
-    "PASSWORD",
-    "POLLING_STRATEGY",
-    "SERVER_DEFAULT",
-    "TEXT",
-    "U8",
-    "U16",
-    "U32",
-    "U64",
-    "UNLIMITED",
-    "counted",
-    "discriminant",
-    "optional_number",
-]
 
 U8: Field = Int8ul
 U16: Field = Int16ul

@@ -36,7 +36,6 @@ from iggy_protocol.errors import LocalProtocolError
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
 
-__all__ = ["CHUNK_BYTES", "RETAINED_BYTES_MAX", "ReceiveBuffer"]
 
 CHUNK_BYTES = 65_536
 """Size of a chunk for small frames; larger socket reads gain nothing measurable."""

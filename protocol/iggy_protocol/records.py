@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform, o
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["record"]
 
 T = TypeVar("T")
 

@@ -25,24 +25,6 @@ if TYPE_CHECKING:
     from iggy_protocol.fields import Field
     from iggy_protocol.framing import HeadroomBuffer
 
-__all__ = [
-    "COMMANDS",
-    "EMPTY",
-    "Codec",
-    "Command",
-    "CommandSpec",
-    "EmptyCodec",
-    "OptionalRecordCodec",
-    "RecordCodec",
-    "command",
-    "decode_reply",
-    "decode_request",
-    "encode_reply",
-    "encode_request",
-    "reply_of_many",
-    "reply_of_one",
-    "reply_of_optional",
-]
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

@@ -15,8 +15,6 @@ from iggy_protocol.records import record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["STATUSES", "Status", "StatusCode", "StatusGroup", "index_statuses"]
-
 
 @unique
 class StatusGroup(Enum):

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, Final, Self, TypeAlias, TypeVar, overload
 
 from construct import Bytes, Int8ul, Int32ul, Rebuild, Struct, len_, this
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import (
     InvalidField,
     LocalProtocolError,
@@ -26,16 +25,7 @@ from iggy_protocol.errors import (
     UnknownDiscriminant,
 )
 from iggy_protocol.records import record
-
-__all__ = [
-    "HEADER_PAIR",
-    "HeaderKey",
-    "HeaderKind",
-    "HeaderScalar",
-    "HeaderValue",
-    "decode_user_headers",
-    "encode_user_headers",
-]
+from iggy_protocol.status_table import StatusCode
 
 BYTES_MAX: Final = 255
 """How long one key or one value may be; the length field could say more, no reader accepts it."""

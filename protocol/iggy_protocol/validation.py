@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.commands.system import GetClient
 from iggy_protocol.commands.topics import CreatePartitions, CreateTopic, DeletePartitions
@@ -21,13 +20,13 @@ from iggy_protocol.commands.users import (
     UpdateUser,
 )
 from iggy_protocol.errors import RuleViolation
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iggy_protocol.registry import Command
 
-__all__ = ["validate"]
 
 PARTITIONS_PER_REQUEST_MAX = 1000
 USERNAME_SIZES = range(3, 51)

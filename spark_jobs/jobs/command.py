@@ -13,25 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError, SchemaError
-from spark_jobs.jobs.stop_signal import StopSignal
-from spark_jobs.jobs.terminal import print_status
+from spark_jobs.jobs.terminal import StopSignal, print_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "SessionSettings",
-    "add_run_options",
-    "add_spark_options",
-    "add_topic_options",
-    "count",
-    "error_summary",
-    "make_parser",
-    "open_session",
-    "run_command",
-]
 
 
 # The Spark session of a job: the active one, or a new one.

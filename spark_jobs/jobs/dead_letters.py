@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["DeadLetterWriter", "add_dead_letter_options", "truncate_header"]
 
 HEADER_BYTES_MAX: Final = 255
 TRUNCATION_MARK: Final = "..."

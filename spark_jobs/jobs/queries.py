@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_jobs.jobs.stop_signal import StopSignal
-
-__all__ = ["ProgressReport", "lag_of", "run_batch", "run_queries", "start_query"]
+    from spark_jobs.jobs.terminal import StopSignal
 
 
 # Format Spark's progress reports (``recentProgress``): rows, rows per second, and lag.

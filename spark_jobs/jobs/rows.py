@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["SOURCE_COLUMNS", "RowLayout", "add_json_options", "read_json_schema"]
 
 SOURCE_COLUMNS: Final = (
     "stream STRING, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "

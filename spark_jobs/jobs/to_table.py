@@ -26,9 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from spark_jobs.jobs.stop_signal import StopSignal
+    from spark_jobs.jobs.terminal import StopSignal
 
-__all__ = ["main"]
 
 EXAMPLE = """
   iggy-spark-to-table --server iggy://iggy:iggy@127.0.0.1:8090 --stream shop --topic orders \\

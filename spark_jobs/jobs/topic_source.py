@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["TopicSource", "add_source_options", "server_of"]
-
 
 class PartitionSpan(NamedTuple):
     """The offsets that a run would read of one partition."""

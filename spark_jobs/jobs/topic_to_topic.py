@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from spark_jobs.jobs.stop_signal import StopSignal
+    from spark_jobs.jobs.terminal import StopSignal
 
-__all__ = ["main"]
 
 EXAMPLE = """
   iggy-spark-topic-to-topic --server iggy://iggy:iggy@127.0.0.1:8090 --stream shop \\

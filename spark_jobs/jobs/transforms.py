@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["PayloadMismatchError", "Transform", "read_step", "run_steps", "transform_payloads"]
-
 
 Document: TypeAlias = dict[str, Any]
 MessageMetadata: TypeAlias = Mapping[str, Any]

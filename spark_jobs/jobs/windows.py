@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["PartitionWindow", "Window", "WindowTable", "draw_windows"]
-
 
 @dataclass(frozen=True)
 class PartitionWindow:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.codes import STATUSES, CommandCode, Status, StatusCode, StatusGroup, status
-from iggy_protocol.status_table import index_statuses
+from iggy_protocol.codes import CommandCode, status
+from iggy_protocol.status_table import STATUSES, Status, StatusCode, StatusGroup, index_statuses
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

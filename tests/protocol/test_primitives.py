@@ -123,10 +123,11 @@ def test_protocol_error_when_raised_itself_then_is_refused():
         ProtocolError("nothing in particular")
 
 
+# VARIANT is the raw form of identifiers and partitionings, which are tried themselves.
 PRIMITIVES = {
-    name: getattr(primitives, name)
-    for name in primitives.__all__
-    if isinstance(getattr(primitives, name), Construct)
+    name: value
+    for name, value in vars(primitives).items()
+    if isinstance(value, Construct) and name.isupper() and name != "VARIANT"
 }
 
 

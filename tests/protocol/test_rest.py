@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.codes import STATUSES, CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import (
     NOT_FOUND,
@@ -47,6 +47,7 @@ from iggy_protocol.rest import (
     status_for,
 )
 from iggy_protocol.rest.routes import index_routes
+from iggy_protocol.status_table import STATUSES, StatusCode
 from tests.protocol.http_recordings import EXCHANGES, Exchange, exchanges, meets, named
 
 if TYPE_CHECKING:

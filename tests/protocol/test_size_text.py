@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidField, LocalProtocolError
 from iggy_protocol.rest import format_size, parse_size
+from iggy_protocol.status_table import StatusCode
 from tests.protocol.http_recordings import EXCHANGES
 
 if TYPE_CHECKING:

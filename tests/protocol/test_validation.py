@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.commands.system import GetClient, Ping
 from iggy_protocol.commands.topics import CreatePartitions, CreateTopic, DeletePartitions
 from iggy_protocol.commands.users import (
@@ -15,6 +14,7 @@ from iggy_protocol.commands.users import (
     UpdateUser,
 )
 from iggy_protocol.errors import RuleViolation
+from iggy_protocol.status_table import StatusCode
 from iggy_protocol.validation import validate
 
 GOOD = [

@@ -35,8 +35,9 @@ from iggy_protocol import (
     StatusCode,
     decode_request,
 )
+from iggy_sdk.connection_string import Endpoint, PasswordLogin
 from iggy_sdk.errors import ConnectionFailedError
-from iggy_sdk.options import ClientOptions, Endpoint, PasswordLogin, Reconnect
+from iggy_sdk.options import ClientOptions, Reconnect
 from tests.sdk.memory_transport import CAPACITY_BYTES, MemoryTransport, memory_pair
 
 if TYPE_CHECKING:

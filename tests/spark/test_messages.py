@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from iggy_sdk import HeaderValue
 from spark_jobs import SchemaError
-from spark_jobs.row_messages import ROW_BITS, RowMessageBuilder
+from spark_jobs.writer import ROW_BITS, RowMessageBuilder
 
 
 def rows(**columns):

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["EncodedReply", "group_key", "offset_key", "poll_nowait", "require_not_evicted"]
-
 
 # The kernel sends pieces of files, which cost no memory, so the limit is what clients accept in one
 # reply: iggy_sdk ``response_bytes_max``, official clients 64 MiB over WebSocket. Over HTTP a reply

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["require_disk_space"]
-
 
 # The check of free disk space before partitions are created.
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import UserRecord
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["log_in"]
-
 
 def log_in(session: ClientSession, user: UserRecord) -> Identity:
     """Set the user of a session after the credentials were verified."""

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.net.scheduler import RequestScheduler
     from iggy_ref_server.session import ClientSession
 
-__all__ = ["QuicConnectionHost", "QuicServerConnection"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.config import QuicListenerConfig
     from iggy_ref_server.net.quic.stream import QuicRequestStream
 
-__all__ = [
-    "QuicConnectionLimits",
-    "StallDetector",
-    "connection_limits",
-    "is_local",
-    "make_configuration",
-]
-
 
 # Enough to ping and to log in; each open stream adds a cost per packet.
 UNAUTHENTICATED_STREAMS_MAX: Final = 16

@@ -56,9 +56,8 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.config import QuicListenerConfig, ServerConfig
-    from iggy_ref_server.net.socket_server import SocketLimits
+    from iggy_ref_server.net.socket_connection import SocketLimits
 
-__all__ = ["QuicListener", "configure_udp_socket", "make_quic_listener"]
 
 LOGGER = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from iggy_ref_server.config import write_private
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["KEY_BYTES", "StatelessResets", "build_refusal", "load_reset_key"]
 
 LOGGER = logging.getLogger(__name__)
 

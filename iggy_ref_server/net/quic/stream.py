@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import FileSlice
 
-__all__ = ["LongRequestQueue", "QuicRequestStream", "ReplyWriter"]
 
 LOGGER = logging.getLogger(__name__)
 

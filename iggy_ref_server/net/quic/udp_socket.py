@@ -20,8 +20,6 @@ import trio
 from iggy_protocol.quic import SEGMENTATION_ERRNOS, segment_option, split_runs
 from iggy_ref_server.net.busy_poll import BusyPoll
 
-__all__ = ["Datagram", "DatagramSocket", "UdpSocket"]
-
 Datagram: TypeAlias = tuple[bytes, Any]
 """The bytes, and the address where they come from or go to."""
 

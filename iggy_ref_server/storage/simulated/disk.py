@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.simulated.fault_plan import FaultPlan, Verb
     from iggy_ref_server.storage.simulated.tree import SimulatedTree
 
-__all__ = ["PowerLoss", "SimulatedDisk", "Survival"]
-
 
 # What ``free_bytes`` tells of a disk without a limit.
 UNLIMITED_DISK_BYTES = 1 << 40

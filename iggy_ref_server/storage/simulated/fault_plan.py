@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, TypedDict, Unpack, get_args
 
-__all__ = ["ATOMIC_BYTES_MAX", "FaultPlan", "FaultRule", "Verb", "When"]
-
 # So many bytes are written all or not at all, by every kernel and every disk.
 ATOMIC_BYTES_MAX = 8
 

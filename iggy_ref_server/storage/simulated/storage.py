@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.storage.simulated.disk import Survival
     from iggy_ref_server.storage.simulated.fault_plan import Verb
 
-__all__ = ["SimulatedFile", "SimulatedStorage"]
-
 
 class SimulatedStorage:
     """A data directory in memory.

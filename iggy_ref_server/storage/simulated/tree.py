@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.storage.simulated.disk import PowerLoss
 
-__all__ = ["ChangeState", "ContentChange", "FileContent", "SimulatedTree"]
-
 
 @dataclass(slots=True, eq=False)
 class SimulatedDirectory:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from iggy_sdk.families.messages import Outgoing
     from iggy_sdk.message import ReceivedBatch
 
-__all__ = ["ConsumerGroupsFamily", "MessagesFamily", "OffsetsFamily"]
-
 
 class MessagesFamily(BlockingClientBase):
     """Commands for messages."""

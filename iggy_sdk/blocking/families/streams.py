@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.families.topic_settings import CompressionLabel, Expiry, TopicSize
 
-__all__ = ["PartitionsFamily", "StreamsFamily", "TopicsFamily"]
-
 
 class StreamsFamily(BlockingClientBase):
     """Commands for streams."""

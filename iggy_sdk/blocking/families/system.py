@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.families.topic_settings import Expiry
 
-__all__ = ["SystemFamily", "TokensFamily", "UsersFamily"]
-
 
 class SystemFamily(BlockingClientBase):
     """Commands for the server as a whole."""

@@ -19,16 +19,6 @@ if TYPE_CHECKING:
 
     from iggy_sdk.transport import StreamTransport
 
-__all__ = [
-    "CONNECTIONS_MAX",
-    "ConnectionPool",
-    "ExchangeProgress",
-    "HttpClientConnection",
-    "HttpRequest",
-    "HttpResponse",
-    "ResponseTooLargeError",
-]
-
 
 RESPONSE_BYTES_MAX: Final = Limits().response_bytes_max
 """The limit of a body, as large as that of any reply: it bounds a peer that is no Iggy server."""

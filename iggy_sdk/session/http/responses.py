@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from iggy_protocol.rest import Route
     from iggy_sdk.session.http.connection import HttpResponse
 
-__all__ = ["UNAUTHORISED", "decode_response"]
 
 UNAUTHORISED: Final = 401
 SERVER_ERRORS: Final = range(500, 600)

@@ -30,19 +30,6 @@ from iggy_protocol.registry import (
     reply_of_optional,
 )
 
-__all__ = [
-    "CreateConsumerGroup",
-    "DeleteConsumerGroup",
-    "DeleteConsumerOffset",
-    "GetConsumerGroup",
-    "GetConsumerGroups",
-    "GetConsumerOffset",
-    "JoinConsumerGroup",
-    "LeaveConsumerGroup",
-    "StoreConsumerOffset",
-]
-
-
 GROUP_FIELDS = (
     "id" / U32,
     "partitions_count" / U32,

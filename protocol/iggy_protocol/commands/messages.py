@@ -56,15 +56,6 @@ from iggy_protocol.primitives import (
 from iggy_protocol.records import record
 from iggy_protocol.registry import EMPTY, Command, RecordCodec, command
 
-__all__ = [
-    "FlushUnsavedBuffer",
-    "PollMessages",
-    "SendMessages",
-    "SendMetadata",
-    "decode_send_metadata",
-    "encode_polled",
-]
-
 
 class SendMetadata(NamedTuple):
     """The head of a SendMessages body, behind its own length."""

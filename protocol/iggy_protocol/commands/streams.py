@@ -18,15 +18,6 @@ from iggy_protocol.registry import (
     reply_of_optional,
 )
 
-__all__ = [
-    "CreateStream",
-    "DeleteStream",
-    "GetStream",
-    "GetStreams",
-    "PurgeStream",
-    "UpdateStream",
-]
-
 STREAM_FIELDS = (
     "id" / U32,
     "created_at_us" / U64,

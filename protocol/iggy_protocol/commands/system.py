@@ -53,16 +53,6 @@ from iggy_protocol.registry import (
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
 
-__all__ = [
-    "GetClient",
-    "GetClients",
-    "GetClusterMetadata",
-    "GetMe",
-    "GetSnapshot",
-    "GetStats",
-    "Ping",
-]
-
 
 CLIENT_FIELDS = (
     "client_id" / U32,

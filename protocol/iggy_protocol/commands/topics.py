@@ -30,19 +30,6 @@ from iggy_protocol.registry import (
     reply_of_optional,
 )
 
-__all__ = [
-    "CreatePartitions",
-    "CreateTopic",
-    "DeletePartitions",
-    "DeleteSegments",
-    "DeleteTopic",
-    "GetTopic",
-    "GetTopics",
-    "PurgeTopic",
-    "UpdateTopic",
-]
-
-
 COMPRESSION = discriminant(CompressionAlgorithm)
 
 TOPIC_FIELDS = (

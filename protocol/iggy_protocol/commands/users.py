@@ -55,22 +55,6 @@ from iggy_protocol.registry import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "ChangePassword",
-    "CreatePersonalAccessToken",
-    "CreateUser",
-    "DeletePersonalAccessToken",
-    "DeleteUser",
-    "GetPersonalAccessTokens",
-    "GetUser",
-    "GetUsers",
-    "LoginUser",
-    "LoginWithPersonalAccessToken",
-    "LogoutUser",
-    "UpdatePermissions",
-    "UpdateUser",
-]
-
 
 USER_STATUS = discriminant(UserStatus)
 

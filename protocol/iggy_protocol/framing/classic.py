@@ -23,7 +23,6 @@ from iggy_protocol.layout import derive_struct
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
 
-__all__ = ["CLASSIC", "REQUEST_HEAD", "REQUEST_HEADROOM", "RESPONSE_HEAD", "ClassicFraming"]
 
 REQUEST_HEAD = Struct("length" / Int32ul, "code" / Int32ul)
 RESPONSE_HEAD = Struct("status" / Int32ul, "length" / Int32ul)

@@ -25,16 +25,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
 
-__all__ = [
-    "CLASSIC_VERSION",
-    "VSR_HEAD_BYTES",
-    "begins_vsr_request",
-    "is_vsr_answer",
-    "is_vsr_refusal",
-    "read_vsr_request",
-    "vsr_probe",
-    "vsr_refusal",
-]
 
 VSR_HEAD_BYTES: Final = 256
 CLASSIC_VERSION: Final = (0, 10, 0)

@@ -12,16 +12,6 @@ from enum import IntEnum
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.records import record
 
-__all__ = [
-    "Consumer",
-    "ConsumerKind",
-    "Identifier",
-    "Partitioning",
-    "PartitioningKind",
-    "PollingKind",
-    "PollingStrategy",
-]
-
 Identifier = int | str
 
 

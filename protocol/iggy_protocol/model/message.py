@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from iggy_protocol.layout import Buffer
 
-__all__ = ["PAYLOAD_BYTES_MAX", "USER_HEADERS_BYTES_MAX", "NewMessage"]
-
 PAYLOAD_BYTES_MAX = 64_000_000
 USER_HEADERS_BYTES_MAX = 100_000
 

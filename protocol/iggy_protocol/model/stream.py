@@ -6,20 +6,6 @@ from enum import IntEnum
 
 from iggy_protocol.records import record
 
-__all__ = [
-    "CompressionAlgorithm",
-    "ConsumerGroup",
-    "ConsumerGroupDetails",
-    "ConsumerGroupMember",
-    "ConsumerOffset",
-    "Partition",
-    "Stream",
-    "StreamDetails",
-    "Topic",
-    "TopicDetails",
-]
-
-
 # Topics and their partitions.
 
 

@@ -6,23 +6,6 @@ from enum import IntEnum
 
 from iggy_protocol.records import record
 
-__all__ = [
-    "CacheMetrics",
-    "ClientDetails",
-    "ClientInfo",
-    "ClusterMetadata",
-    "ClusterNode",
-    "ConsumerGroupMembership",
-    "HostResources",
-    "NodeRole",
-    "NodeStatus",
-    "Snapshot",
-    "SnapshotCompression",
-    "SnapshotType",
-    "Stats",
-    "Transport",
-]
-
 
 class Transport(IntEnum):
     """How a client is connected."""

@@ -7,20 +7,6 @@ from enum import IntEnum
 
 from iggy_protocol.records import record
 
-__all__ = [
-    "GlobalPermissions",
-    "Identity",
-    "Permissions",
-    "PersonalAccessTokenInfo",
-    "RawPersonalAccessToken",
-    "StreamPermissions",
-    "TopicPermissions",
-    "User",
-    "UserDetails",
-    "UserStatus",
-]
-
-
 # Permissions of a user: global, in a stream, in a topic.
 
 

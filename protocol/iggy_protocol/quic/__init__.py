@@ -25,14 +25,12 @@ from iggy_protocol.quic.core import (
     LONG_HEADER,
     RESET_BYTES_MIN,
     RESET_TOKEN_BYTES,
-    QuicClientCore,
-    QuicCore,
-    QuicServerCore,
-)
-from iggy_protocol.quic.segmentation import (
     RUN_BYTES_MAX,
     SEGMENTATION_ERRNOS,
     SEGMENTS_MAX,
+    QuicClientCore,
+    QuicCore,
+    QuicServerCore,
     segment_option,
     split_runs,
 )

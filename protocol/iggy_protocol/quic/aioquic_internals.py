@@ -15,7 +15,6 @@ import aioquic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["AIOQUIC_INTERNALS", "AIOQUIC_VERSIONS", "AioquicInternal", "check_aioquic"]
 
 AIOQUIC_VERSIONS: Final = ">=1.7,<1.8"
 """The versions that work, as the extras of the distribution require them."""

@@ -14,7 +14,9 @@ clock and no requests.
 
 from __future__ import annotations
 
+import errno
 import hmac
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from aioquic._buffer import Buffer
@@ -27,21 +29,13 @@ from aioquic.quic.recovery import QuicPacketPacer
 from aioquic.tls import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from aioquic.quic.configuration import QuicConfiguration
     from aioquic.quic.packet_builder import QuicPacketBuilder
     from aioquic.quic.recovery import QuicPacketSpace
     from aioquic.quic.stream import QuicStream
 
-__all__ = [
-    "LONG_HEADER",
-    "RESET_BYTES_MIN",
-    "RESET_TOKEN_BYTES",
-    "QuicClientCore",
-    "QuicCore",
-    "QuicServerCore",
-]
 
 # The default of max_udp_payload_size (RFC 9000, section 18.2).
 DATAGRAM_BYTES_MAX: Final = 65_527
@@ -343,3 +337,39 @@ class QuicServerCore(QuicCore):
     ) -> None:
         if stream.stream_id not in self.paused_streams:
             super()._write_stream_limits(builder, space, stream)
+
+
+# Datagrams of one size in one system call, which the kernel segments (``UDP_SEGMENT``).
+#
+# That takes a tenth of the time of a call for each. The callers own the sockets: they send a run
+# with ``socket.sendmsg(run, segment_option(run))``, and each datagram by itself once the call has
+# failed with one of ``SEGMENTATION_ERRNOS``.
+
+# Of the Linux kernel: the socket option, and the limits of one call (UDP_MAX_SEGMENTS, 64 KiB).
+SOL_UDP: Final = 17
+UDP_SEGMENT: Final = 103
+SEGMENTS_MAX: Final = 64
+RUN_BYTES_MAX: Final = 65_000
+SEGMENT_SIZE: Final = struct.Struct("=H")
+# Errors of a kernel, a device or a route without segmentation.
+SEGMENTATION_ERRNOS: Final = frozenset(
+    {errno.EINVAL, errno.EIO, errno.ENOPROTOOPT, errno.EOPNOTSUPP}
+)
+
+
+def split_runs(datagrams: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Split a list into runs for one call each: of one size, except a shorter last datagram."""
+    run: list[bytes] = []
+    for data in datagrams:
+        is_full = bool(run) and len(run) >= min(SEGMENTS_MAX, RUN_BYTES_MAX // len(run[0]))
+        if run and (is_full or len(run[-1]) < len(run[0]) or len(data) > len(run[0])):
+            yield run
+            run = []
+        run.append(data)
+    if run:
+        yield run
+
+
+def segment_option(run: Sequence[bytes]) -> list[tuple[int, int, bytes]]:
+    """Return the ancillary data of ``sendmsg`` for a run."""
+    return [(SOL_UDP, UDP_SEGMENT, SEGMENT_SIZE.pack(len(run[0])))]

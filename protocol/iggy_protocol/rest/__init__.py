@@ -39,8 +39,6 @@ from iggy_protocol.rest.codec import (
     encode_header_entries,
     encode_json,
     interpret_user_headers,
-)
-from iggy_protocol.rest.permissions import (
     permissions_from_shape,
     permissions_to_shape,
 )

@@ -23,35 +23,6 @@ from iggy_protocol.rest.shapes import (
     UserStatusName,
 )
 
-__all__ = [
-    "ChangePasswordBody",
-    "ConsumerOffsetQuery",
-    "CreateConsumerGroupBody",
-    "CreatePartitionsBody",
-    "CreatePersonalAccessTokenBody",
-    "CreateStreamBody",
-    "CreateTopicBody",
-    "CreateUserBody",
-    "DeleteConsumerOffsetQuery",
-    "DeletePartitionsQuery",
-    "DeleteSegmentsQuery",
-    "LoginBody",
-    "LoginWithTokenBody",
-    "MessageBody",
-    "PartitioningBody",
-    "PollQuery",
-    "RefreshTokenBody",
-    "SendMessagesBody",
-    "SnapshotBody",
-    "StoreConsumerOffsetBody",
-    "UpdatePermissionsBody",
-    "UpdateStreamBody",
-    "UpdateTopicBody",
-    "UpdateUserBody",
-    "format_message_id",
-    "parse_message_id",
-]
-
 U64_MAX: Final = 2**64 - 1
 
 # A sign and leading zeros are accepted, as in Apache Iggy 0.8; 39 digits hold 128 bits.

@@ -13,9 +13,23 @@ from typing import TYPE_CHECKING, Final, TypeVar, get_args
 import msgspec
 from msgspec.inspect import BoolType, IntType, Type, UnionType, type_info
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidField, RemoteProtocolError
-from iggy_protocol.rest.shapes import HeaderEntryShape, HeaderFieldShape, HeaderKindName
+from iggy_protocol.model.user import (
+    GlobalPermissions,
+    Permissions,
+    StreamPermissions,
+    TopicPermissions,
+)
+from iggy_protocol.rest.shapes import (
+    GlobalPermissionsShape,
+    HeaderEntryShape,
+    HeaderFieldShape,
+    HeaderKindName,
+    PermissionsShape,
+    StreamPermissionsShape,
+    TopicPermissionsShape,
+)
+from iggy_protocol.status_table import StatusCode
 from iggy_protocol.user_headers import HeaderKind, decode_user_headers
 
 if TYPE_CHECKING:
@@ -24,13 +38,6 @@ if TYPE_CHECKING:
     from iggy_protocol.rest.shapes import UserHeadersField
     from iggy_protocol.user_headers import HeaderKey, HeaderValue
 
-__all__ = [
-    "decode_json",
-    "decode_query",
-    "encode_header_entries",
-    "encode_json",
-    "interpret_user_headers",
-]
 
 _T = TypeVar("_T")
 _Q = TypeVar("_Q", bound=msgspec.Struct)
@@ -158,3 +165,49 @@ def _header_field(field: HeaderFieldShape) -> tuple[HeaderKind, bytes]:
 
 def _shape_of(half: HeaderKey | HeaderValue) -> HeaderFieldShape:
     return HeaderFieldShape(kind=_KIND_NAMES[half.kind], value=half.raw)
+
+
+# Convert permissions from and to JSON, where streams and topics are objects keyed by ids.
+
+
+def permissions_from_shape(shape: PermissionsShape | None) -> Permissions | None:
+    """Read permissions, by ascending ids."""
+    if shape is None:
+        return None
+    server = GlobalPermissions(**msgspec.structs.asdict(shape.global_))
+    streams = (_stream_from_shape(*entry) for entry in sorted((shape.streams or {}).items()))
+    return Permissions(server, tuple(streams))
+
+
+def _stream_from_shape(stream_id: int, shape: StreamPermissionsShape) -> StreamPermissions:
+    flags = msgspec.structs.asdict(shape)
+    flags["topics"] = tuple(
+        TopicPermissions(topic_id, **msgspec.structs.asdict(topic))
+        for topic_id, topic in sorted((shape.topics or {}).items())
+    )
+    return StreamPermissions(stream_id, **flags)
+
+
+def permissions_to_shape(permissions: Permissions | None) -> PermissionsShape | None:
+    """Write permissions; nothing below a level is ``null`` there."""
+    if permissions is None:
+        return None
+    server = msgspec.convert(permissions.server, GlobalPermissionsShape, from_attributes=True)
+    streams = {stream.stream_id: _stream_to_shape(stream) for stream in permissions.streams}
+    return PermissionsShape(server, streams or None)
+
+
+def _stream_to_shape(stream: StreamPermissions) -> StreamPermissionsShape:
+    topics = {
+        topic.topic_id: msgspec.convert(topic, TopicPermissionsShape, from_attributes=True)
+        for topic in stream.topics
+    }
+    return StreamPermissionsShape(
+        manage_stream=stream.manage_stream,
+        read_stream=stream.read_stream,
+        manage_topics=stream.manage_topics,
+        read_topics=stream.read_topics,
+        poll_messages=stream.poll_messages,
+        send_messages=stream.send_messages,
+        topics=topics or None,
+    )

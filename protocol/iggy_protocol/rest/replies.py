@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol.batch import MessageBatch, PolledMessages
-from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import InvalidField, RemoteProtocolError
 from iggy_protocol.message_view import HEADER
 from iggy_protocol.model.stream import (
@@ -47,19 +47,17 @@ from iggy_protocol.model.user import (
     UserDetails,
     UserStatus,
 )
-from iggy_protocol.rest.codec import decode_json, encode_header_entries
-from iggy_protocol.rest.permissions import permissions_from_shape
+from iggy_protocol.rest.codec import decode_json, encode_header_entries, permissions_from_shape
 from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
 from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape
 from iggy_protocol.rest.size_text import parse_size
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iggy_protocol.rest import shapes
     from iggy_protocol.rest.shapes import MessageShape, PolledMessagesShape
-
-__all__ = ["ABSENT", "decode_rest_error", "decode_rest_reply", "polled_from_shape"]
 
 
 # Convert the JSON of a poll to the bytes of the binary protocol.

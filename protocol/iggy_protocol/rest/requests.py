@@ -12,16 +12,16 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.errors import RuleViolation
 from iggy_protocol.model.identifier import Consumer, ConsumerKind
 from iggy_protocol.records import record
 from iggy_protocol.registry import encode_request
 from iggy_protocol.rest import bodies
-from iggy_protocol.rest.codec import encode_json
-from iggy_protocol.rest.permissions import permissions_to_shape
+from iggy_protocol.rest.codec import encode_json, permissions_to_shape
 from iggy_protocol.rest.routes import ROUTES, ROUTES_BY_COMMAND, Route
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iggy_protocol.model.identifier import Identifier
     from iggy_protocol.registry import Command
 
-__all__ = ["RestRequest", "encode_refresh", "encode_rest_request"]
 
 # What Apache Iggy 0.8 reads as a numeric id where a name is allowed.
 _NUMBER: Final = re.compile(r"\+?[0-9]+")

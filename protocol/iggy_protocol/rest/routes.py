@@ -8,14 +8,14 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from iggy_protocol.codes import CommandCode, StatusCode
+from iggy_protocol.codes import CommandCode
 from iggy_protocol.records import record
 from iggy_protocol.rest import bodies, shapes
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["PUBLIC_PATHS", "ROUTES", "ROUTES_BY_COMMAND", "Route", "index_routes", "status_for"]
 
 _TOPIC = "/streams/{stream_id}/topics/{topic_id}"
 

@@ -11,56 +11,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct, field
 
-from iggy_protocol.codes import StatusCode, status
+from iggy_protocol.codes import status
 from iggy_protocol.rest.size_text import SIZE_TEXT_PATTERN
-
-__all__ = [
-    "MESSAGE_ID_MAX",
-    "NOT_FOUND",
-    "U8",
-    "U16",
-    "U32",
-    "U64",
-    "AccessTokenShape",
-    "CacheMetricsShape",
-    "ClientDetailsShape",
-    "ClientShape",
-    "ClusterNodeShape",
-    "ClusterShape",
-    "CompressionName",
-    "ConsumerGroupDetailsShape",
-    "ConsumerGroupMemberShape",
-    "ConsumerGroupShape",
-    "ConsumerOffsetShape",
-    "EndpointsShape",
-    "ErrorShape",
-    "GlobalPermissionsShape",
-    "HeaderEntryShape",
-    "HeaderFieldShape",
-    "HeaderKindName",
-    "IdentityShape",
-    "JoinedGroupShape",
-    "MessageHeaderShape",
-    "MessageShape",
-    "PartitionShape",
-    "PermissionsShape",
-    "PersonalAccessTokenShape",
-    "PolledMessagesShape",
-    "RawPersonalAccessTokenShape",
-    "SecretStruct",
-    "SizeText",
-    "StatsShape",
-    "StreamDetailsShape",
-    "StreamPermissionsShape",
-    "StreamShape",
-    "TopicDetailsShape",
-    "TopicPermissionsShape",
-    "TopicShape",
-    "UserDetailsShape",
-    "UserHeadersField",
-    "UserShape",
-    "UserStatusName",
-]
+from iggy_protocol.status_table import StatusCode
 
 MESSAGE_ID_MAX: Final = 2**128 - 1
 

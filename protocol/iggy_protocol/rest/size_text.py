@@ -10,10 +10,8 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from iggy_protocol.codes import StatusCode
 from iggy_protocol.errors import InvalidField, LocalProtocolError
-
-__all__ = ["SIZE_TEXT_PATTERN", "format_size", "parse_size"]
+from iggy_protocol.status_table import StatusCode
 
 # From the largest to the smallest; of one rank the binary unit is larger, so it comes first.
 _UNITS: Final[dict[str, int]] = {

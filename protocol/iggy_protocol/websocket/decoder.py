@@ -34,7 +34,6 @@ from iggy_protocol.websocket.header import (
 if TYPE_CHECKING:
     from websockets.protocol import Protocol
 
-__all__ = ["FrameDecoder", "FrameReader", "InPlaceFrameReader"]
 
 MASKED_ONLY: Final = (MASKED,)
 UNMASKED_ONLY: Final = (0,)

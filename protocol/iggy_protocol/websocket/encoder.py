@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol.layout import Buffer
 
-__all__ = ["ReplyFramer", "RequestFramer"]
 
 # The longest frame that official clients and servers accept by default. For messages of several
 # frames their limit is four times as high.

@@ -32,9 +32,7 @@ from iggy_sdk.errors import (
 )
 
 CLASSES = [
-    kind
-    for name in errors.__all__
-    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, IggyError)
+    kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, IggyError)
 ]
 
 

@@ -21,14 +21,16 @@ import h11
 from anyio.lowlevel import checkpoint
 
 from iggy_sdk.client import IggyClient
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import ConnectionFailedError
-from iggy_sdk.options import ClientOptions, Endpoint
 from iggy_sdk.session.http import HttpSession
 from tests.sdk.memory_transport import MemoryTransport, memory_pair
 from tests.sdk.scripted_peer import options
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
+
+    from iggy_sdk.options import ClientOptions
 
 ENDPOINT = Endpoint("one.example", 3000)
 NOW_S = 1_700_000_000

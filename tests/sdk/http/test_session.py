@@ -27,6 +27,7 @@ from iggy_protocol import (
 )
 from iggy_protocol.rest import ROUTES_BY_COMMAND
 from iggy_sdk.client import IggyClient
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import (
     ClientClosedError,
     ConfigurationError,
@@ -35,7 +36,7 @@ from iggy_sdk.errors import (
     InvalidRequestError,
     RequestTimeoutError,
 )
-from iggy_sdk.options import Endpoint, Reconnect
+from iggy_sdk.options import Reconnect
 from iggy_sdk.session.http.connection import CONNECTIONS_MAX, IDLE_SECONDS_MAX
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.http.peers import HttpPeer, http_options, http_server

@@ -16,8 +16,8 @@ from iggy_protocol import (
     Ping,
     StatusCode,
 )
+from iggy_sdk.connection_string import TokenLogin
 from iggy_sdk.errors import AuthenticationError, ProtocolError
-from iggy_sdk.options import TokenLogin
 from tests.sdk.http.peers import Heard, HttpPeer, http_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]

@@ -14,7 +14,7 @@ from iggy_protocol import (
     SendMessages,
 )
 from iggy_sdk.client import IggyClient
-from iggy_sdk.options import Endpoint
+from iggy_sdk.connection_string import Endpoint
 from tests.sdk.scripted_peer import (
     Peer,
     ScriptedServer,

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from iggy_protocol import GetStream, Partitioning, SendMessages, StreamDetails
-from iggy_sdk.options import Endpoint
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.session.stream import StreamSession
 from tests.sdk.memory_transport import CAPACITY_BYTES
 from tests.sdk.scripted_peer import Peer, Script, options, polite, scripted_server

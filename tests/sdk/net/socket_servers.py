@@ -11,7 +11,7 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSStream
 
 from iggy_protocol import RequestReceived, ServerConnection, decode_request
-from iggy_sdk.options import Endpoint
+from iggy_sdk.connection_string import Endpoint
 from tests.sdk.scripted_peer import MANNERS
 
 Serve = Callable[[ByteStream], Awaitable[None]]

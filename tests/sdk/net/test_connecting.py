@@ -13,6 +13,7 @@ from iggy_protocol import (
     LoginWithPersonalAccessToken,
     StatusCode,
 )
+from iggy_sdk.connection_string import TokenLogin
 from iggy_sdk.errors import (
     AuthenticationError,
     ClientClosedError,
@@ -21,7 +22,7 @@ from iggy_sdk.errors import (
     DisconnectedError,
     RequestTimeoutError,
 )
-from iggy_sdk.options import Reconnect, TokenLogin
+from iggy_sdk.options import Reconnect
 from iggy_sdk.transport import open_transport
 from tests.sdk.net.clients import ONE, TWO, Recorder, client_of
 from tests.sdk.scripted_peer import (

@@ -13,7 +13,7 @@ from iggy_protocol import (
     Identity,
     LoginUser,
 )
-from iggy_sdk.options import Endpoint
+from iggy_sdk.connection_string import Endpoint
 from tests.sdk.net.clients import ONE, THREE, TWO, Recorder, client_of, cluster
 from tests.sdk.scripted_peer import (
     MANNERS,

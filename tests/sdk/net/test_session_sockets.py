@@ -24,6 +24,7 @@ from iggy_protocol import (
     PollMessages,
     StatusCode,
 )
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import (
     ClientClosedError,
     DisconnectedError,
@@ -31,7 +32,6 @@ from iggy_sdk.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from iggy_sdk.options import Endpoint
 from iggy_sdk.session.stream import IDLE_AFTER_SECONDS, READ_ON_BYTES_MIN, READS_MAX, StreamSession
 from iggy_sdk.transport.tcp import TcpTransport
 from tests.sdk.api.polling import polled

@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from iggy_sdk.client import IggyClient
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import ConnectionFailedError, DisconnectedError
-from iggy_sdk.options import Endpoint, Reconnect
+from iggy_sdk.options import Reconnect
 from iggy_sdk.transport import open_transport
 from iggy_sdk.transport.tcp import TcpTransport, unwritten_buffers
 from tests.sdk.memory_transport import memory_pair

@@ -12,8 +12,9 @@ import trustme
 
 from iggy_protocol import GetStream, Partitioning, Ping, SendMessages
 from iggy_sdk.client import IggyClient
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
-from iggy_sdk.options import Endpoint, Reconnect, TlsOptions
+from iggy_sdk.options import Reconnect, TlsOptions
 from tests.sdk.net.socket_servers import socket_server
 from tests.sdk.scripted_peer import options
 

@@ -11,8 +11,9 @@ import pytest
 from websockets.frames import Frame, Opcode
 
 from iggy_sdk.client import IggyClient
+from iggy_sdk.connection_string import Endpoint
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError, IggyError
-from iggy_sdk.options import Endpoint, Reconnect
+from iggy_sdk.options import Reconnect
 from tests.sdk.net.socket_servers import Serve, socket_server
 from tests.sdk.net.websocket_servers import accept_nothing, dial, echo, frame, granted
 from tests.sdk.scripted_peer import options

@@ -16,7 +16,7 @@ from tests.sdk.scripted_peer import options
 if TYPE_CHECKING:
     from anyio.abc import ByteStream
 
-    from iggy_sdk.options import Endpoint
+    from iggy_sdk.connection_string import Endpoint
 
 
 async def accept(stream: ByteStream) -> None:

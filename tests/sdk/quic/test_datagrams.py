@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from iggy_protocol.quic import segmentation
+from iggy_protocol.quic import core
 from iggy_sdk.transport.quic import DatagramSender
 
 
@@ -23,9 +23,9 @@ def pair():
     theirs.close()
 
 
-@pytest.mark.parametrize("option", [segmentation.UDP_SEGMENT, 9_999])
+@pytest.mark.parametrize("option", [core.UDP_SEGMENT, 9_999])
 def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, pair, option):
-    monkeypatch.setattr(segmentation, "UDP_SEGMENT", option)
+    monkeypatch.setattr(core, "UDP_SEGMENT", option)
     ours, theirs = pair
     sizes = [1_200, 1_200, 300, 8_000, 8_000, 8_000]
     datagrams = [bytes([number]) * size for number, size in enumerate(sizes)]

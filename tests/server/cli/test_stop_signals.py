@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from iggy_ref_server.process.stop_signals import WATCHED_SIGNALS, read_stop_signal, watch_signals
+from iggy_ref_server.process.monitor import WATCHED_SIGNALS, read_stop_signal, watch_signals
 
 
 def is_readable(descriptor):

@@ -14,7 +14,7 @@ from websockets.server import ServerProtocol
 
 from iggy_protocol import Limits
 from iggy_protocol.websocket import FrameReader, ReplyFramer, encoder
-from iggy_ref_server.net.socket_server import SocketLimits
+from iggy_ref_server.net.socket_connection import SocketLimits
 from iggy_ref_server.net.websocket_codec import FramedOutputBuffer, WebSocketCodec
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan

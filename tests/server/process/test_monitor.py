@@ -20,9 +20,9 @@ from iggy_ref_server.process.monitor import (
     ClosingProgress,
     ProcessMonitor,
     ShardProcess,
+    watch_signals,
 )
 from iggy_ref_server.process.shard_process import CLOSING_REPORT_S, EXIT_UNSAVED
-from iggy_ref_server.process.stop_signals import watch_signals
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.simulated.server import open_simulated_server

@@ -7,7 +7,7 @@ import socket
 import pytest
 import trio
 
-from iggy_protocol.quic import segmentation
+from iggy_protocol.quic import core
 from iggy_ref_server.net.quic.udp_socket import Datagram, UdpSocket
 
 
@@ -18,9 +18,9 @@ def bound():
 
 
 @pytest.mark.trio
-@pytest.mark.parametrize("option", [segmentation.UDP_SEGMENT, 9_999])
+@pytest.mark.parametrize("option", [core.UDP_SEGMENT, 9_999])
 async def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, option):
-    monkeypatch.setattr(segmentation, "UDP_SEGMENT", option)
+    monkeypatch.setattr(core, "UDP_SEGMENT", option)
     ours, theirs = bound(), bound()
     sender, receiver = UdpSocket(ours), UdpSocket(theirs)
     sizes = [1_200, 1_200, 1_200, 300, 8_000, 8_000, 50]

@@ -17,7 +17,7 @@ from iggy_protocol.rest import (
     interpret_user_headers,
 )
 from iggy_ref_server.dispatch.handlers.messages import EncodedReply
-from iggy_ref_server.web.poll_response import respond_polled
+from iggy_ref_server.web.operations import respond_polled
 from tests.server.partitions.partition_calls import body_of
 
 pytestmark = pytest.mark.trio

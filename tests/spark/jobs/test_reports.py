@@ -23,8 +23,7 @@ from spark_jobs.jobs.command import (
     name_and_value,
 )
 from spark_jobs.jobs.queries import ProgressReport, lag_of
-from spark_jobs.jobs.stop_signal import StopSignal
-from spark_jobs.jobs.terminal import format_table
+from spark_jobs.jobs.terminal import StopSignal, format_table
 from spark_jobs.jobs.windows import (
     PartitionWindow,
     WindowTable,
