@@ -1,15 +1,16 @@
-"""Carries out the calls of other shards.
+"""Carries out the calls of other shards, by the table ``SHARD_CALLS``.
 
 Calls that need no waiting are handled inline, in the sequence in which they arrive. Appends are
-among them, so that the sends of one client keep their sequence. All others run in tasks. While the
-shard opens its partitions, only calls about metadata are handled and the others are deferred; the
-limits of the channels bound how many.
+staged in that sequence too, so that the sends of one client keep theirs. All others run in tasks.
+While the shard opens its partitions, only calls about metadata are handled and the others are
+deferred; the limits of the channels bound how many.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iggy_protocol import (
     BatchShape,
@@ -20,6 +21,7 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_ref_server.dispatch.dispatcher import reply_for_error
+from iggy_ref_server.dispatch.table import Execution
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
 from iggy_ref_server.partitions import OffsetKey, PollParams
@@ -31,7 +33,7 @@ from iggy_ref_server.shard.partition_directory import PartitionKey
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Sequence
 
     import trio
 
@@ -50,13 +52,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 DONE_REPLY = messages.ShardReply()
-
-# A shard that opens its partitions must handle these: it needs the metadata to go on.
-HANDLED_BEFORE_OPEN = (
-    messages.SnapshotCall,
-    messages.MetadataEntryCall,
-    messages.PublishMetadataCall,
-)
 
 
 async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
@@ -128,20 +123,18 @@ class ShardCallHandler:
         payload: memoryview,
     ) -> None:
         """Handle a call inline, or start a task for it."""
-        if self._deferred is not None and not isinstance(message, HANDLED_BEFORE_OPEN):
+        call = SHARD_CALLS[type(message)]
+        if self._deferred is not None and not call.is_handled_before_open:
             self._deferred.append((channel, call_id, message, payload))
-            return
-        if isinstance(message, messages.AppendCall):
-            self._append(channel, call_id, message, payload)
-            return
-        inline_handler = self._INLINE.get(type(message))
-        if inline_handler is not None:
+        elif call.execution is Execution.STAGED:
+            call.handler(self, channel, call_id, message, payload)
+        elif call.execution is Execution.TASK:
+            self._nursery.start_soon(self._handle_awaited, channel, call_id, message, payload)
+        else:
             try:
-                channel.reply(call_id, inline_handler(self, message))
+                channel.reply(call_id, call.handler(self, message))
             except ServerFault as fault:
                 channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
-        else:
-            self._nursery.start_soon(self._handle_awaited, channel, call_id, message, payload)
 
     def batch_done(self) -> None:
         """Commit the appends of the batch that has ended."""
@@ -156,7 +149,8 @@ class ShardCallHandler:
     ) -> None:
         """Handle a call that has to wait."""
         try:
-            reply, parts = await self._AWAITED[type(message)](self, message, payload)
+            handler = SHARD_CALLS[type(message)].handler
+            reply, parts = await handler(self, message, payload)
             channel.reply(call_id, reply, parts)
         except ServerFault as fault:
             channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
@@ -300,23 +294,39 @@ class ShardCallHandler:
     def _clients(self, message: messages.ConnectedClients) -> messages.ShardMessage:
         return self._cluster_view.local_clients()
 
-    _INLINE: ClassVar[dict[type, Callable[[ShardCallHandler, Any], messages.ShardMessage]]] = {
-        messages.ResolveMemberCall: _resolve_member,
-        messages.MemberPolledCall: _member_polled,
-        messages.GroupCommittedCall: _group_committed,
-        messages.GroupMemberships: _groups,
-        messages.ClientGoneCall: _client_gone,
-        messages.PublishMetadataCall: _publish,
-        messages.PartitionTotals: _totals,
-        messages.ConnectedClients: _clients,
-    }
-    _AWAITED: ClassVar[
-        dict[type, Callable[[ShardCallHandler, Any, memoryview], Awaitable[CallResult]]]
-    ] = {
-        messages.PollCall: _poll,
-        messages.OffsetCall: _change_offset,
-        messages.MaintainPartitionCall: _maintain,
-        messages.SnapshotCall: _snapshot,
-        messages.MetadataEntryCall: _apply_entry,
-        messages.ForwardCall: _forward,
-    }
+
+class ShardCall(NamedTuple):
+    """A row of the table of calls.
+
+    Attributes:
+        handler: the method of ``ShardCallHandler``.
+        execution: at once, in a task, or staged with other appends.
+        is_handled_before_open: whether a shard handles it while it opens its partitions. It needs
+            the metadata to go on.
+    """
+
+    handler: Callable[..., Any]
+    execution: Execution = Execution.INLINE
+    is_handled_before_open: bool = False
+
+
+_HANDLER, _STAGED, _TASK = ShardCallHandler, Execution.STAGED, Execution.TASK
+SHARD_CALLS: Final[dict[type, ShardCall]] = {
+    messages.AppendCall: ShardCall(_HANDLER._append, _STAGED),
+    messages.PollCall: ShardCall(_HANDLER._poll, _TASK),
+    messages.OffsetCall: ShardCall(_HANDLER._change_offset, _TASK),
+    messages.MaintainPartitionCall: ShardCall(_HANDLER._maintain, _TASK),
+    messages.ForwardCall: ShardCall(_HANDLER._forward, _TASK),
+    messages.SnapshotCall: ShardCall(_HANDLER._snapshot, _TASK, is_handled_before_open=True),
+    messages.MetadataEntryCall: ShardCall(
+        _HANDLER._apply_entry, _TASK, is_handled_before_open=True
+    ),
+    messages.PublishMetadataCall: ShardCall(_HANDLER._publish, is_handled_before_open=True),
+    messages.ResolveMemberCall: ShardCall(_HANDLER._resolve_member),
+    messages.MemberPolledCall: ShardCall(_HANDLER._member_polled),
+    messages.GroupCommittedCall: ShardCall(_HANDLER._group_committed),
+    messages.GroupMemberships: ShardCall(_HANDLER._groups),
+    messages.ClientGoneCall: ShardCall(_HANDLER._client_gone),
+    messages.PartitionTotals: ShardCall(_HANDLER._totals),
+    messages.ConnectedClients: ShardCall(_HANDLER._clients),
+}
