@@ -16,7 +16,6 @@ class PartitionHealth(Enum):
 
     OK = "ok"
     READ_ONLY = "read_only"
-    QUARANTINED = "quarantined"
 
 
 class HealthTracker:
@@ -39,9 +38,8 @@ class HealthTracker:
 
     def degrade(self, state: PartitionHealth, reason: str) -> None:
         """Serve less from here on."""
-        if self.state is not PartitionHealth.QUARANTINED:
-            self.state, self.reason = state, reason
-            LOGGER.error("partition %s is now %s: %s", self._path, state.value, reason)
+        self.state, self.reason = state, reason
+        LOGGER.error("partition %s is now %s: %s", self._path, state.value, reason)
 
     def restore(self) -> None:
         """Serve everything again."""
@@ -57,16 +55,4 @@ class HealthTracker:
             raise ServerFault(
                 StatusCode.CANNOT_APPEND_MESSAGE,
                 f"partition {self._path} is {self.state.value}: {self.reason}",
-            )
-
-    def check_readable(self) -> None:
-        """Refuse to read.
-
-        Raises:
-            ServerFault: what could be read is not to be trusted.
-        """
-        if self.state is PartitionHealth.QUARANTINED:
-            raise ServerFault(
-                StatusCode.CANNOT_READ_PARTITIONS,
-                f"partition {self._path} is quarantined: {self.reason}",
             )

@@ -381,8 +381,6 @@ async def flush_for_close(
     Returns:
         What was acknowledged and is not there; None when nothing is missing.
     """
-    if health.state is PartitionHealth.QUARANTINED:
-        return None
     # A failed purge or damage leaves little to do, except for messages in memory.
     is_sound = health.state is PartitionHealth.OK
     reasons = [] if is_sound else [health.reason]

@@ -27,14 +27,12 @@ from iggy_ref_server.partitions.lifecycle import (
 )
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
 from iggy_ref_server.partitions.poll import PartitionReader
-from iggy_ref_server.partitions.reservation import OffsetReservation
 from iggy_ref_server.partitions.retention import SegmentRetention, is_older_than
-from iggy_ref_server.partitions.segment_list import SegmentList
 from iggy_ref_server.partitions.settings import AckLevel
 from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.partitions.writer import PartitionWriter
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged
-from iggy_ref_server.segments.segment import OpenSegments, Segment
+from iggy_ref_server.segments.segment import OpenSegments
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.journal import CommitGroup
     from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
+    from iggy_ref_server.partitions.reservation import OffsetReservation
+    from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.settings import PartitionSettings
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import Storage
@@ -159,18 +159,6 @@ class PartitionLog:
         """
         segment_list, reservation = await open_partition_files(storage, path, settings, generation)
         return await cls(storage, clock, settings, path, segment_list, reservation)._finish_open()
-
-    @classmethod
-    def quarantined(
-        cls, storage: Storage, clock: Clock, settings: PartitionSettings, path: str, *, reason: str
-    ) -> PartitionLog:
-        """Make a quarantined partition, which could not be opened and refuses all requests."""
-        segment_list = SegmentList([Segment(path, 0)])
-        partition = cls(
-            storage, clock, settings, path, segment_list, OffsetReservation(storage, path)
-        )
-        partition._health.degrade(PartitionHealth.QUARANTINED, reason)
-        return partition
 
     async def _finish_open(self) -> PartitionLog:
         await self._offsets.make_directories()
@@ -286,7 +274,6 @@ class PartitionLog:
         Raises:
             ServerFault: the partition cannot be read, or a message not be decrypted.
         """
-        self._health.check_readable()
         return self._reader.poll(request, self._stored(request))
 
     def _stored(self, request: PollParams) -> int | None:
@@ -315,7 +302,6 @@ class PartitionLog:
         Raises:
             ServerFault: there is none, or the disk refused.
         """
-        self._health.check_readable()
         with storage_errors_as_faults():
             if not await self._offsets.delete(key):
                 raise ServerFault(
@@ -328,14 +314,12 @@ class PartitionLog:
         Raises:
             ServerFault: the disk refused.
         """
-        self._health.check_readable()
         with storage_errors_as_faults():
             for group_id in self._offsets.group_ids():
                 if group_id not in group_ids:
                     await self._offsets.delete(OffsetKey(ConsumerKind.GROUP, group_id))
 
     def _check_offset(self, offset: int) -> None:
-        self._health.check_readable()
         last_offset = self._segment_list.last_offset
         if last_offset is None or offset > last_offset:
             raise ServerFault(
@@ -385,7 +369,6 @@ class PartitionLog:
         Raises:
             ServerFault: the disk refused; the partition is read-only until the next start.
         """
-        self._health.check_readable()
         await self.retention.purge(generation)
 
     async def delete_segments(self, count: int) -> int:
@@ -397,7 +380,6 @@ class PartitionLog:
         Raises:
             ServerFault: the disk refused.
         """
-        self._health.check_readable()
         return await self.retention.delete_segments(count)
 
     async def expire_segments(self, expiry_us: int) -> int:
@@ -409,7 +391,6 @@ class PartitionLog:
         Raises:
             ServerFault: the disk refused.
         """
-        self._health.check_readable()
         return await self.retention.expire_segments(expiry_us, self._clock.now_us())
 
     async def roll_aged(self, max_age_us: int) -> None:

@@ -207,8 +207,7 @@ class PartitionDirectory:
             LOGGER.warning(
                 "partition %s: offsets of deleted groups are not removed yet: %s", tuple(key), error
             )
-            # A quarantined partition serves no offsets, and the next start removes them.
-            return partition.health is PartitionHealth.QUARANTINED
+            return False
         return True
 
     def _local_records(self, metadata: Metadata) -> Iterator[tuple[PartitionKey, PartitionRecord]]:

@@ -31,7 +31,7 @@ from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.events import NEED_DATA, RequestReceived, ResponseReceived
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from iggy_protocol.registry import COMMANDS, Command, decode_request
-from tests.protocol.helpers import (
+from tests.protocol.frame_oracle import (
     FEEDERS,
     RECORDING_NAMES,
     Connection,

@@ -37,7 +37,7 @@ from iggy_protocol.registry import (
     encode_reply,
     encode_request,
 )
-from tests.protocol.helpers import joined
+from tests.protocol.frame_oracle import joined
 from tests.protocol.strategies import values_of
 
 # Each of these runs for every command and for every prefix, so a part of the examples is enough.

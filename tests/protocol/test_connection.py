@@ -27,7 +27,7 @@ from iggy_protocol.events import (
 from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
 from iggy_protocol.model.stream import Stream
 from iggy_protocol.model.user import Identity
-from tests.protocol.helpers import (
+from tests.protocol.frame_oracle import (
     CUTTERS,
     FEEDERS,
     SEND_MESSAGES,

@@ -25,7 +25,7 @@ from iggy_protocol.events import (
 from iggy_protocol.framing import CLASSIC, HeadroomBuffer
 from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.receive_buffer import CHUNK_BYTES
-from tests.protocol.helpers import (
+from tests.protocol.frame_oracle import (
     SEND_MESSAGES,
     ConnectionPair,
     OtherFraming,

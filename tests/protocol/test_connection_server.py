@@ -20,7 +20,7 @@ from iggy_protocol.events import (
     RequestReceived,
     RequestRefused,
 )
-from tests.protocol.helpers import (
+from tests.protocol.frame_oracle import (
     CONTROL_BYTES_MAX,
     FEEDERS,
     SEND_MESSAGES,

@@ -24,7 +24,7 @@ from iggy_protocol.model.user import Identity
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from iggy_protocol.registry import COMMANDS, decode_reply, decode_request
 from tests.protocol import fuzz_connection
-from tests.protocol.helpers import (
+from tests.protocol.frame_oracle import (
     CUTTERS,
     FEEDERS,
     RECORDING_NAMES,

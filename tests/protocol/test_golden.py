@@ -29,7 +29,7 @@ from iggy_protocol.registry import (
     encode_request,
 )
 from iggy_protocol.validation import validate
-from tests.protocol.helpers import joined
+from tests.protocol.frame_oracle import joined
 from tests.protocol.recordings import (
     EXCEPTIONS,
     GOLDEN,

@@ -18,7 +18,7 @@ from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.model.message import NewMessage
 from iggy_protocol.registry import decode_reply, decode_request, encode_reply, encode_request
 from iggy_protocol.validation import validate
-from tests.protocol.helpers import joined
+from tests.protocol.frame_oracle import joined
 from tests.protocol.strategies import ESCAPED_IDENTIFIERS, PARTITIONINGS
 
 U64S = st.integers(0, 2**64 - 1)

@@ -39,7 +39,7 @@ from iggy_protocol.model.system import (
 from iggy_protocol.model.user import UserStatus
 from iggy_protocol.primitives import PARTITIONING
 from iggy_protocol.registry import decode_request, encode_request
-from tests.protocol.helpers import joined
+from tests.protocol.frame_oracle import joined
 from tests.protocol.strategies import values_of
 
 PARTITIONING_LAYOUT: Layout[Partitioning] = Layout("partitioning", PARTITIONING)

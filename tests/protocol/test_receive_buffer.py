@@ -8,7 +8,7 @@ import pytest
 
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.receive_buffer import CHUNK_BYTES, ReceiveBuffer, is_unshared
-from tests.protocol.helpers import pattern
+from tests.protocol.frame_oracle import pattern
 
 MEGABYTE = 1_000_000
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.receive_buffer import ReceiveBuffer
-from tests.protocol.helpers import pattern
+from tests.protocol.frame_oracle import pattern
 
 
 class BufferMachine(RuleBasedStateMachine):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from iggy_protocol.receive_buffer import ReceiveBuffer
-from tests.protocol.helpers import pattern
+from tests.protocol.frame_oracle import pattern
 from tests.protocol.test_receive_buffer import MEGABYTE, receive_frame
 
 

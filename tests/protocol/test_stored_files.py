@@ -20,7 +20,7 @@ from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.hashing import consumer_id
 from iggy_protocol.model.identifier import ConsumerKind
 from iggy_protocol.registry import decode_request, encode_request
-from tests.protocol.helpers import joined
+from tests.protocol.frame_oracle import joined
 from tests.protocol.recordings import exchanges
 from tests.protocol.stored_files import (
     DISK,

@@ -27,7 +27,7 @@ from iggy_protocol import (
     is_vsr_refusal,
     vsr_probe,
 )
-from tests.protocol.helpers import FEEDERS, request_frame
+from tests.protocol.frame_oracle import FEEDERS, request_frame
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "golden" / "vsr").glob("*.jsonl"))
 CLIENT = bytes(range(1, 17))

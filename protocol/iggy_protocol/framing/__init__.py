@@ -61,11 +61,6 @@ class Framing(Protocol):
     ) -> None:
         """Write the head of a request into ``buffer``, beginning at ``position``."""
 
-    def write_response_head(
-        self, buffer: bytearray | memoryview, position: int, status: int, payload_bytes: int
-    ) -> None:
-        """Write the head of a response into ``buffer``, beginning at ``position``."""
-
 
 @record
 class HeadroomBuffer:

@@ -79,12 +79,5 @@ class ClassicFraming:
         """Write the head of a request into ``buffer``."""
         _REQUEST.pack_into(buffer, position, payload_bytes + CODE_BYTES, code)
 
-    @staticmethod
-    def write_response_head(
-        buffer: bytearray | memoryview, position: int, status: int, payload_bytes: int
-    ) -> None:
-        """Write the head of a response into ``buffer``."""
-        _RESPONSE.pack_into(buffer, position, status, payload_bytes)
-
 
 CLASSIC = ClassicFraming()

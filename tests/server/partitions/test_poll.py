@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iggy_protocol import PollingKind, PollingStrategy
-from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions import (
     AckLevel,
@@ -29,7 +28,6 @@ from tests.server.partitions.partition_calls import (
     PATH,
     UNLIMITED,
     Message,
-    commit_at_once,
     create,
     fetch,
     offsets,
@@ -39,7 +37,6 @@ from tests.server.partitions.partition_calls import (
     request,
     send,
     stage,
-    store_at_once,
     unpack,
 )
 
@@ -378,35 +375,6 @@ async def test_log_when_found_damaged_by_a_poll_then_read_only_and_told():
     assert "offset 4" in partition.reason
     with pytest.raises(ServerFault):
         stage(partition, [b"x"])
-
-
-@pytest.mark.trio
-async def test_partition_when_quarantined_then_refuses_everything_and_touches_nothing():
-    plan = FaultPlan()
-    storage = SimulatedStorage(plan)
-    plan.fail("*")
-    partition = PartitionLog.quarantined(
-        storage, SimulatedClock(), PartitionSettings(), PATH, reason="broken"
-    )
-
-    assert (partition.health, partition.reason) == (PartitionHealth.QUARANTINED, "broken")
-    with pytest.raises(ServerFault):
-        stage(partition, [b"x"])
-    with pytest.raises(ServerFault):
-        run_if_ready(partition.poll(FROM_START))
-    with pytest.raises(ServerFault):
-        await run_async(partition.poll(FROM_START))
-    with pytest.raises(ServerFault):
-        store_at_once(partition, CONSUMER, 0)
-    with pytest.raises(ServerFault):
-        await partition.delete_segments(1)
-    with pytest.raises(ServerFault):
-        await partition.flush(fsync=True)
-    assert commit_at_once(partition)
-    await partition.save()
-    await partition.aclose()
-    assert partition.statistics().messages_count == 0
-    assert plan.rules[0].applied_count == 0
 
 
 @pytest.mark.trio

@@ -144,7 +144,6 @@ class OtherFraming:
 
     read_response_head = read_request_head
     response_head = request_head
-    write_response_head = write_request_head
 
 
 # Recordings
