@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "protocol")]
 from xxhash import xxh3_64_intdigest  # noqa: E402  the path above comes first
 
 from iggy_protocol import batch_python  # noqa: E402  the path above comes first
-from iggy_protocol.model.message import NewMessage  # noqa: E402  the path above comes first
+from iggy_protocol.message_view import NewMessage  # noqa: E402  the path above comes first
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,13 +22,13 @@ sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 import trio  # noqa: E402  the path first
 
-from iggy_ref_server.storage.engines import open_storage  # noqa: E402  the path first
-from iggy_ref_server.storage.writeback_limit import WritebackLimit  # noqa: E402  the path first
+from iggy_ref_server.process.shard_process import open_storage  # noqa: E402  the path first
+from iggy_ref_server.storage.files import WritebackLimit  # noqa: E402  the path first
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iggy_ref_server.storage.engines import Engine
+    from iggy_ref_server.process.shard_process import Engine
     from iggy_ref_server.storage.interface import File, Storage
 
     Step = Callable[[File, int], Awaitable[None]]

@@ -20,10 +20,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 import trio  # noqa: E402  the path first
 
 from iggy_protocol import PollingStrategy  # noqa: E402  the path first
-from iggy_ref_server.partitions import (  # noqa: E402  the path first
-    PartitionSettings,
-    PollParams,
-)
+from iggy_ref_server.partitions.poll_plan import PollParams  # noqa: E402  the path first
+from iggy_ref_server.partitions.settings import PartitionSettings  # noqa: E402  the path first
 from iggy_ref_server.partitions.steps import run_async  # noqa: E402  the path first
 from iggy_ref_server.storage.threads import ThreadStorage  # noqa: E402  the path first
 from tests.server.partitions.partition_calls import (  # noqa: E402  the path first

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.enable()
         return start(command.flags)
     if isinstance(command, DefaultsCommand):
-        from iggy_ref_server.config import DEFAULT_TOML
+        from iggy_ref_server.config.defaults import DEFAULT_TOML
 
         print(DEFAULT_TOML, end="")
         return 0

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import record
-from iggy_ref_server.config import write_private
+from iggy_ref_server.config.sources import write_private
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    from iggy_ref_server.config import TlsConfig
+    from iggy_ref_server.config.schema import TlsConfig
 
 
 # Within the data directory. A development certificate stays the same across restarts, so that

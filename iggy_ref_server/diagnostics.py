@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import SnapshotCompression, SnapshotType, StatusCode
-from iggy_ref_server.config import dump_config
+from iggy_ref_server.config.load import dump_config
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iggy_ref_server.config import ServerConfig
+    from iggy_ref_server.config.schema import ServerConfig
 
 
 LOGGER = logging.getLogger(__name__)

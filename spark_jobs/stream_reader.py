@@ -28,11 +28,17 @@ from iggy_sdk import (
     NotFoundError,
     RequestTimeoutError,
 )
-from spark_jobs.connections import close_all, connection
 from spark_jobs.errors import DataLossError
 from spark_jobs.offsets import EARLIEST_MARK, Offsets, limit_offsets, read_offsets, write_offsets
 from spark_jobs.reader import SliceReader, plan_tasks
-from spark_jobs.topics import check_complete, earliest_offset, end_offsets, resolve
+from spark_jobs.topics import (
+    check_complete,
+    close_all,
+    connection,
+    earliest_offset,
+    end_offsets,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

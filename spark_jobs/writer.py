@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from iggy_sdk import HeaderKind, HeaderValue, Message
-from spark_jobs.connections import connection
 from spark_jobs.errors import OptionError, SchemaError
 from spark_jobs.schema import check_write_schema
+from spark_jobs.topics import connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from iggy_ref_server.config import DEFAULT_TOML
+from iggy_ref_server.config.defaults import DEFAULT_TOML
 from iggy_ref_server.config.tree import known_paths
 from tests.server.config.loading import load_text
 

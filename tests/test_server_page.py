@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from iggy_ref_server.config import DEFAULT_TOML
+from iggy_ref_server.config.defaults import DEFAULT_TOML
 from iggy_ref_server.config.rules import IGNORED_KEYS, UNSUPPORTED_KEYS
 from iggy_ref_server.config.sources import unknown_variables
 from tests.interop.wheels import wheel_python

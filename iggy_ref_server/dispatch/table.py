@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import CommandCode, record
 from iggy_protocol.rest import ROUTES_BY_COMMAND, Route
-from iggy_ref_server.dispatch.handlers import groups, messages, streams, system, users
+from iggy_ref_server.dispatch.handlers import messages, streams, system, users
 from iggy_ref_server.identity import permissions
 from iggy_ref_server.identity.permissions import Requirement
 
@@ -334,40 +334,40 @@ _ROWS: Final = (
     # Consumer groups
     CommandRow(
         CommandCode.GET_CONSUMER_GROUP,
-        groups.get_consumer_group,
+        streams.get_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
     ),
     CommandRow(
         CommandCode.GET_CONSUMER_GROUPS,
-        groups.get_consumer_groups,
+        streams.get_consumer_groups,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
     ),
     CommandRow(
         CommandCode.CREATE_CONSUMER_GROUP,
-        groups.create_consumer_group,
+        streams.create_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.DELETE_CONSUMER_GROUP,
-        groups.delete_consumer_group,
+        streams.delete_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.JOIN_CONSUMER_GROUP,
-        groups.join_consumer_group,
+        streams.join_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.LEAVE_CONSUMER_GROUP,
-        groups.leave_consumer_group,
+        streams.leave_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,

@@ -13,18 +13,27 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import trio
 
+from iggy_ref_server.cli import StartFlags
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.config import ConfigError, ServerConfig, StartFlags, load_config
+from iggy_ref_server.config.load import load_config
+from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.fsck.check import check_directory
 from iggy_ref_server.fsck.context import Finding, FsckContext, Quarantine, Severity
-from iggy_ref_server.process.data_directory import writes_survived
-from iggy_ref_server.process.locks import LOCK_NAME, AlreadyRunning, lock_data_directory
+from iggy_ref_server.process.locks import (
+    LOCK_NAME,
+    AlreadyRunning,
+    lock_data_directory,
+    writes_survived,
+)
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.threads import ThreadStorage
+
+if TYPE_CHECKING:
+    from iggy_ref_server.config.schema import ServerConfig
 
 EXIT_CLEAN = 0
 EXIT_REPAIRABLE = 1

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from iggy_protocol import record
 from iggy_ref_server.clock import Clock
-from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.config.schema import ServerConfig
 from iggy_ref_server.segments.recovery import copy_bytes
 from iggy_ref_server.shard.settings import cipher_of, metadata_settings
 from iggy_ref_server.storage.interface import Storage, parent_path
 
 if TYPE_CHECKING:
     from iggy_protocol import PayloadCipher
-    from iggy_ref_server.metadata.plan_context import MetadataSettings
+    from iggy_ref_server.metadata.state import MetadataSettings
     from iggy_ref_server.storage.interface import File
 
 

@@ -17,7 +17,8 @@ import jwt
 import msgspec
 
 from iggy_protocol import StatusCode, record
-from iggy_ref_server.config import NEVER_US, ConfigError, ConfigProblem
+from iggy_ref_server.config.syntax import NEVER_US
+from iggy_ref_server.config.tree import ConfigError, ConfigProblem
 from iggy_ref_server.faults import ServerFault
 
 if TYPE_CHECKING:

@@ -18,15 +18,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from iggy_ref_server.config.syntax import LogFilter, parse_log_filter
-from iggy_ref_server.logs.rolling_file import LOG_NAME, LogLimits, RollingFile
-from iggy_ref_server.logs.writer import LineFormatter, LogLine, LogWriter
+from iggy_ref_server.logs.writer import (
+    LOG_NAME,
+    LineFormatter,
+    LogLimits,
+    LogLine,
+    LogWriter,
+    RollingFile,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import TextIO
 
-    from iggy_ref_server.config import LoggingConfig
+    from iggy_ref_server.config.schema import LoggingConfig
 
 __all__ = ["LOG_NAME", "LogLimits", "LogWriter", "RollingFile", "start_logging"]
 

@@ -11,10 +11,9 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata import changes as change_types
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change
-from iggy_ref_server.metadata.plan_context import MetadataSettings
 from iggy_ref_server.metadata.plan_streams import resolve_limits
 from iggy_ref_server.metadata.plan_users import expires_at, normalize_permissions
-from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.state import Metadata, MetadataSettings
 from iggy_ref_server.metadata.upstream_log import (
     UPSTREAM_LOG_PATH,
     ImportRefused,

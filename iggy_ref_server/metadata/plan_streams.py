@@ -24,7 +24,7 @@ from iggy_ref_server.metadata.changes import (
     TopicPurged,
     TopicUpdated,
 )
-from iggy_ref_server.metadata.plan_context import (
+from iggy_ref_server.metadata.state import (
     PARTITIONS_PER_TOPIC_MAX,
     STREAMS_MAX,
     TOPICS_PER_STREAM_MAX,
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
         UpdateStream,
         UpdateTopic,
     )
-    from iggy_ref_server.metadata.plan_context import MetadataSettings, PlanContext
-    from iggy_ref_server.metadata.state import Metadata, StreamRecord
+    from iggy_ref_server.metadata.state import Metadata, MetadataSettings, PlanContext, StreamRecord
 
 
 def _stream_name_taken(name: str) -> ServerFault:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
         UpdatePermissions,
         UpdateUser,
     )
-    from iggy_ref_server.metadata.plan_context import PlanContext
-    from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.metadata.state import Metadata, PlanContext
 
 
 ROOT_PERMISSIONS = Permissions(

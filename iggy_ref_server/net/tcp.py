@@ -21,7 +21,7 @@ import trio
 
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.clients import ClientTable
-from iggy_ref_server.config import TcpListenerConfig
+from iggy_ref_server.config.schema import TcpListenerConfig
 from iggy_ref_server.descriptor_limit import connections_end
 from iggy_ref_server.net.handshakes import Handshakes, HandshakeSocket
 from iggy_ref_server.net.pipeline import RequestPipeline

@@ -19,7 +19,8 @@ import trio
 
 from iggy_protocol import Transport, client_id
 from iggy_ref_server.clients import ClientTable
-from iggy_ref_server.config import SocketAddress, WebSocketListenerConfig
+from iggy_ref_server.config.schema import WebSocketListenerConfig
+from iggy_ref_server.config.syntax import SocketAddress
 from iggy_ref_server.net.handshakes import HandshakeRefused, Handshakes, HandshakeSocket
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.net.socket_connection import SocketLimits

@@ -25,7 +25,7 @@ from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
     from iggy_protocol import Buffer
-    from iggy_ref_server.config import WebSocketListenerConfig
+    from iggy_ref_server.config.schema import WebSocketListenerConfig
     from iggy_ref_server.net.socket_connection import SocketLimits
 
 

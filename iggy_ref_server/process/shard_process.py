@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import json
 import logging
@@ -20,23 +21,38 @@ import mmap
 import os
 import signal
 import socket
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
 from iggy_protocol import record
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.config import ConfigError, RootCredentials, ServerConfig
+from iggy_ref_server.config.load import RootCredentials
+from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.descriptor_limit import files_max
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
 from iggy_ref_server.metadata.errors import MetadataError
-from iggy_ref_server.process.watchdog import watch_loop
 from iggy_ref_server.shard.assembly import Shard, ShardSpec, open_shard
 from iggy_ref_server.shard.listener_table import BoundSockets
-from iggy_ref_server.storage.engines import open_storage
 from iggy_ref_server.storage.interface import Storage, StorageError
+from iggy_ref_server.storage.threads import ThreadStorage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from iggy_ref_server.storage.files import WritebackLimit
+    from iggy_ref_server.storage.interface import Storage
+    from iggy_ref_server.storage.uring import UringStorage
+
 
 LOGGER = logging.getLogger(__name__)
 
@@ -225,3 +241,229 @@ async def _wait_for_command(pipes: SupervisorPipes, *expected: bytes) -> bytes:
     if command not in expected:
         os._exit(EXIT_FAILED)
     return command
+
+
+# A watchdog: reports an event loop that does not return to the scheduler, while it happens.
+#
+# One event loop does all work of a shard, so code that blocks the loop blocks every client. A
+# thread schedules a callback in the loop twice in a second. When the callback does not run, the
+# report names the duration, the CPU time of the loop's thread meanwhile, and its stack. Two causes
+# are told apart:
+#
+#     busy       the thread used a second of CPU time: code runs without a checkpoint
+#     waiting    it used little: the machine is overloaded, or a system call blocks
+#
+# There is at most one report of each kind for a stall, and one when it is over. The cost is two
+# wake-ups of the loop in a second; requests cost nothing more. A stalled shard is not stopped.
+
+LOGGER = logging.getLogger(__name__)
+
+# Longer than any step of a sound server, and much shorter than timeouts of clients.
+STALL_S: Final = 1.0
+# A stall counts from the last callback that was scheduled, so it may be longer by this.
+CHECK_INTERVAL_S: Final = 0.5
+# A thread that used a smaller share of the time was waiting.
+BUSY_SHARE_MIN: Final = 0.5
+# The innermost frames; the outer ones are those of the scheduler, the same each time.
+FRAMES_MAX: Final = 8
+
+BUSY: Final = "the event loop of this shard is busy and does not return to the scheduler"
+WAITING: Final = "the event loop of this shard is waiting"
+RECOVERED: Final = "the event loop of this shard runs again"
+
+ADVICE: Final = {
+    BUSY: "all its clients wait; report this line as a bug, and restart the server if it goes on",
+    WAITING: "the machine is overloaded, or a system call blocks; check CPU load and disks",
+}
+LEVELS: Final = {BUSY: logging.ERROR, WAITING: logging.WARNING}
+
+
+class LoopWatchdog:
+    """Measures how long an event loop does not run a callback; used on a thread of its own.
+
+    Args:
+        run_in_loop: schedules a function in the loop; thread-safe.
+        cpu_s: returns the CPU time of the loop's thread in seconds.
+        frame: returns the innermost frame of the loop's thread, if there is one.
+        clock: returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        run_in_loop: Callable[[Callable[[], None]], None],
+        cpu_s: Callable[[], float],
+        frame: Callable[[], FrameType | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run_in_loop = run_in_loop
+        self._cpu_s = cpu_s
+        self._frame = frame
+        self._clock = clock
+        self._requested_s = 0.0
+        self._responded_s: float | None = 0.0
+        self._cpu_at_request_s = 0.0
+        self._reported: set[str] = set()
+
+    def check(self) -> None:
+        """Report a stall, or the end of one; to be called periodically."""
+        now_s = self._clock()
+        cpu_s = self._cpu_s() - self._cpu_at_request_s
+        if self._responded_s is not None:
+            if self._reported:
+                stall_duration_s = self._responded_s - self._requested_s
+                text = "%s after %.1f s, with %.2f s of CPU time until now"
+                LOGGER.warning(text, RECOVERED, stall_duration_s, cpu_s)
+            self._request_response(now_s)
+        elif now_s - self._requested_s >= STALL_S:
+            if cpu_s >= STALL_S:
+                self._report(BUSY, now_s, cpu_s)
+            elif cpu_s < BUSY_SHARE_MIN * (now_s - self._requested_s):
+                self._report(WAITING, now_s, cpu_s)
+
+    def _request_response(self, now_s: float) -> None:
+        self._reported.clear()
+        self._requested_s, self._responded_s = now_s, None
+        self._cpu_at_request_s = self._cpu_s()
+        self._run_in_loop(self._on_response)
+
+    def _on_response(self) -> None:
+        """Record that the loop has run the callback; called on its thread."""
+        self._responded_s = self._clock()
+
+    def _report(self, what: str, now_s: float, cpu_s: float) -> None:
+        if what in self._reported:
+            return
+        self._reported.add(what)
+        LOGGER.log(
+            LEVELS[what],
+            "%s: for %.1f s until now, with %.2f s of CPU time; %s; stack: %s",
+            what,
+            now_s - self._requested_s,
+            cpu_s,
+            ADVICE[what],
+            describe_stack(self._frame()),
+        )
+
+
+def describe_stack(frame: FrameType | None) -> str:
+    """Format the innermost frames of a thread in one line, the innermost first."""
+    calls: list[str] = []
+    while frame is not None and len(calls) < FRAMES_MAX:
+        code = frame.f_code
+        file = "/".join(code.co_filename.split("/")[-2:])
+        calls.append(f"{file}:{frame.f_lineno} {code.co_name}")
+        frame = frame.f_back
+    return " < ".join(calls) or "unknown"
+
+
+@contextmanager
+def watch_loop() -> Iterator[None]:
+    """Watch the event loop of this thread during the block."""
+    ends, loop_thread = threading.Event(), threading.get_ident()
+    cpu_clock = time.pthread_getcpuclockid(loop_thread)
+    watch = LoopWatchdog(
+        trio.lowlevel.current_trio_token().run_sync_soon,
+        lambda: time.clock_gettime(cpu_clock),
+        lambda: sys._current_frames().get(loop_thread),
+    )
+
+    def run() -> None:
+        while not ends.wait(CHECK_INTERVAL_S):
+            watch.check()
+
+    thread = threading.Thread(target=run, name="watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join()
+
+
+# Chooses the storage engine: io_uring where it is available, worker threads elsewhere.
+#
+# Only this module handles a missing C extension.
+
+Engine = Literal["auto", "io_uring", "threads"]
+
+LOGGER = logging.getLogger("iggy_ref_server.storage")
+
+
+class FallbackStorage(ThreadStorage):
+    """Worker threads in the place of a ring that could not be had."""
+
+    def __init__(
+        self, root: str | os.PathLike[str], reason: str, *, writeback_limit: WritebackLimit | None
+    ) -> None:
+        super().__init__(root, writeback_limit=writeback_limit)
+        self._reason = reason
+
+    @property
+    def engine(self) -> str:
+        """What serves the files, and why it is not something else."""
+        return f"{super().engine} (no io_uring: {self._reason})"
+
+
+async def open_storage(
+    root: str | os.PathLike[str],
+    engine: Engine = "auto",
+    *,
+    writeback_limit: WritebackLimit | None = None,
+) -> Storage:
+    """Open a data directory, making it where there is none.
+
+    Call it in the trio run that is to use the storage, and in the process: a ring does not survive
+    a fork.
+
+    Args:
+        root: the data directory.
+        engine: ``auto`` takes io_uring, or worker threads if that cannot be had.
+        writeback_limit: says when to write inline; one of its own by default.
+
+    Returns:
+        A storage whose ``engine`` tells what serves it and, after a fall back, why.
+
+    Raises:
+        StorageError: the directory cannot be made, or io_uring was asked for and is not there.
+    """
+    storage = choose_engine(root, engine, writeback_limit)
+    try:
+        await storage.make_directories("")
+    except BaseException:
+        await storage.aclose()
+        raise
+    return storage
+
+
+def choose_engine(
+    root: str | os.PathLike[str], engine: Engine, writeback_limit: WritebackLimit | None
+) -> ThreadStorage | UringStorage:
+    """Make a storage of the engine asked for."""
+    if engine == "threads":
+        return ThreadStorage(root, writeback_limit=writeback_limit)
+    try:
+        return make_uring_storage(root, writeback_limit)
+    except ImportError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot {error.filename}: {error.strerror}"
+    if engine == "io_uring":
+        raise StorageError("open", os.fspath(root), f"no io_uring: {reason}", errno=errno.ENOSYS)
+    LOGGER.warning("io_uring is not available, worker threads serve the files: %s", reason)
+    return FallbackStorage(root, reason, writeback_limit=writeback_limit)
+
+
+def make_uring_storage(
+    root: str | os.PathLike[str], writeback_limit: WritebackLimit | None
+) -> UringStorage:
+    """Make a storage on a ring.
+
+    Raises:
+        ImportError: the extension was not built, or is switched off.
+        OSError: the kernel has no io_uring, or not for us.
+    """
+    if os.environ.get("IGGY_NO_EXTENSIONS") == "1":
+        raise ImportError("IGGY_NO_EXTENSIONS is set")
+    from iggy_ref_server.storage.uring import UringStorage
+
+    return UringStorage(root, writeback_limit=writeback_limit)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.certificates import CERTIFICATES_DIRECTORY, CertificateError, find_certificate
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.config import ConfigError, TlsConfig, dump_config, load_config
+from iggy_ref_server.config.load import dump_config, load_config
+from iggy_ref_server.config.schema import TlsConfig
+from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.descriptor_limit import TooFewDescriptors
 from iggy_ref_server.process.locks import AlreadyRunning, PortInUse
 from iggy_ref_server.process.supervisor import run_server
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.cli import StartFlags
-    from iggy_ref_server.config import ServerConfig
+    from iggy_ref_server.config.schema import ServerConfig
 
 
 # Files of the server are readable by its own user only.

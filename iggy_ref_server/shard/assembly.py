@@ -23,7 +23,8 @@ from iggy_protocol import StatusCode, record
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.clock import Clock
-from iggy_ref_server.config import RootCredentials, ServerConfig
+from iggy_ref_server.config.load import RootCredentials
+from iggy_ref_server.config.schema import ServerConfig
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.dispatch.dispatcher import Dispatcher, reply_for_error
 from iggy_ref_server.dispatch.replies import CommandReply
@@ -32,16 +33,19 @@ from iggy_ref_server.groups.group import GroupRegistry
 from iggy_ref_server.host import Host, Ports
 from iggy_ref_server.identity.credentials import Passwords
 from iggy_ref_server.metadata.importer import import_if_new
-from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_tokens
 from iggy_ref_server.metadata.recovery import require_metadata
-from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata
+from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
 from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
-from iggy_ref_server.partitions import PartitionLog, remove_partition_files
-from iggy_ref_server.partitions.generation import read_opened_generation, write_opened_generation
+from iggy_ref_server.partitions.generation import (
+    read_opened_generation,
+    remove_partition_files,
+    write_opened_generation,
+)
+from iggy_ref_server.partitions.partition import PartitionLog
 from iggy_ref_server.shard import messages, settings
 from iggy_ref_server.shard.call_handler import ShardCallHandler
 from iggy_ref_server.shard.calls import (
@@ -72,7 +76,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import RequestReceived
     from iggy_ref_server.net.pipeline import RequestPipeline
-    from iggy_ref_server.partitions import UnsavedData
+    from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.shard.partition_directory import PartitionKey
 

@@ -24,8 +24,9 @@ from iggy_ref_server.dispatch.dispatcher import reply_for_error
 from iggy_ref_server.dispatch.table import Execution
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
-from iggy_ref_server.partitions import OffsetKey, PollParams
+from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.partitions.partition_client import LocalPartition
+from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.calls import restore_session

@@ -15,8 +15,9 @@ from iggy_ref_server.completion import Completion
 from iggy_ref_server.dispatch.context import StatisticsByPartition
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
-from iggy_ref_server.partitions import OffsetKey, PartitionStatistics, PollParams, PollResult
+from iggy_ref_server.partitions.partition import PartitionStatistics
 from iggy_ref_server.partitions.partition_client import ConsumerProgress
+from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
 from iggy_ref_server.partitions.steps import Await
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard import messages
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from iggy_protocol import BatchShape
     from iggy_ref_server.clients import ClientTable
     from iggy_ref_server.groups.group import GroupRegistry
+    from iggy_ref_server.partitions.offsets import OffsetKey
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.partition_directory import PartitionDirectory

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iggy_protocol import record
-from iggy_ref_server.config import AllCores, CoreCount, CoreRange, NumaCores, parse_cpu_allocation
+from iggy_ref_server.config.syntax import (
+    AllCores,
+    CoreCount,
+    CoreRange,
+    NumaCores,
+    parse_cpu_allocation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

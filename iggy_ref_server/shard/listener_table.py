@@ -24,7 +24,7 @@ from iggy_protocol import Transport, record
 from iggy_ref_server.certificates import CERTIFICATES_DIRECTORY, CertificateFiles
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
-from iggy_ref_server.config import ServerConfig
+from iggy_ref_server.config.schema import ServerConfig
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.net.handshakes import Handshakes
 from iggy_ref_server.net.pipeline import RequestPipeline

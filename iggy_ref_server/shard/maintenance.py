@@ -10,9 +10,9 @@ import trio
 
 from iggy_protocol import NEVER_EXPIRES, UNLIMITED
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_users import plan_expire_tokens
-from iggy_ref_server.partitions import PartitionLog
+from iggy_ref_server.metadata.state import PlanContext
+from iggy_ref_server.partitions.partition import PartitionLog
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.shard.partition_directory import PartitionKey
 from iggy_ref_server.storage.interface import StorageError

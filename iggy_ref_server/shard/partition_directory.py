@@ -18,16 +18,17 @@ import trio
 
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import CorruptPartition, PartitionLog
 from iggy_ref_server.partitions.generation import NO_GENERATION
 from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from iggy_ref_server.metadata.state import Metadata, PartitionRecord
-    from iggy_ref_server.partitions import UnsavedData
+    from iggy_ref_server.partitions.lifecycle import UnsavedData
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 
 LOGGER = logging.getLogger(__name__)

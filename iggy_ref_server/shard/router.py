@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
     from iggy_ref_server.metadata.state import Metadata, PartitionRecord, TopicRecord, UserRecord
-    from iggy_ref_server.partitions import PartitionLog
+    from iggy_ref_server.partitions.partition import PartitionLog
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.partition_directory import PartitionDirectory

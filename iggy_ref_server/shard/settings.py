@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import Limits, PayloadCipher
 from iggy_ref_server.clients import UnauthenticatedLimits
-from iggy_ref_server.metadata.plan_context import MetadataSettings
+from iggy_ref_server.metadata.state import MetadataSettings
 from iggy_ref_server.net.socket_connection import SocketLimits
-from iggy_ref_server.partitions import (
+from iggy_ref_server.partitions.settings import (
     AckLevel,
     DeduplicationSettings,
     IndexCache,
@@ -22,8 +22,7 @@ from iggy_ref_server.partitions import (
 )
 
 if TYPE_CHECKING:
-    from iggy_ref_server.config import ServerConfig
-    from iggy_ref_server.config.schema import QuicLimitsConfig, WebSocketLimitsConfig
+    from iggy_ref_server.config.schema import QuicLimitsConfig, ServerConfig, WebSocketLimitsConfig
 
 
 # The memory budget of a shard's buffers, from the memory of the machine or the container.

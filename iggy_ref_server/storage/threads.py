@@ -7,11 +7,10 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile
+from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile, WritebackLimit
 from iggy_ref_server.storage.interface import storage_error
 from iggy_ref_server.storage.locks import SharedSync
 from iggy_ref_server.storage.posix import preallocate, write_all
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

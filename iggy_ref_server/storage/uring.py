@@ -14,11 +14,10 @@ import trio
 from trio.lowlevel import Abort
 
 from iggy_ref_server._uring import Ring, blank
-from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile
+from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile, WritebackLimit
 from iggy_ref_server.storage.interface import storage_error
 from iggy_ref_server.storage.locks import SharedSync
 from iggy_ref_server.storage.posix import BUFFERS_MAX, locate_byte, preallocate
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from iggy_ref_server.config.schema import HttpCorsConfig
-    from iggy_ref_server.web.context import WebContext
-    from iggy_ref_server.web.metrics import Metrics
+    from iggy_ref_server.web.context import Metrics, WebContext
 
     Header = tuple[bytes, bytes]
     from collections.abc import Iterator, Mapping

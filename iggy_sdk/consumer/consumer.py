@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from iggy_sdk.consumer.delivery import BatchIterator, MessageIterator
-from iggy_sdk.consumer.end_detection import EndDetector
+from iggy_sdk.consumer.fetch_buffer import EndDetector
 from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerRetry
 from iggy_sdk.consumer.runner import Runner, order_key_function
 from iggy_sdk.consumer.subscription import measure_lag

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from iggy_sdk.consumer.auto_commit import AutoCommit
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
-    from iggy_sdk.consumer.end_detection import EndDetector
-    from iggy_sdk.consumer.fetch_buffer import FetchBuffer
+    from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
     from iggy_sdk.consumer.tracker import OffsetTracker
     from iggy_sdk.hooks import Hooks
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
-    from iggy_sdk.consumer.end_detection import EndDetector
-    from iggy_sdk.consumer.fetch_buffer import FetchBuffer
+    from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
     from iggy_sdk.consumer.handler_retry import HandlerRetry
     from iggy_sdk.consumer.poller import Poller
     from iggy_sdk.hooks import Hooks

@@ -17,7 +17,7 @@ import anyio.lowlevel
 
 from iggy_protocol import PAYLOAD_BYTES_MAX
 from iggy_sdk.errors import BufferFullError, SendFailedError
-from iggy_sdk.producer.byte_budget import ByteBudget
+from iggy_sdk.producer.accumulator import ByteBudget
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, split_batches, with_overrides
 from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode
 from iggy_sdk.producer.producer import (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from iggy_sdk.producer.byte_budget import ByteBudget
+    from iggy_sdk.producer.accumulator import ByteBudget
     from iggy_sdk.producer.options import BackgroundMode, ErrorCallback
 
 

@@ -149,6 +149,11 @@ from iggy_protocol.hashing import (
 from iggy_protocol.layout import (
     Buffer,
 )
+from iggy_protocol.message_view import (
+    PAYLOAD_BYTES_MAX,
+    USER_HEADERS_BYTES_MAX,
+    NewMessage,
+)
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -157,11 +162,6 @@ from iggy_protocol.model.identifier import (
     PartitioningKind,
     PollingKind,
     PollingStrategy,
-)
-from iggy_protocol.model.message import (
-    PAYLOAD_BYTES_MAX,
-    USER_HEADERS_BYTES_MAX,
-    NewMessage,
 )
 from iggy_protocol.model.stream import (
     CompressionAlgorithm,

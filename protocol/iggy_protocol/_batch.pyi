@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeVar, final
 
 from iggy_protocol.layout import Buffer
-from iggy_protocol.model.message import NewMessage
+from iggy_protocol.message_view import NewMessage
 
 R = TypeVar("R", bound=MessageRecord)
 

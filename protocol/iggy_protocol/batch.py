@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol._batch import MessageRecord, MessageView
     from iggy_protocol.layout import Buffer
-    from iggy_protocol.model.message import NewMessage
+    from iggy_protocol.message_view import NewMessage
 
 __all__ = [
     "BATCH_IMPLEMENTATION",

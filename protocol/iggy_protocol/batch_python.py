@@ -18,6 +18,8 @@ from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_view import (
     HEADER,
     INDEX_ENTRY,
+    PAYLOAD_BYTES_MAX,
+    USER_HEADERS_BYTES_MAX,
     Header,
     MessageRecord,
     MessageView,
@@ -29,14 +31,13 @@ from iggy_protocol.message_view import (
     reading,
     walk,
 )
-from iggy_protocol.model.message import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from iggy_protocol.layout import Buffer
-    from iggy_protocol.model.message import NewMessage
+    from iggy_protocol.message_view import NewMessage
 
 __all__ = [
     "MessageRecord",

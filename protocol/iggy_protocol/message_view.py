@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 from construct import Bytes, Int32ul, Int64ul, Struct
 from xxhash import xxh3_64_intdigest
 
-from iggy_protocol.layout import derive_struct
+from iggy_protocol.layout import Buffer, derive_struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
-
-    from iggy_protocol.layout import Buffer
 
 
 # The header in front of every message, and the index entry that says where a message ends.
@@ -335,3 +333,25 @@ def _reading(
             record._opens_plain = is_plain
             kept[index] = record
         yield record
+
+
+# A message of a producer, and the size limits of its parts.
+
+PAYLOAD_BYTES_MAX = 64_000_000
+USER_HEADERS_BYTES_MAX = 100_000
+
+
+class NewMessage(NamedTuple):
+    """A message to be sent.
+
+    Attributes:
+        payload: the content, any bytes-like object.
+        id: 0 asks the server to choose one.
+        user_headers: an encoded block of user headers.
+        origin_timestamp_us: the producer's clock; ``None`` takes the time of the whole batch.
+    """
+
+    payload: Buffer
+    id: int = 0
+    user_headers: bytes = b""
+    origin_timestamp_us: int | None = None

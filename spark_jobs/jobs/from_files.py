@@ -107,7 +107,7 @@ def sink_options(given: argparse.Namespace) -> dict[str, str]:
 
 def check(given: argparse.Namespace) -> None:
     """Validate the options, and connect to the server."""
-    from spark_jobs.connections import connection
+    from spark_jobs.topics import connection
 
     options = write_options(sink_options(given))
     if given.follow and given.checkpoint is None:

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs.command import add_run_options, add_spark_options, make_parser, run_command
-from spark_jobs.jobs.dead_letters import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.queries import run_queries, start_query
-from spark_jobs.jobs.rows import SOURCE_COLUMNS, RowLayout, add_json_options
+from spark_jobs.jobs.rows import (
+    SOURCE_COLUMNS,
+    DeadLetterWriter,
+    RowLayout,
+    add_dead_letter_options,
+    add_json_options,
+)
 from spark_jobs.jobs.terminal import (
     FIRST_ROWS,
     preview_plan,

@@ -19,8 +19,8 @@ from spark_jobs.jobs.command import (
     make_parser,
     run_command,
 )
-from spark_jobs.jobs.dead_letters import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.queries import run_queries, start_query
+from spark_jobs.jobs.rows import DeadLetterWriter, add_dead_letter_options
 from spark_jobs.jobs.terminal import FIRST_ROWS, preview_plan, preview_rows, print_status
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options, server_of
 from spark_jobs.jobs.transforms import read_step, transform_payloads
@@ -133,7 +133,7 @@ def check(given: argparse.Namespace) -> None:
 
 def partitions_of(given: argparse.Namespace) -> int | None:
     """Ask how many partitions the target has, or will have; None if it is missing."""
-    from spark_jobs.connections import connection
+    from spark_jobs.topics import connection
 
     topic = connection(server_of(given)).get_topic(given.to_stream or given.stream, given.to_topic)
     if topic is not None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from iggy_protocol import batch_python
-from iggy_protocol.model.message import NewMessage
+from iggy_protocol.message_view import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

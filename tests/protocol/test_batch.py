@@ -12,7 +12,7 @@ from xxhash import xxh3_64_intdigest
 from iggy_protocol import batch, batch_python
 from iggy_protocol.batch import MessageBatch
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
-from iggy_protocol.model.message import NewMessage
+from iggy_protocol.message_view import NewMessage
 from tests.protocol.batch_strategies import (
     TWINS,
     load_twin,

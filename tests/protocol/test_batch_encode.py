@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.model.message import NewMessage
+from iggy_protocol.message_view import NewMessage
 from tests.protocol.batch_strategies import (
     ENTRY,
     ITEMS,

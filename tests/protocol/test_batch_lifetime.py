@@ -12,7 +12,7 @@ import weakref
 
 import pytest
 
-from iggy_protocol.model.message import NewMessage
+from iggy_protocol.message_view import NewMessage
 from tests.protocol.batch_strategies import TWINS, load_twin, make_body, make_message
 
 PAIR = make_message(b"first", user_headers=b"headers") + make_message(b"second")

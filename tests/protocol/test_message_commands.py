@@ -14,8 +14,8 @@ from iggy_protocol.batch import MessageBatch, PolledMessages, stamp
 from iggy_protocol.commands.messages import PollMessages, SendMessages, encode_polled
 from iggy_protocol.commands.streams import GetStream
 from iggy_protocol.errors import InvalidBatch, LocalProtocolError, TruncatedField
+from iggy_protocol.message_view import NewMessage
 from iggy_protocol.model.identifier import Partitioning
-from iggy_protocol.model.message import NewMessage
 from iggy_protocol.registry import decode_reply, decode_request, encode_reply, encode_request
 from iggy_protocol.validation import validate
 from tests.protocol.frame_oracle import joined

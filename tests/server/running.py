@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.process.watchdog import BUSY
+from iggy_ref_server.process.shard_process import BUSY
 from tests.server.wire_client import WireClient
 
 if TYPE_CHECKING:

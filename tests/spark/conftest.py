@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iggy_sdk.blocking import IggyClient
-from spark_jobs.connections import close_all
+from spark_jobs.topics import close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

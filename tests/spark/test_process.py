@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from iggy_sdk import AuthenticationError, ConfigurationError
-from spark_jobs import connections, java
-from spark_jobs.connections import CLIENTS_MAX, close_all, connection
+from spark_jobs import java, topics
+from spark_jobs.topics import CLIENTS_MAX, close_all, connection
 
 FORK = """
 import os, sys
-from spark_jobs.connections import close_all, connection
+from spark_jobs.topics import close_all, connection
 
 url = sys.argv[1]
 parent = connection(url)
@@ -77,7 +77,7 @@ def test_connection_when_refused_then_nothing_is_kept(spark_server):
         connection("igy://iggy:wr0ng@host")
     assert "wr0ng" not in str(caught_too.value)
 
-    assert not connections._clients
+    assert not topics._clients
 
 
 def make_java(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import trustme
 from iggy_sdk import ConnectionFailedError
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.testing import RunningServer
-from spark_jobs.connections import close_all
+from spark_jobs.topics import close_all
 from tests.spark.test_reading import make_reader, read_all
 
 

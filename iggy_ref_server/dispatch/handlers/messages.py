@@ -24,7 +24,8 @@ from iggy_protocol import (
 )
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey
-from iggy_ref_server.partitions import OffsetKey, PollParams
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import Await, run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.groups.group import PollGrant
     from iggy_ref_server.metadata.state import TopicRecord
-    from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.partitions.poll_plan import PollResult
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.session import ClientSession
 

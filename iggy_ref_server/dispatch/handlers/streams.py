@@ -22,10 +22,15 @@ from iggy_protocol import (
     UpdateStream,
     UpdateTopic,
 )
+from iggy_ref_server.dispatch.handlers.messages import require_not_evicted
 from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.groups.group import GroupKey
 from iggy_ref_server.metadata import plan_streams
 from iggy_ref_server.metadata.views import (
+    no_members,
     no_statistics,
+    view_group_details,
+    view_groups,
     view_stream_details,
     view_streams,
     view_topic_details,
@@ -34,7 +39,23 @@ from iggy_ref_server.metadata.views import (
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from iggy_protocol import Stream, StreamDetails, Topic, TopicDetails
+    from collections.abc import Callable
+
+    from iggy_protocol import (
+        ConsumerGroup,
+        ConsumerGroupDetails,
+        ConsumerGroupMember,
+        CreateConsumerGroup,
+        DeleteConsumerGroup,
+        GetConsumerGroup,
+        GetConsumerGroups,
+        JoinConsumerGroup,
+        LeaveConsumerGroup,
+        Stream,
+        StreamDetails,
+        Topic,
+        TopicDetails,
+    )
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 
@@ -248,3 +269,86 @@ async def delete_segments(
     await context.partition_client(topic, command.partition_id).delete_segments(
         command.segments_count
     )
+
+
+# Consumer groups: created and deleted as metadata, joined and left in memory. All on shard 0.
+
+
+def _members(context: HandlerContext) -> Callable[[int, int, int], tuple[ConsumerGroupMember, ...]]:
+    def members(stream_id: int, topic_id: int, group_id: int) -> tuple[ConsumerGroupMember, ...]:
+        return context.registry.require(GroupKey(stream_id, topic_id, group_id)).details()
+
+    return members
+
+
+async def get_consumer_groups(
+    context: HandlerContext, session: ClientSession, command: GetConsumerGroups
+) -> tuple[ConsumerGroup, ...]:
+    """List the groups of a topic."""
+    topic = context.metadata().find_topic(command.stream, command.topic)
+    if topic is None:
+        return ()
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    return view_groups(topic, _members(context))
+
+
+async def get_consumer_group(
+    context: HandlerContext, session: ClientSession, command: GetConsumerGroup
+) -> ConsumerGroupDetails | None:
+    """Show one group with its members."""
+    topic = context.metadata().find_topic(command.stream, command.topic)
+    group = None if topic is None else topic.find_group(command.group)
+    if topic is None or group is None:
+        return None
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    return view_group_details(topic, group, _members(context))
+
+
+async def create_consumer_group(
+    context: HandlerContext, session: ClientSession, command: CreateConsumerGroup
+) -> ConsumerGroupDetails:
+    """Create a group without members."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    plan_context = context.plan_context(session)
+    change = await context.change(
+        lambda metadata: plan_streams.plan_create_group(metadata, command, plan_context)
+    )
+    topic = context.metadata().require_topic(change.stream_id, change.topic_id)
+    return view_group_details(topic, topic.require_group(change.id), no_members)
+
+
+async def delete_consumer_group(
+    context: HandlerContext, session: ClientSession, command: DeleteConsumerGroup
+) -> None:
+    """Delete a group with its offsets."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    topic.require_group(command.group)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    plan_context = context.plan_context(session)
+    await context.change(
+        lambda metadata: plan_streams.plan_delete_group(metadata, command, plan_context)
+    )
+
+
+async def join_consumer_group(
+    context: HandlerContext, session: ClientSession, command: JoinConsumerGroup
+) -> None:
+    """Make the client a member."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    group = topic.require_group(command.group)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    require_not_evicted(session)
+    key = GroupKey(topic.stream_id, topic.id, group.id)
+    context.registry.join(key, session.client_id, context.clock.now_us())
+
+
+async def leave_consumer_group(
+    context: HandlerContext, session: ClientSession, command: LeaveConsumerGroup
+) -> None:
+    """End the client's membership."""
+    topic = context.metadata().require_topic(command.stream, command.topic)
+    group = topic.require_group(command.group)
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    require_not_evicted(session)
+    context.registry.leave(GroupKey(topic.stream_id, topic.id, group.id), session.client_id)

@@ -30,7 +30,7 @@ from iggy_ref_server.metadata.views import view_totals
 
 if TYPE_CHECKING:
     from iggy_protocol import Stats
-    from iggy_ref_server.config import OtherNodeConfig
+    from iggy_ref_server.config.schema import OtherNodeConfig
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.groups.group import GroupKey
     from iggy_ref_server.host import Ports

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.certificates import CertificateFiles
-    from iggy_ref_server.config import QuicListenerConfig
+    from iggy_ref_server.config.schema import QuicListenerConfig
     from iggy_ref_server.net.quic.stream import QuicRequestStream
 
 

@@ -37,7 +37,7 @@ from iggy_protocol import Transport, client_id
 from iggy_protocol.quic import LONG_HEADER, QuicServerCore
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientTable
-from iggy_ref_server.config import SocketAddress
+from iggy_ref_server.config.syntax import SocketAddress
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
 from iggy_ref_server.net.quic.connection import QuicServerConnection
 from iggy_ref_server.net.quic.limits import (
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     import socket
 
     from iggy_ref_server.certificates import CertificateFiles
-    from iggy_ref_server.config import QuicListenerConfig, ServerConfig
+    from iggy_ref_server.config.schema import QuicListenerConfig, ServerConfig
     from iggy_ref_server.net.socket_connection import SocketLimits
 
 

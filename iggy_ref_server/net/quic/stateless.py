@@ -21,7 +21,7 @@ from aioquic.quic.packet import QuicFrameType, QuicHeader, QuicPacketType
 from aioquic.quic.packet_builder import QuicPacketBuilder
 
 from iggy_protocol.quic import RESET_BYTES_MIN, RESET_TOKEN_BYTES
-from iggy_ref_server.config import write_private
+from iggy_ref_server.config.sources import write_private
 
 if TYPE_CHECKING:
     from pathlib import Path

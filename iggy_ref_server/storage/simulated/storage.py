@@ -17,13 +17,13 @@ import trio
 
 from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.storage.interface import (
+    OpenFileBudget,
     StorageError,
     check_directory_path,
     check_path,
     parent_path,
 )
 from iggy_ref_server.storage.locks import PathLocks
-from iggy_ref_server.storage.open_budget import OpenFileBudget
 from iggy_ref_server.storage.simulated.disk import SimulatedDisk
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.tree import FileContent, SimulatedTree

@@ -47,12 +47,14 @@ from iggy_sdk.errors import (
 )
 from iggy_sdk.session.http.connection import (
     CONNECTIONS_MAX,
+    HTTP_PORT_ADVICE,
+    UNAUTHORISED,
     ConnectionPool,
     ExchangeProgress,
     HttpRequest,
     ResponseTooLargeError,
+    decode_response,
 )
-from iggy_sdk.session.http.responses import HTTP_PORT_ADVICE, UNAUTHORISED, decode_response
 from iggy_sdk.session.interface import Session
 from iggy_sdk.session.pending_requests import (
     is_repeatable,

@@ -30,7 +30,7 @@ from iggy_protocol.fields import RecordStruct
 from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout, derive_struct
-from iggy_protocol.message_view import INDEX_ENTRY
+from iggy_protocol.message_view import INDEX_ENTRY, NewMessage
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -40,7 +40,6 @@ from iggy_protocol.model.identifier import (
     PollingKind,
     PollingStrategy,
 )
-from iggy_protocol.model.message import NewMessage
 from iggy_protocol.primitives import (
     BOOL,
     CONSUMER,

@@ -30,8 +30,7 @@ from iggy_sdk.errors import (
 from iggy_sdk.message import Message
 from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer import Backpressure, NewTopic, ProducerBuilder
-from iggy_sdk.producer.accumulator import Accumulator
-from iggy_sdk.producer.byte_budget import ByteBudget
+from iggy_sdk.producer.accumulator import Accumulator, ByteBudget
 from iggy_sdk.producer.encoder import MessageEncoder, split_batches, with_overrides
 from iggy_sdk.producer.routing import Destination, TopicRoute
 from tests.sdk.producer.broker import Broker, broker_and_client, orders

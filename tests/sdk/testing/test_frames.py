@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol import CLASSIC, CommandCode
-from iggy_sdk.testing.proxy_connection import replies, requests
+from iggy_sdk.testing.proxy import replies, requests
 
 FRAMES = [(1, b""), (101, b"x" * 40), (100, b"yz"), (1, b"")]
 

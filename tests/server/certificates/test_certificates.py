@@ -17,10 +17,12 @@ from iggy_ref_server.certificates import (
     find_certificate,
     tls_context,
 )
-from iggy_ref_server.config import TlsConfig, default_config
+from iggy_ref_server.config.load import default_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from iggy_ref_server.config.schema import TlsConfig
 
 DAY_US = 86_400 * 1_000_000
 NOW_US = time.time_ns() // 1000

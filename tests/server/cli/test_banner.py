@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from iggy_ref_server.config import RootCredentials
-from iggy_ref_server.process.banner import (
+from iggy_ref_server.config.load import RootCredentials
+from iggy_ref_server.process.supervisor import (
     ListenerInfo,
     StartupInfo,
     root_password_line,

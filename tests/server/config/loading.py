@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.config import ConfigError, LoadedConfig, StartFlags, load_config
+from iggy_ref_server.cli import StartFlags
+from iggy_ref_server.config.load import LoadedConfig, load_config
+from iggy_ref_server.config.tree import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path

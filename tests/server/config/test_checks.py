@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from iggy_ref_server.config import default_config
+from iggy_ref_server.config.load import default_config
 from iggy_ref_server.config.rules import IGNORED_KEYS, UNSUPPORTED_KEYS, flatten_section
 from tests.server.config.loading import load_text, problems_of
 

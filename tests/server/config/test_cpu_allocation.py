@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.config import (
+from iggy_ref_server.config.syntax import (
     AllCores,
     CoreCount,
     CoreRange,

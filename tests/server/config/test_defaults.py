@@ -6,7 +6,8 @@ import tomllib
 
 import pytest
 
-from iggy_ref_server.config import DEFAULT_TOML, default_config
+from iggy_ref_server.config.defaults import DEFAULT_TOML
+from iggy_ref_server.config.load import default_config
 from iggy_ref_server.config.rules import flatten_section
 from iggy_ref_server.config.tree import environment_names, known_paths, scalar_keys
 from tests.server.config.loading import load_text

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from iggy_ref_server.config import ServerConfig, default_config, dump_config, write_private
-from iggy_ref_server.config.load import _default_tree
+from iggy_ref_server.config.load import _default_tree, default_config, dump_config
+from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.config.sources import write_private
 from iggy_ref_server.config.tree import Layer, build_section, merge_trees, tree_from_toml
 from tests.server.config.loading import load_text
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.config import StartFlags, load_config
+from iggy_ref_server.cli import StartFlags
+from iggy_ref_server.config.load import load_config
 from iggy_ref_server.config.value_codecs import StringListCodec, infer_value
 from tests.server.config.loading import load_text, problems_of
 

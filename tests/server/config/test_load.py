@@ -5,16 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from iggy_ref_server.config import (
-    ConfigError,
-    ServerConfig,
-    StartFlags,
-    choose_root_credentials,
-    default_config,
-    load_config,
-)
+from iggy_ref_server.cli import StartFlags
+from iggy_ref_server.config.load import choose_root_credentials, default_config, load_config
 from iggy_ref_server.config.rules import DEPRECATED_KEYS
-from iggy_ref_server.config.tree import known_paths
+from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.config.tree import ConfigError, known_paths
 from tests.server.config.loading import load_text, problems_of
 
 

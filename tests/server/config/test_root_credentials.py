@@ -6,7 +6,8 @@ import secrets
 
 import pytest
 
-from iggy_ref_server.config import ConfigError, choose_root_credentials
+from iggy_ref_server.config.load import choose_root_credentials
+from iggy_ref_server.config.tree import ConfigError
 
 
 def given(**variables: str) -> dict[str, str]:

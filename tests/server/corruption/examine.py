@@ -30,11 +30,11 @@ from iggy_protocol import (
     SendMessages,
 )
 from iggy_ref_server.clock import SystemClock
-from iggy_ref_server.config import ConfigError
+from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.fsck.command import check_context, repair_context
 from iggy_ref_server.fsck.context import FsckContext
 from iggy_ref_server.metadata.errors import MetadataError
-from iggy_ref_server.process.data_directory import writes_survived
+from iggy_ref_server.process.locks import writes_survived
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.threads import ThreadStorage
 from tests.server import wire_client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import CreateStream, CreateTopic
-from iggy_ref_server.process.data_directory import record_boot_id, writes_survived
+from iggy_ref_server.process.locks import record_boot_id, writes_survived
 from tests.server.running import RunningServer
 
 

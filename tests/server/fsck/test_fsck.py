@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from iggy_ref_server.__main__ import main
+from iggy_ref_server.cli import StartFlags
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.config import StartFlags, load_config
+from iggy_ref_server.config.load import load_config
 from iggy_ref_server.fsck.command import check_context, repair_context
 from iggy_ref_server.fsck.context import FsckContext
-from iggy_ref_server.process.data_directory import record_boot_id
-from iggy_ref_server.process.locks import lock_data_directory
+from iggy_ref_server.process.locks import lock_data_directory, record_boot_id
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_ref_server.fsck.segments import check_segment
-from iggy_ref_server.partitions import PartitionSettings
+from iggy_ref_server.partitions.settings import PartitionSettings
 from iggy_ref_server.segments.file_names import SegmentFiles
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import PATH, create, send

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from iggy_ref_server.config import LoggingConfig, default_config
+from iggy_ref_server.config.load import default_config
 from iggy_ref_server.logs import LogLimits, LogWriter, RollingFile, start_logging
 from iggy_ref_server.logs.writer import LogLine
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from iggy_ref_server.config.schema import LoggingConfig
 
 SETTINGS = default_config().system.logging
 OURS = logging.getLogger("iggy_ref_server.rooms")

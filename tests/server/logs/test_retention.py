@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.logs.rolling_file import LogArchive, LogLimits, plan_removal
+from iggy_ref_server.logs.writer import LogArchive, LogLimits, plan_removal
 
 
 def limits(file: int = 100, total: int = 400, retention_s: float = 1000) -> LogLimits:

@@ -30,7 +30,6 @@ from iggy_protocol import (
 )
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
-from iggy_ref_server.metadata.plan_context import MetadataSettings, PlanContext
 from iggy_ref_server.metadata.plan_streams import (
     plan_create_group,
     plan_create_partitions,
@@ -55,7 +54,7 @@ from iggy_ref_server.metadata.plan_users import (
     plan_update_permissions,
     plan_update_user,
 )
-from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.state import Metadata, MetadataSettings, PlanContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable

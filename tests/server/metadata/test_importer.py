@@ -41,8 +41,8 @@ from iggy_protocol import (
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.metadata.errors import MetadataKeyMismatch
 from iggy_ref_server.metadata.importer import import_if_new, import_state
-from iggy_ref_server.metadata.plan_context import MetadataSettings
 from iggy_ref_server.metadata.plan_users import ROOT_PERMISSIONS
+from iggy_ref_server.metadata.state import MetadataSettings
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.metadata.upstream_log import (
     UPSTREAM_LOG_PATH,

@@ -37,11 +37,10 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
 from iggy_ref_server.metadata.log import HEADER_SIZE, encode_frame, scan_log
-from iggy_ref_server.metadata.plan_context import PlanContext
 from iggy_ref_server.metadata.plan_users import plan_expire_tokens
 from iggy_ref_server.metadata.recovery import apply_entry, apply_frames
 from iggy_ref_server.metadata.snapshot import decode_snapshot, encode_snapshot
-from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.state import Metadata, PlanContext
 from tests.server.metadata.metadata_calls import NOW_US, plan, with_root
 
 if TYPE_CHECKING:

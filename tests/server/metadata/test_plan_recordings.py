@@ -36,7 +36,7 @@ from iggy_protocol import (
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import GroupCreated, StreamCreated, TopicCreated, UserCreated
-from iggy_ref_server.metadata.plan_context import PlanContext
+from iggy_ref_server.metadata.state import PlanContext
 from iggy_ref_server.metadata.views import (
     no_members,
     no_statistics,

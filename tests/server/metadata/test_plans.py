@@ -37,22 +37,20 @@ from iggy_protocol import (
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import PartitionsAdded
-from iggy_ref_server.metadata.plan_context import (
-    PARTITIONS_PER_TOPIC_MAX,
-    STREAMS_MAX,
-    TOPICS_PER_STREAM_MAX,
-    MetadataSettings,
-    PlanContext,
-)
 from iggy_ref_server.metadata.plan_users import (
     ROOT_PERMISSIONS,
     plan_create_root,
     plan_expire_tokens,
 )
 from iggy_ref_server.metadata.state import (
+    PARTITIONS_PER_TOPIC_MAX,
+    STREAMS_MAX,
+    TOPICS_PER_STREAM_MAX,
     Catalog,
     Metadata,
+    MetadataSettings,
     PartitionRecord,
+    PlanContext,
     StreamRecord,
     TopicRecord,
 )

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.config import default_config
+from iggy_ref_server.config.load import default_config
 from iggy_ref_server.net.handshakes import Handshakes, HandshakeSocket
 from iggy_ref_server.net.websocket_codec import accept_handshake
 from tests.server.net.tls_peer import TlsPeer, contexts

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.config import default_config
+from iggy_ref_server.config.load import default_config
 from iggy_ref_server.net.handshakes import HandshakeRefused
 from iggy_ref_server.net.websocket_codec import accept_handshake
 from tests.protocol.websocket.frames import ws_frame

@@ -19,13 +19,10 @@ from iggy_protocol import (
 )
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    CommitGroup,
-    OffsetKey,
-    PartitionLog,
-    PartitionSettings,
-    PollParams,
-)
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.partition import PartitionLog
+from iggy_ref_server.partitions.poll_plan import PollParams
+from iggy_ref_server.partitions.settings import PartitionSettings
 from iggy_ref_server.partitions.steps import Suspended, run_async, run_in_background, run_now
 from iggy_ref_server.storage.interface import FileSlice, StorageError
 
@@ -34,7 +31,8 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Buffer
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.partitions import PollResult
+    from iggy_ref_server.partitions.journal import CommitGroup
+    from iggy_ref_server.partitions.poll_plan import PollResult
     from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.storage.interface import Storage
     from iggy_ref_server.storage.simulated.storage import SimulatedStorage

@@ -9,7 +9,8 @@ import trio.testing
 from iggy_protocol import NewMessage, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, PartitionSettings, append
+from iggy_ref_server.partitions import append
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_ref_server.partitions import AckLevel, PartitionSettings
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (

@@ -9,14 +9,14 @@ import pytest
 import trio
 
 from iggy_protocol import PollingStrategy
-from iggy_ref_server.partitions import AckLevel, PartitionSettings
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
-from iggy_ref_server.storage.engines import open_storage
+from iggy_ref_server.process.shard_process import open_storage
+from iggy_ref_server.storage.files import WritebackLimit
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from iggy_ref_server.storage.threads import ThreadStorage
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 from tests.server.partitions.partition_calls import (
     CONSUMER,
     commit,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from iggy_ref_server.partitions import PartitionLog
+    from iggy_ref_server.partitions.partition import PartitionLog
     from iggy_ref_server.storage.interface import Storage
 
 pytestmark = pytest.mark.trio

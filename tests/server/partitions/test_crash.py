@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -17,14 +18,9 @@ from trio.testing import MockClock
 
 from iggy_protocol import PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    AckLevel,
-    CorruptPartition,
-    IndexCache,
-    PartitionLog,
-    PartitionSettings,
-)
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.disk import Survival
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -39,6 +35,9 @@ from tests.server.partitions.partition_calls import (
     request,
     stage,
 )
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 
 class End(Enum):

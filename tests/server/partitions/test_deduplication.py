@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol import NewMessage
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.partitions import (
-    AckLevel,
-    DeduplicationSettings,
-    PartitionLog,
-    PartitionSettings,
-)
 from iggy_ref_server.partitions.deduplication import Deduplicator
+from iggy_ref_server.partitions.settings import AckLevel, DeduplicationSettings, PartitionSettings
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
@@ -27,6 +24,9 @@ from tests.server.partitions.partition_calls import (
     send,
     stage,
 )
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 LEVELS = pytest.mark.parametrize("ack", AckLevel)
 

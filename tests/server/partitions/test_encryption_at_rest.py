@@ -6,7 +6,7 @@ import pytest
 
 from iggy_protocol import MessageBatch, NewMessage, PayloadCipher, PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, DeduplicationSettings, PartitionSettings
+from iggy_ref_server.partitions.settings import AckLevel, DeduplicationSettings, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage

@@ -9,8 +9,9 @@ import trio
 import trio.testing
 
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, PartitionHealth, PartitionSettings
+from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_in_background
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage

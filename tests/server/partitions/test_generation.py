@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
 from iggy_ref_server.partitions.generation import (
     GENERATION_FILE,
     Generation,
@@ -15,7 +14,9 @@ from iggy_ref_server.partitions.generation import (
     remove_partition_files,
     write_generation,
 )
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (

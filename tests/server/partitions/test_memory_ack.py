@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 import trio
@@ -9,15 +11,11 @@ import trio.testing
 
 from iggy_protocol import PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    AckLevel,
-    CorruptPartition,
-    PartitionLog,
-    PartitionSettings,
-    append,
-)
+from iggy_ref_server.partitions import append
 from iggy_ref_server.partitions.reservation import RESERVATION_STEP
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_if_ready
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
@@ -38,6 +36,9 @@ from tests.server.partitions.partition_calls import (
     stage,
     store_at_once,
 )
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 pytestmark = pytest.mark.trio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_ref_server.partitions import PartitionSettings
 from iggy_ref_server.partitions.offsets import OFFSET_CHECKPOINT_FILE
+from iggy_ref_server.partitions.settings import PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import CONSUMER, GROUP, PATH, create, reopen, send

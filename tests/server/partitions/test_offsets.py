@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from iggy_protocol import ConsumerKind, PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import AckLevel, OffsetKey, PartitionLog, PartitionSettings
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.storage.simulated.disk import Survival
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -27,6 +29,9 @@ from tests.server.partitions.partition_calls import (
     send,
     store_at_once,
 )
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 pytestmark = pytest.mark.trio
 

@@ -8,13 +8,9 @@ import random
 import pytest
 
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.partitions import (
-    AckLevel,
-    IndexCache,
-    OffsetKey,
-    PartitionLog,
-    PartitionSettings,
-)
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.partition import PartitionLog
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_if_ready, run_in_background
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedFile, SimulatedStorage

@@ -8,15 +8,10 @@ import pytest
 
 from iggy_protocol import PollingKind, PollingStrategy
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    AckLevel,
-    IndexCache,
-    PartitionHealth,
-    PartitionLog,
-    PartitionSettings,
-    PollParams,
-)
+from iggy_ref_server.partitions.health import PartitionHealth
 from iggy_ref_server.partitions.poll import SLICES_MAX
+from iggy_ref_server.partitions.poll_plan import PollParams
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -42,6 +37,8 @@ from tests.server.partitions.partition_calls import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 EVERY_STRATEGY = [
     PollingStrategy.offset(0),

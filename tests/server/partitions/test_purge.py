@@ -9,16 +9,12 @@ import trio.testing
 from iggy_protocol import NewMessage, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    AckLevel,
-    CorruptPartition,
-    DeduplicationSettings,
-    PartitionHealth,
-    PartitionLog,
-    PartitionSettings,
-)
 from iggy_ref_server.partitions.generation import GENERATION_FILE
+from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.partition import PartitionLog
+from iggy_ref_server.partitions.settings import AckLevel, DeduplicationSettings, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async, run_if_ready
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (

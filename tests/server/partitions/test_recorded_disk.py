@@ -8,7 +8,9 @@ import pytest
 
 from iggy_protocol import ConsumerKind, NewMessage, PayloadCipher, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.partitions import OffsetKey, PartitionLog, PartitionSettings
+from iggy_ref_server.partitions.offsets import OffsetKey
+from iggy_ref_server.partitions.partition import PartitionLog
+from iggy_ref_server.partitions.settings import PartitionSettings
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import (
     PATH,

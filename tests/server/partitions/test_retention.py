@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from iggy_protocol import ConsumerKind, PollingStrategy
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import (
-    AckLevel,
-    CorruptPartition,
-    OffsetKey,
-    PartitionLog,
-    PartitionSettings,
-)
+from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.partitions.retention import plan_expiry
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.simulated.disk import Survival
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -33,6 +31,9 @@ from tests.server.partitions.partition_calls import (
     send,
     stage,
 )
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 pytestmark = pytest.mark.trio
 

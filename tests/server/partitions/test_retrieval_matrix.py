@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING
 
 import pytest
 
 from iggy_protocol import NewMessage, PollingStrategy
-from iggy_ref_server.partitions import AckLevel, IndexCache, PartitionLog, PartitionSettings
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache, PartitionSettings
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.partitions.partition_calls import Message, create, poll, reopen, request, send
+
+if TYPE_CHECKING:
+    from iggy_ref_server.partitions.partition import PartitionLog
 
 pytestmark = pytest.mark.trio
 

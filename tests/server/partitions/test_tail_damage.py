@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import checksum
-from iggy_ref_server.partitions import AckLevel, CorruptPartition, PartitionSettings
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
+from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.segments.recovery import SALVAGE_PATH
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage

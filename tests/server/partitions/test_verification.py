@@ -9,8 +9,8 @@ import pytest
 
 from iggy_protocol import PayloadCipher, PollingStrategy, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.partitions import PartitionLog, PartitionSettings
 from iggy_ref_server.partitions import poll as verification_module
+from iggy_ref_server.partitions.settings import PartitionSettings
 from iggy_ref_server.partitions.steps import run_if_ready
 from iggy_ref_server.segments.file_names import log_path
 from iggy_ref_server.segments.log_scanner import LogScanner
@@ -27,7 +27,8 @@ from tests.server.partitions.partition_calls import (
 )
 
 if TYPE_CHECKING:
-    from iggy_ref_server.partitions import PollParams
+    from iggy_ref_server.partitions.partition import PartitionLog
+    from iggy_ref_server.partitions.poll_plan import PollParams
 
 pytestmark = pytest.mark.trio
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from iggy_ref_server.process.watchdog import (
+from iggy_ref_server.process.shard_process import (
     BUSY,
     RECOVERED,
     WAITING,

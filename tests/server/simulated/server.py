@@ -23,8 +23,9 @@ from iggy_protocol import (
     ResponseReceived,
     client_id,
 )
+from iggy_ref_server.cli import StartFlags
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.config import RootCredentials, StartFlags, load_config
+from iggy_ref_server.config.load import RootCredentials, load_config
 from iggy_ref_server.identity.credentials import HashCost, Passwords
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard.assembly import ShardSpec, open_shard
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Command
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.config import ServerConfig
+    from iggy_ref_server.config.schema import ServerConfig
     from iggy_ref_server.shard.assembly import Shard
     from iggy_ref_server.storage.interface import Storage
 

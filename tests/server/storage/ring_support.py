@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
+from iggy_ref_server.storage.files import WritebackLimit
 
 __all__ = [
     "NEEDS_RING",

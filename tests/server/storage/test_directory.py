@@ -8,10 +8,9 @@ import os
 import pytest
 import trio
 
-from iggy_ref_server.storage.files import PosixDirectory
+from iggy_ref_server.storage.files import PosixDirectory, WritebackLimit
 from iggy_ref_server.storage.interface import DirectoryEntry, DiskFull, StorageError, storage_error
 from iggy_ref_server.storage.threads import ThreadStorage
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

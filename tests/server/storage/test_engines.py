@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from iggy_ref_server.storage.engines import open_storage
+from iggy_ref_server.process.shard_process import open_storage
 from iggy_ref_server.storage.interface import StorageError
 from tests.server.storage.ring_support import NEEDS_RING, open_files_count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_ref_server.storage.open_budget import OpenFileBudget
+from iggy_ref_server.storage.interface import OpenFileBudget
 
 
 class Shelf:

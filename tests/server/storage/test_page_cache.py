@@ -9,6 +9,7 @@ import pytest
 from iggy_ref_server.storage.files import (
     PAGE_BYTES,
     PosixFile,
+    WritebackLimit,
     count_cached_pages,
     is_in_page_cache,
     is_sample_in_page_cache,
@@ -16,7 +17,6 @@ from iggy_ref_server.storage.files import (
 from iggy_ref_server.storage.locks import InFlightGate
 from iggy_ref_server.storage.posix import Descriptor
 from iggy_ref_server.storage.threads import ThreadStorage
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 PAGES_COUNT = 40
 

@@ -11,9 +11,8 @@ import pytest
 import trio
 import trio.testing
 
-from iggy_ref_server.storage.files import PosixFile
+from iggy_ref_server.storage.files import PosixFile, WritebackLimit
 from iggy_ref_server.storage.threads import ThreadStorage, read_all
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 from tests.server.storage.conformance import StorageConformance
 
 if TYPE_CHECKING:

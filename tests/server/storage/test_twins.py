@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iggy_ref_server.storage.files import WritebackLimit
 from iggy_ref_server.storage.interface import StorageError
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from iggy_ref_server.storage.threads import ThreadStorage
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
 
 PATHS = st.sampled_from(["a", "b", "c", "a/a", "a/b", "b/a", "a/b/c", "../a", ""])
 CONTENTS = st.binary(max_size=6)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.storage.writeback_limit import WritebackLimit
+from iggy_ref_server.storage.files import WritebackLimit
 
 QUICK_S = 0.001
 SLOW_S = 0.02

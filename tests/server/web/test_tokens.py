@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from iggy_ref_server.clock import SimulatedClock
-from iggy_ref_server.config import ConfigError
+from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.identity.jwt import make_token_id, normalize_issuer
 from iggy_ref_server.identity.revocations import REVOCATIONS_PATH, Revocations
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan

@@ -9,7 +9,7 @@ import pytest
 
 from iggy_sdk import Consumer, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
-from spark_jobs.jobs.dead_letters import truncate_header
+from spark_jobs.jobs.rows import truncate_header
 from tests.spark.jobs.conftest import BAD
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, cups INT"

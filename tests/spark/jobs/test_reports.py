@@ -22,15 +22,15 @@ from spark_jobs.jobs.command import (
     is_local,
     name_and_value,
 )
-from spark_jobs.jobs.queries import ProgressReport, lag_of
-from spark_jobs.jobs.terminal import StopSignal, format_table
-from spark_jobs.jobs.windows import (
+from spark_jobs.jobs.metrics import (
     PartitionWindow,
     WindowTable,
     draw_windows,
     format_windows,
     write_csv,
 )
+from spark_jobs.jobs.queries import ProgressReport, lag_of
+from spark_jobs.jobs.terminal import StopSignal, format_table
 from spark_jobs.offsets import TopicPartition
 
 
