@@ -9,15 +9,10 @@ Knows no sockets and no commands.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from iggy_protocol import StatusCode, Transport
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.metadata.state import UserRecord
-
-if TYPE_CHECKING:
-    from iggy_ref_server.metadata.state import Metadata
-
+from iggy_ref_server.metadata.state import Metadata, UserRecord
 
 MIGRATION_REQUESTS_MIN = 8
 """Consecutive batches and polls for one other shard after which the connection migrates there. With

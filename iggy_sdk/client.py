@@ -15,7 +15,7 @@ from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
 from iggy_sdk.producer import ProducerBuilder
 from iggy_sdk.session.reconnecting import ReconnectingSession
-from iggy_sdk.transport import open_transport
+from iggy_sdk.transport import Dial, open_transport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.durations import Seconds
     from iggy_sdk.statistics import ClientStatistics
-    from iggy_sdk.transport import Dial
 
 
 R = TypeVar("R")

@@ -11,13 +11,11 @@ import zlib
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from iggy_protocol import record
+from iggy_protocol import Buffer, record
 from iggy_sdk.errors import ConfigurationError, SerdeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from iggy_protocol import Buffer
 
 
 CONTENT_ENCODING: Final = "content-encoding"

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from iggy_protocol import DecryptionFailed, LocalProtocolError, PayloadCipher, StatusCode
+from iggy_protocol import Buffer, DecryptionFailed, LocalProtocolError, PayloadCipher, StatusCode
 from iggy_sdk.errors import ConfigurationError, DecryptionError
-
-if TYPE_CHECKING:
-    from iggy_protocol import Buffer
-
 
 NONCE_BYTES: Final = 12
 """As AES-GCM wants it. Random nonces are safe for some four thousand million messages per key."""

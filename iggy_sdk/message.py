@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import (
-    TYPE_CHECKING,
     Any,
     Final,
     Generic,
@@ -30,15 +29,14 @@ from iggy_protocol import (
     HeaderScalar,
     HeaderValue,
     Identifier,
+    MessageColumns,
     MessageRecord,
+    MessageView,
+    PolledMessages,
     ProtocolError,
 )
 from iggy_sdk.compression import CONTENT_ENCODING
 from iggy_sdk.errors import ConsumerGroupError, IggyError, error_from_protocol
-
-if TYPE_CHECKING:
-    from iggy_protocol import MessageColumns, MessageView, PolledMessages
-
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

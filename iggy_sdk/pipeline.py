@@ -19,7 +19,10 @@ from iggy_protocol import (
     HeaderKey,
     HeaderValue,
     Identifier,
+    MessageRecord,
+    MessageView,
     NewMessage,
+    PolledMessages,
     StatusCode,
     decode_user_headers,
     encode_user_headers,
@@ -42,7 +45,6 @@ from iggy_sdk.serde import RawSerde, Serde
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from iggy_protocol import MessageRecord, MessageView, PolledMessages
     from iggy_sdk.encryption import Encryptor
 
 

@@ -16,9 +16,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from iggy_sdk import HeaderKind, HeaderValue
+from iggy_sdk import HeaderKind, HeaderValue, ReceivedBatch
 from spark_jobs.errors import DataLossError, SchemaError
-from spark_jobs.offsets import TopicPartition
+from spark_jobs.offsets import Offsets, TopicPartition
 from spark_jobs.pushdown import PushedFilters
 from spark_jobs.schema import check_read_schema
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from iggy_sdk import ReceivedBatch
-    from spark_jobs.offsets import Offsets
     from spark_jobs.options import ReadOptions
 
 

@@ -29,7 +29,14 @@ from iggy_sdk import (
     RequestTimeoutError,
 )
 from spark_jobs.errors import DataLossError
-from spark_jobs.offsets import EARLIEST_MARK, Offsets, limit_offsets, read_offsets, write_offsets
+from spark_jobs.offsets import (
+    EARLIEST_MARK,
+    Offsets,
+    TopicPartition,
+    limit_offsets,
+    read_offsets,
+    write_offsets,
+)
 from spark_jobs.reader import SliceReader, plan_tasks
 from spark_jobs.topics import (
     check_complete,
@@ -47,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from spark_jobs.offsets import TopicPartition
     from spark_jobs.options import ReadOptions
 
 

@@ -9,27 +9,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from iggy_protocol import BatchShape, StatusCode
+from iggy_protocol import BatchShape, CommandCode, StatusCode
 from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.completion import Completion
 from iggy_ref_server.config.schema import ServerConfig
 from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupRegistry
+from iggy_ref_server.groups.group import GroupKey, GroupRegistry, PollGrant
 from iggy_ref_server.host import Host
 from iggy_ref_server.identity.credentials import Passwords
 from iggy_ref_server.identity.permissions import is_allowed
-from iggy_ref_server.metadata.state import Metadata, MetadataSettings, PlanContext, TopicRecord
+from iggy_ref_server.metadata.state import (
+    Metadata,
+    MetadataSettings,
+    PlanContext,
+    TopicRecord,
+    UserRecord,
+)
 from iggy_ref_server.partitions.partition_client import PartitionClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from iggy_protocol import CommandCode
-    from iggy_ref_server.groups.group import GroupKey, PollGrant
     from iggy_ref_server.metadata.changes import Change
-    from iggy_ref_server.metadata.state import UserRecord
     from iggy_ref_server.partitions.partition import PartitionStatistics
     from iggy_ref_server.session import ClientSession
 

@@ -30,14 +30,13 @@ from iggy_ref_server.dispatch.handlers.messages import EncodedReply
 from iggy_ref_server.dispatch.replies import CommandReply
 from iggy_ref_server.dispatch.table import COMMAND_TABLE, CommandRow, Execution, Login, Placement
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.session import SessionEnded
+from iggy_ref_server.session import ClientSession, SessionEnded
 from iggy_ref_server.storage.interface import DiskFull, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     from iggy_ref_server.dispatch.context import HandlerContext
-    from iggy_ref_server.session import ClientSession
 
 
 LOGGER = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from iggy_protocol import Buffer, record
+from iggy_protocol import Buffer, ServerConnection, record
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iggy_protocol import ServerConnection
     from iggy_ref_server.completion import Completion
 
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_ref_server.fsck.context import Finding, ReadProgress, quarantine_path
+from iggy_ref_server.fsck.context import (
+    Finding,
+    FsckContext,
+    Quarantine,
+    ReadProgress,
+    quarantine_path,
+)
 from iggy_ref_server.fsck.partition import check_partition
 from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataError
 from iggy_ref_server.metadata.importer import import_state
@@ -25,14 +31,12 @@ from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PartitionReco
 from iggy_ref_server.metadata.upstream_log import UPSTREAM_LOG_PATH
 from iggy_ref_server.partitions.generation import read_opened_generation
 from iggy_ref_server.shard.stale_directories import directory_levels
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from iggy_ref_server.config.schema import SystemConfig
-    from iggy_ref_server.fsck.context import FsckContext, Quarantine
-    from iggy_ref_server.storage.interface import Storage
 
 
 async def check_state(context: FsckContext) -> tuple[Metadata | None, list[Finding]]:

@@ -15,17 +15,15 @@ from dataclasses import field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
-from iggy_protocol import record
+from iggy_protocol import PayloadCipher, record
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.config.schema import ServerConfig
 from iggy_ref_server.segments.recovery import copy_bytes
 from iggy_ref_server.shard.settings import cipher_of, metadata_settings
-from iggy_ref_server.storage.interface import Storage, parent_path
+from iggy_ref_server.storage.interface import File, Storage, parent_path
 
 if TYPE_CHECKING:
-    from iggy_protocol import PayloadCipher
     from iggy_ref_server.metadata.state import MetadataSettings
-    from iggy_ref_server.storage.interface import File
 
 
 QUARANTINE_PATH = "quarantine"

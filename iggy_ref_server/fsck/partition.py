@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from iggy_protocol import ConsumerKind, record
-from iggy_ref_server.fsck.context import Finding, quarantine_path
+from iggy_ref_server.fsck.context import Finding, Quarantine, ReadProgress, quarantine_path
 from iggy_ref_server.fsck.repair import record_gaps
 from iggy_ref_server.fsck.segments import (
     MESSAGES_MAX,
@@ -17,7 +17,11 @@ from iggy_ref_server.fsck.segments import (
     last_offset,
 )
 from iggy_ref_server.partitions import generation, offsets, reservation
-from iggy_ref_server.partitions.file_ownership import OwnershipVerdict, find_file_owner
+from iggy_ref_server.partitions.file_ownership import (
+    FileOwnership,
+    OwnershipVerdict,
+    find_file_owner,
+)
 from iggy_ref_server.partitions.generation import (
     Generation,
     find_original_partition,
@@ -36,6 +40,7 @@ from iggy_ref_server.segments.errors import CorruptPartition
 from iggy_ref_server.segments.file_names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SegmentListing,
     list_segments,
     log_path,
     start_offset_of,
@@ -46,9 +51,6 @@ from iggy_ref_server.segments.segment import Segment
 if TYPE_CHECKING:
     from collections.abc import Collection, Container
 
-    from iggy_ref_server.fsck.context import Quarantine, ReadProgress
-    from iggy_ref_server.partitions.file_ownership import FileOwnership
-    from iggy_ref_server.segments.file_names import SegmentListing
     from iggy_ref_server.storage.interface import DirectoryEntry, Storage
 
 

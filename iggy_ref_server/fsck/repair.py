@@ -14,7 +14,7 @@ from iggy_protocol import index_entries
 from iggy_ref_server.partitions.reservation import OffsetReservation
 from iggy_ref_server.segments.file_names import index_path, log_path
 from iggy_ref_server.segments.index import ENTRY_BYTES
-from iggy_ref_server.segments.log_scanner import LogScanner
+from iggy_ref_server.segments.log_scanner import IntactRun, LogScanner
 from iggy_ref_server.segments.recovery import copy_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.fsck.context import Quarantine
     from iggy_ref_server.fsck.segments import CheckedSegment
-    from iggy_ref_server.segments.log_scanner import IntactRun
     from iggy_ref_server.storage.interface import File, Storage
 
 

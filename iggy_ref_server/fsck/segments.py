@@ -9,8 +9,8 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
-from iggy_protocol import index_entries, record
-from iggy_ref_server.fsck.context import Finding
+from iggy_protocol import Buffer, index_entries, record
+from iggy_ref_server.fsck.context import Finding, Quarantine
 from iggy_ref_server.fsck.repair import rebuild_index, record_gaps, repair_log
 from iggy_ref_server.partitions.append import JOURNAL_BYTES_MAX
 from iggy_ref_server.partitions.reservation import RESERVATION_FILE, OffsetReservation
@@ -20,6 +20,7 @@ from iggy_ref_server.segments.index import ENTRY_BYTES
 from iggy_ref_server.segments.log_scanner import (
     HEADER_BYTES,
     IntactRun,
+    LogChunk,
     LogScanner,
     count_claimed,
     count_unrecognizable,
@@ -32,9 +33,6 @@ from iggy_ref_server.segments.torn_tail import count_indexed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iggy_protocol import Buffer
-    from iggy_ref_server.fsck.context import Quarantine
-    from iggy_ref_server.segments.log_scanner import LogChunk
     from iggy_ref_server.storage.interface import File, Storage
 
 

@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import ConsumerGroupMember, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.assignment import GroupMembers, PartitionAssignment
+from iggy_ref_server.groups.assignment import GroupMember, GroupMembers, PartitionAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from iggy_ref_server.groups.assignment import GroupMember
 
 
 LOGGER = logging.getLogger(__name__)

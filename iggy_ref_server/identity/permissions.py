@@ -10,18 +10,14 @@ Knows no commands: the command table says which command has which requirement.
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
-from iggy_protocol import record
-
-if TYPE_CHECKING:
-    from iggy_protocol import (
-        GlobalPermissions,
-        Permissions,
-        StreamPermissions,
-        TopicPermissions,
-    )
-
+from iggy_protocol import (
+    GlobalPermissions,
+    Permissions,
+    StreamPermissions,
+    TopicPermissions,
+    record,
+)
 
 RIGHTS_CACHED_MAX = 1024
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from iggy_ref_server.metadata import changes as change_types
 from iggy_ref_server.metadata.state import (
     GroupRecord,
+    Metadata,
     PartitionRecord,
     StreamRecord,
     TokenIndex,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import Permissions
     from iggy_ref_server.metadata.changes import Change
-    from iggy_ref_server.metadata.state import Metadata
 
 
 # Applies changes of users, their permissions and their tokens.

@@ -6,14 +6,20 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iggy_protocol import CommandCode, RemoteProtocolError, StatusCode, decode_request
+from iggy_protocol import (
+    CommandCode,
+    PayloadCipher,
+    RemoteProtocolError,
+    StatusCode,
+    decode_request,
+)
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata import changes as change_types
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change
 from iggy_ref_server.metadata.plan_streams import resolve_limits
 from iggy_ref_server.metadata.plan_users import expires_at, normalize_permissions
-from iggy_ref_server.metadata.state import Metadata, MetadataSettings
+from iggy_ref_server.metadata.state import Catalog, Metadata, MetadataSettings
 from iggy_ref_server.metadata.upstream_log import (
     UPSTREAM_LOG_PATH,
     ImportRefused,
@@ -24,8 +30,6 @@ from iggy_ref_server.metadata.upstream_log import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from iggy_protocol import PayloadCipher
-    from iggy_ref_server.metadata.state import Catalog
     from iggy_ref_server.metadata.store import MetadataStore
     from iggy_ref_server.storage.interface import Storage
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from iggy_protocol import DecryptionFailed, PayloadCipher, StatusCode, checksum, record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataKeyMismatch
-from iggy_ref_server.storage.interface import DiskFull, StorageError
+from iggy_ref_server.storage.interface import DiskFull, File, Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from iggy_ref_server.storage.interface import File, Storage
 
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")

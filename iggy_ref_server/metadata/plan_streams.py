@@ -6,9 +6,24 @@ checked elsewhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from iggy_protocol import SERVER_DEFAULT, StatusCode
+from iggy_protocol import (
+    SERVER_DEFAULT,
+    CreateConsumerGroup,
+    CreatePartitions,
+    CreateStream,
+    CreateTopic,
+    DeleteConsumerGroup,
+    DeletePartitions,
+    DeleteStream,
+    DeleteTopic,
+    PurgeStream,
+    PurgeTopic,
+    StatusCode,
+    UpdateStream,
+    UpdateTopic,
+)
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.changes import (
     GroupCreated,
@@ -28,24 +43,11 @@ from iggy_ref_server.metadata.state import (
     PARTITIONS_PER_TOPIC_MAX,
     STREAMS_MAX,
     TOPICS_PER_STREAM_MAX,
+    Metadata,
+    MetadataSettings,
+    PlanContext,
+    StreamRecord,
 )
-
-if TYPE_CHECKING:
-    from iggy_protocol import (
-        CreateConsumerGroup,
-        CreatePartitions,
-        CreateStream,
-        CreateTopic,
-        DeleteConsumerGroup,
-        DeletePartitions,
-        DeleteStream,
-        DeleteTopic,
-        PurgeStream,
-        PurgeTopic,
-        UpdateStream,
-        UpdateTopic,
-    )
-    from iggy_ref_server.metadata.state import Metadata, MetadataSettings, PlanContext, StreamRecord
 
 
 def _stream_name_taken(name: str) -> ServerFault:

@@ -8,9 +8,21 @@ passwords are hashed and verified elsewhere. Fields of commands have passed
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from iggy_protocol import NEVER_EXPIRES, GlobalPermissions, Permissions, StatusCode, UserStatus
+from iggy_protocol import (
+    NEVER_EXPIRES,
+    ChangePassword,
+    CreatePersonalAccessToken,
+    CreateUser,
+    DeletePersonalAccessToken,
+    DeleteUser,
+    GlobalPermissions,
+    Permissions,
+    StatusCode,
+    UpdatePermissions,
+    UpdateUser,
+    UserStatus,
+)
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.changes import (
     PasswordChanged,
@@ -22,20 +34,7 @@ from iggy_ref_server.metadata.changes import (
     UserDeleted,
     UserUpdated,
 )
-from iggy_ref_server.metadata.state import ROOT_USER_ID
-
-if TYPE_CHECKING:
-    from iggy_protocol import (
-        ChangePassword,
-        CreatePersonalAccessToken,
-        CreateUser,
-        DeletePersonalAccessToken,
-        DeleteUser,
-        UpdatePermissions,
-        UpdateUser,
-    )
-    from iggy_ref_server.metadata.state import Metadata, PlanContext
-
+from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext
 
 ROOT_PERMISSIONS = Permissions(
     GlobalPermissions(

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from iggy_ref_server.metadata.apply import apply
-from iggy_ref_server.metadata.changes import decode_change
+from iggy_ref_server.metadata.changes import Change, decode_change
 from iggy_ref_server.metadata.errors import MetadataDamaged, MetadataError, MetadataMissing
 from iggy_ref_server.metadata.log import (
     HEADER_SIZE,
     LOG_MAGIC,
     LOG_PATH,
+    Frame,
     FrameCipher,
     MetadataLogScan,
     check_header,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol import PayloadCipher
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.metadata.changes import Change
-    from iggy_ref_server.metadata.log import Frame
     from iggy_ref_server.storage.interface import Storage
 
 

@@ -18,6 +18,7 @@ from iggy_ref_server.metadata.errors import MetadataDamaged
 from iggy_ref_server.metadata.log import (
     HEADER_SIZE,
     STORED_NAMES,
+    FrameCipher,
     check_header,
     decrypt_payload,
     encode_frame,
@@ -40,8 +41,6 @@ from iggy_ref_server.metadata.state import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TypeVar
-
-    from iggy_ref_server.metadata.log import FrameCipher
 
     T = TypeVar("T", bound=Named)
 

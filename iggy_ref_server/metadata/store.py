@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import trio
 
-from iggy_protocol import record
+from iggy_protocol import PayloadCipher, record
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.apply import apply
 from iggy_ref_server.metadata.changes import Change, encode_change
@@ -23,7 +23,6 @@ from iggy_ref_server.metadata.snapshot import SNAPSHOT_PATH, encode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 
 if TYPE_CHECKING:
-    from iggy_protocol import PayloadCipher
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.storage.interface import Storage
 

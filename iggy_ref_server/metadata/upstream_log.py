@@ -11,14 +11,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import TYPE_CHECKING
 
-from iggy_protocol import DecryptionFailed, checksum, record
+from iggy_protocol import DecryptionFailed, PayloadCipher, checksum, record
 from iggy_ref_server.metadata.errors import MetadataError, MetadataKeyMismatch
-
-if TYPE_CHECKING:
-    from iggy_protocol import PayloadCipher
-
 
 LOGGER = logging.getLogger("iggy_ref_server.metadata")
 

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from iggy_protocol import Limits, ServerConnection
-from iggy_ref_server.client_limits import SMALL_BYTES_MAX
+from iggy_ref_server.client_limits import SMALL_BYTES_MAX, BufferAccount
 from iggy_ref_server.dispatch.replies import OutputBuffer, ReplyQueue
 from iggy_ref_server.net.connection_state import ConnectionEvent, ConnectionState, next_state
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iggy_ref_server.client_limits import BufferAccount
     from iggy_ref_server.completion import Completion
     from iggy_ref_server.session import ClientSession
 

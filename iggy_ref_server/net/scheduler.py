@@ -36,8 +36,9 @@ from iggy_protocol import (
     RemoteProtocolError,
     RequestReceived,
     RequestRefused,
+    ServerEvent,
 )
-from iggy_ref_server.dispatch.replies import CommandReply
+from iggy_ref_server.dispatch.replies import CommandReply, PendingReply
 from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.net.connection_state import ConnectionState
@@ -45,11 +46,9 @@ from iggy_ref_server.net.connection_state import ConnectionState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_protocol import ServerEvent
     from iggy_ref_server.completion import Completion
     from iggy_ref_server.dispatch.context import BatchAppender, StagedAppend
     from iggy_ref_server.dispatch.dispatcher import DecodedRequest
-    from iggy_ref_server.dispatch.replies import PendingReply
     from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.session import ClientSession
 

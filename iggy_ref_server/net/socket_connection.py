@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from iggy_protocol import Limits, record
+from iggy_protocol import Limits, ServerConnection, record
 from iggy_ref_server.client_limits import RequestProgress
-from iggy_ref_server.net.pipeline import DISCARD_BYTES
+from iggy_ref_server.net.pipeline import DISCARD_BYTES, RequestPipeline
 
 if TYPE_CHECKING:
-    from iggy_protocol import ServerConnection
     from iggy_ref_server.dispatch.replies import OutputBuffer
-    from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, Final
 
-from iggy_ref_server.net.socket_connection import copy_into_connection, request_quick_ack
+from iggy_ref_server.net.socket_connection import (
+    SocketConnection,
+    TransportCodec,
+    copy_into_connection,
+    request_quick_ack,
+)
 
 if TYPE_CHECKING:
     from iggy_ref_server.net.scheduler import RequestScheduler
-    from iggy_ref_server.net.socket_connection import SocketConnection, TransportCodec
 
 
 # The bounds of SO_RCVLOWAT. A wake-up costs about as much as receiving 64 KiB; with a higher upper

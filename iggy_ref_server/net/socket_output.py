@@ -14,15 +14,14 @@ import trio
 
 from iggy_ref_server.net.socket_connection import (
     SENDFILE_BYTES_MAX,
+    SocketConnection,
     send_buffers,
     send_file,
 )
-from iggy_ref_server.net.tls_codec import PLAINTEXT_BYTES_MAX
+from iggy_ref_server.net.tls_codec import PLAINTEXT_BYTES_MAX, TlsCodec
 
 if TYPE_CHECKING:
     from iggy_ref_server.dispatch.replies import OutputBuffer
-    from iggy_ref_server.net.socket_connection import SocketConnection
-    from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 
 

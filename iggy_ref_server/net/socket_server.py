@@ -27,19 +27,22 @@ from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.net.busy_poll import BusyPoll
 from iggy_ref_server.net.connection_state import ConnectionEvent
 from iggy_ref_server.net.pipeline import RequestPipeline, lingering_close, silence_awaited
-from iggy_ref_server.net.socket_connection import SocketConnection, SocketLimits, discard_input
+from iggy_ref_server.net.socket_connection import (
+    SocketConnection,
+    SocketLimits,
+    TransportCodec,
+    discard_input,
+)
 from iggy_ref_server.net.socket_input import pass_on, receive_input, set_low_mark
 from iggy_ref_server.net.socket_output import send_output
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import FileSlice, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iggy_ref_server.net.scheduler import RequestScheduler
-    from iggy_ref_server.net.socket_connection import TransportCodec
     from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.session import ClientSession
-    from iggy_ref_server.storage.interface import FileSlice
 
 
 LOGGER = logging.getLogger(__name__)

@@ -13,23 +13,20 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import StatusCode, index_entries, stamp
+from iggy_protocol import BatchShape, StatusCode, index_entries, stamp
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.deduplication import Deduplicator
 from iggy_ref_server.partitions.encryption_at_rest import encrypt_messages
-from iggy_ref_server.partitions.journal import ALREADY_COMMITTED, Journal
-from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.journal import ALREADY_COMMITTED, CommitGroup, Journal, PendingWrite
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.segments.segment import POSITION_MAX, Segment
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
-    from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
-    from iggy_ref_server.partitions.journal import CommitGroup, PendingWrite
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
-    from iggy_ref_server.partitions.settings import PartitionSettings
 
 
 # The limit of messages acknowledged from memory: a producer faster than the disk has to wait.

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import os
 from struct import Struct
-from typing import TYPE_CHECKING
 
-from iggy_protocol import DecryptionFailed, MessageBatch, MessageView, StatusCode, checksum
+from iggy_protocol import (
+    Buffer,
+    DecryptionFailed,
+    MessageBatch,
+    MessageView,
+    PayloadCipher,
+    StatusCode,
+    checksum,
+)
 from iggy_ref_server.faults import ServerFault
-
-if TYPE_CHECKING:
-    from iggy_protocol import Buffer, PayloadCipher
-
 
 HEADER_BYTES = 64
 NONCE_BYTES = 12

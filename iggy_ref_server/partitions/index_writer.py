@@ -9,16 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from iggy_ref_server.partitions.settings import AckLevel, IndexCache
-from iggy_ref_server.partitions.steps import NOT_READY, Need
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.partitions.settings import AckLevel, IndexCache, PartitionSettings
+from iggy_ref_server.partitions.steps import NOT_READY, Need, Steps
+from iggy_ref_server.storage.interface import DoneCallback, StorageError
 
 if TYPE_CHECKING:
     from iggy_ref_server.partitions.segment_list import SegmentList
-    from iggy_ref_server.partitions.settings import PartitionSettings
-    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.segment import OpenSegments, Segment
-    from iggy_ref_server.storage.interface import DoneCallback
 
 
 LOGGER = logging.getLogger(__name__)

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iggy_protocol import allocate
+from iggy_protocol import Buffer, allocate
 from iggy_ref_server.completion import Completion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iggy_protocol import Buffer
     from iggy_ref_server.segments.segment import Segment
 
 

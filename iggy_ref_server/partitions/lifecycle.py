@@ -21,33 +21,28 @@ from iggy_ref_server.partitions.generation import (
     wipe_partition,
     write_generation,
 )
-from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
 from iggy_ref_server.partitions.reservation import OffsetReservation
 from iggy_ref_server.partitions.segment_list import SegmentList
-from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.segments.errors import CorruptPartition, SegmentSplit
-from iggy_ref_server.segments.file_names import list_segments
+from iggy_ref_server.segments.file_names import SegmentListing, list_segments
 from iggy_ref_server.segments.log_scanner import LogScanner
 from iggy_ref_server.segments.recovery import recover_segment, verify_segment
-from iggy_ref_server.segments.segment import Segment
+from iggy_ref_server.segments.segment import OpenSegments, Segment
 from iggy_ref_server.segments.torn_tail import SurvivingWrites
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from iggy_ref_server.partitions.append import Appender
     from iggy_ref_server.partitions.deduplication import Deduplicator
-    from iggy_ref_server.partitions.health import HealthTracker
     from iggy_ref_server.partitions.journal import Journal
     from iggy_ref_server.partitions.offsets import OffsetTable
     from iggy_ref_server.partitions.poll import PartitionReader
-    from iggy_ref_server.partitions.settings import PartitionSettings
     from iggy_ref_server.partitions.writer import PartitionWriter
-    from iggy_ref_server.segments.file_names import SegmentListing
-    from iggy_ref_server.segments.segment import OpenSegments
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -20,15 +20,18 @@ import trio
 from iggy_protocol import ConsumerKind
 from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.partitions.reservation import checksum_line
-from iggy_ref_server.partitions.steps import AcquireLock, AwaitShielded, WriteFile
+from iggy_ref_server.partitions.steps import AcquireLock, AwaitShielded, Steps, WriteFile
 from iggy_ref_server.segments.recovery import SALVAGE_PATH
-from iggy_ref_server.storage.interface import StorageError, parent_path
+from iggy_ref_server.storage.interface import (
+    DirectoryEntry,
+    File,
+    Storage,
+    StorageError,
+    parent_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    from iggy_ref_server.partitions.steps import Steps
-    from iggy_ref_server.storage.interface import DirectoryEntry, File, Storage
 
 
 LOGGER = logging.getLogger(__name__)

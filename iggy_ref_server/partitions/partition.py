@@ -15,11 +15,12 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_protocol import ConsumerKind, StatusCode
+from iggy_protocol import BatchShape, ConsumerKind, StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.append import JOURNAL_BYTES_MAX, Appender
 from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
 from iggy_ref_server.partitions.lifecycle import (
+    UnsavedData,
     create_empty,
     flush_for_close,
     load_recent_ids,
@@ -28,27 +29,22 @@ from iggy_ref_server.partitions.lifecycle import (
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
 from iggy_ref_server.partitions.poll import PartitionReader
 from iggy_ref_server.partitions.retention import SegmentRetention, is_older_than
-from iggy_ref_server.partitions.settings import AckLevel
-from iggy_ref_server.partitions.steps import run_async, run_if_ready
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
+from iggy_ref_server.partitions.steps import Steps, run_async, run_if_ready
 from iggy_ref_server.partitions.writer import PartitionWriter
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged
 from iggy_ref_server.segments.segment import OpenSegments
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
-    from iggy_protocol import BatchShape
     from iggy_ref_server.clock import Clock
     from iggy_ref_server.partitions.deduplication import Deduplicator
     from iggy_ref_server.partitions.journal import CommitGroup
-    from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
-    from iggy_ref_server.partitions.settings import PartitionSettings
-    from iggy_ref_server.partitions.steps import Steps
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from iggy_ref_server.partitions.steps import run_async
+from iggy_ref_server.partitions.steps import Steps, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.offsets import OffsetKey
     from iggy_ref_server.partitions.partition import PartitionLog
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
-    from iggy_ref_server.partitions.steps import Steps
 
 
 class ConsumerProgress(NamedTuple):

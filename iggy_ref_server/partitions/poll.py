@@ -14,13 +14,27 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from iggy_protocol import Buffer, InvalidField, MessageBatch, StatusCode, TruncatedField
+from iggy_protocol import (
+    Buffer,
+    InvalidField,
+    MessageBatch,
+    PayloadCipher,
+    StatusCode,
+    TruncatedField,
+)
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.encryption_at_rest import decrypt_messages
-from iggy_ref_server.partitions.health import PartitionHealth
-from iggy_ref_server.partitions.poll_plan import PollResult, plan_poll, plan_time_search
-from iggy_ref_server.partitions.settings import IndexCache
-from iggy_ref_server.partitions.steps import Await, ReadFile, run_async
+from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
+from iggy_ref_server.partitions.poll_plan import (
+    LogSpan,
+    PollParams,
+    PollResult,
+    ReadIndex,
+    plan_poll,
+    plan_time_search,
+)
+from iggy_ref_server.partitions.settings import IndexCache, PartitionSettings
+from iggy_ref_server.partitions.steps import Await, ReadFile, Steps, run_async
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged, SearchTooLong
 from iggy_ref_server.segments.log_scanner import Effort, LogScanner, find_next_intact
 from iggy_ref_server.segments.recovery import rebuild_index
@@ -30,14 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import TypeVar
 
-    from iggy_protocol import PayloadCipher
     from iggy_ref_server.handoff_lock import HandoffLock
-    from iggy_ref_server.partitions.health import HealthTracker
     from iggy_ref_server.partitions.journal import Journal
-    from iggy_ref_server.partitions.poll_plan import LogSpan, PollParams, ReadIndex
     from iggy_ref_server.partitions.segment_list import SegmentList
-    from iggy_ref_server.partitions.settings import PartitionSettings
-    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.index import IndexEntry
     from iggy_ref_server.segments.segment import OpenSegments, Segment
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from iggy_protocol import Buffer, PollingKind, PollingStrategy, record
 from iggy_ref_server.partitions.offsets import OffsetKey
-from iggy_ref_server.partitions.segment_list import find_segment
+from iggy_ref_server.partitions.segment_list import SegmentList, find_segment
 from iggy_ref_server.segments.errors import IndexDamaged
 from iggy_ref_server.segments.index import IndexEntry
 from iggy_ref_server.segments.segment import Segment
 from iggy_ref_server.storage.interface import FileSlice
-
-if TYPE_CHECKING:
-    from iggy_ref_server.partitions.segment_list import SegmentList
-
 
 # The parameters and the result of a poll.
 

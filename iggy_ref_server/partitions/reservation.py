@@ -34,12 +34,10 @@ from iggy_ref_server.partitions.generation import (
     write_generation,
 )
 from iggy_ref_server.segments.errors import CorruptPartition
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -21,21 +21,19 @@ from iggy_ref_server.partitions.generation import (
     wipe_partition,
     write_generation,
 )
-from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.storage.interface import DiskFull, StorageError
+from iggy_ref_server.storage.interface import DiskFull, Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from iggy_ref_server.partitions.append import Appender
-    from iggy_ref_server.partitions.health import HealthTracker
     from iggy_ref_server.partitions.offsets import OffsetTable
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
     from iggy_ref_server.partitions.writer import PartitionWriter
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -18,30 +18,27 @@ from typing import TYPE_CHECKING, Any
 from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.handoff_lock import HandoffLock
-from iggy_ref_server.partitions.health import PartitionHealth
+from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
 from iggy_ref_server.partitions.index_writer import ActiveProblems, IndexWriter
-from iggy_ref_server.partitions.settings import AckLevel
+from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import (
     NOT_READY,
     AcquireLock,
     AwaitShielded,
     Need,
+    Steps,
     run_async,
 )
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import DoneCallback, File, Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iggy_ref_server.partitions.append import Appender
-    from iggy_ref_server.partitions.health import HealthTracker
     from iggy_ref_server.partitions.journal import PendingWrite
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
-    from iggy_ref_server.partitions.settings import PartitionSettings
-    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.segments.segment import OpenSegments, Segment
-    from iggy_ref_server.storage.interface import DoneCallback, File, Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from iggy_ref_server.storage.files import WritebackLimit
-    from iggy_ref_server.storage.interface import Storage
     from iggy_ref_server.storage.uring import UringStorage
 
 

@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from iggy_ref_server.certificates import CERTIFICATES_DIRECTORY, CertificateError, find_certificate
+from iggy_ref_server.certificates import (
+    CERTIFICATES_DIRECTORY,
+    CertificateError,
+    CertificateFiles,
+    find_certificate,
+)
 from iggy_ref_server.clock import SystemClock
 from iggy_ref_server.config.load import dump_config, load_config
-from iggy_ref_server.config.schema import TlsConfig
+from iggy_ref_server.config.schema import ServerConfig, TlsConfig
 from iggy_ref_server.config.tree import ConfigError
 from iggy_ref_server.descriptor_limit import TooFewDescriptors
 from iggy_ref_server.process.locks import AlreadyRunning, PortInUse
@@ -23,9 +28,7 @@ from iggy_ref_server.shard.cpu_topology import TopologyError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iggy_ref_server.certificates import CertificateFiles
     from iggy_ref_server.cli import StartFlags
-    from iggy_ref_server.config.schema import ServerConfig
 
 
 # Files of the server are readable by its own user only.

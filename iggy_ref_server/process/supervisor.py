@@ -20,9 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import record
-from iggy_ref_server.certificates import tls_context
+from iggy_ref_server.certificates import CertificateFiles, tls_context
 from iggy_ref_server.cli import package_version
-from iggy_ref_server.config.load import RootCredentials, choose_root_credentials, dump_config
+from iggy_ref_server.config.load import (
+    LoadedConfig,
+    RootCredentials,
+    choose_root_credentials,
+    dump_config,
+)
 from iggy_ref_server.config.syntax import SocketAddress, parse_address
 from iggy_ref_server.descriptor_limit import raise_descriptor_limit
 from iggy_ref_server.host import Ports
@@ -49,17 +54,14 @@ from iggy_ref_server.process.shard_process import (
     SupervisorPipes,
     run_shard_process,
 )
-from iggy_ref_server.shard.cpu_topology import place_shards, read_cpu_topology
+from iggy_ref_server.shard.cpu_topology import ShardPlacement, place_shards, read_cpu_topology
 from iggy_ref_server.shard.listener_table import LISTENERS, BoundSockets
 from iggy_ref_server.shard.router import make_round_robin_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from iggy_ref_server.certificates import CertificateFiles
-    from iggy_ref_server.config.load import LoadedConfig
     from iggy_ref_server.config.schema import ServerConfig
-    from iggy_ref_server.shard.cpu_topology import ShardPlacement
 
 
 LOGGER = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ import trio
 from iggy_protocol import (
     PAYLOAD_BYTES_MAX,
     USER_HEADERS_BYTES_MAX,
+    Buffer,
     InvalidField,
     MessageBatch,
     checksum,
@@ -23,7 +24,6 @@ from iggy_ref_server.segments.errors import SearchTooLong
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from iggy_protocol import Buffer
     from iggy_ref_server.storage.interface import File
 
 

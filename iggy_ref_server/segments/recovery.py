@@ -18,26 +18,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import index_entries
 from iggy_ref_server.segments.errors import CorruptPartition, SegmentSplit
-from iggy_ref_server.segments.file_names import index_path, log_path
+from iggy_ref_server.segments.file_names import SegmentFiles, index_path, log_path
 from iggy_ref_server.segments.index import ENTRY, ENTRY_BYTES, IndexEntry
 from iggy_ref_server.segments.log_scanner import (
     MESSAGE_BYTES_MAX,
     NO_END_OFFSET,
+    IntactRun,
     LogScanner,
     is_beginning,
     is_message,
 )
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.segments.torn_tail import SurvivingWrites, explain_damage, inspect_tail
-from iggy_ref_server.storage.interface import StorageError, parent_path
+from iggy_ref_server.segments.torn_tail import (
+    LogTail,
+    OffsetHistory,
+    SurvivingWrites,
+    explain_damage,
+    inspect_tail,
+)
+from iggy_ref_server.storage.interface import File, Storage, StorageError, parent_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from iggy_ref_server.segments.file_names import SegmentFiles
-    from iggy_ref_server.segments.log_scanner import IntactRun
-    from iggy_ref_server.segments.torn_tail import LogTail, OffsetHistory
-    from iggy_ref_server.storage.interface import File, Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from iggy_ref_server.segments.file_names import index_path, log_path
 from iggy_ref_server.segments.index import SegmentIndex
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import File, Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import File, Storage
 
 
 # The verified byte ranges of a log: read and checked once, or written by this process.

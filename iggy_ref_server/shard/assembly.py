@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from iggy_protocol import StatusCode, record
+from iggy_protocol import RequestReceived, StatusCode, record
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.clock import Clock
@@ -37,7 +37,7 @@ from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_to
 from iggy_ref_server.metadata.recovery import require_metadata
 from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext
 from iggy_ref_server.metadata.store import MetadataStore
-from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S
+from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S, RequestPipeline
 from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
 from iggy_ref_server.partitions.generation import (
@@ -59,7 +59,7 @@ from iggy_ref_server.shard.listener_table import BoundSockets, ListenerContext, 
 from iggy_ref_server.shard.maintenance import Maintenance
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
-from iggy_ref_server.shard.partition_directory import PartitionDirectory
+from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 from iggy_ref_server.shard.router import (
     PartitionRouter,
     RoundRobin,
@@ -74,11 +74,8 @@ from iggy_ref_server.storage.interface import Storage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from iggy_protocol import RequestReceived
-    from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.session import ClientSession
-    from iggy_ref_server.shard.partition_directory import PartitionKey
 
 
 LOGGER = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from iggy_protocol import (
     BatchShape,
+    Buffer,
     ConsumerKind,
     PollingKind,
     PollingStrategy,
@@ -29,8 +30,8 @@ from iggy_ref_server.partitions.partition_client import LocalPartition
 from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import run_async
 from iggy_ref_server.shard import messages
-from iggy_ref_server.shard.calls import restore_session
-from iggy_ref_server.shard.partition_directory import PartitionKey
+from iggy_ref_server.shard.calls import ShardClusterView, restore_session
+from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
@@ -38,13 +39,10 @@ if TYPE_CHECKING:
 
     import trio
 
-    from iggy_protocol import Buffer
     from iggy_ref_server.completion import Completion
     from iggy_ref_server.dispatch.replies import CommandReply
-    from iggy_ref_server.shard.calls import ShardClusterView
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.metadata_service import MetadataService
-    from iggy_ref_server.shard.partition_directory import PartitionDirectory
     from iggy_ref_server.shard.router import RoutingAppender
 
     CallResult = tuple[messages.ShardMessage, Sequence[Buffer]]

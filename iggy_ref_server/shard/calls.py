@@ -10,29 +10,25 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from iggy_protocol import Transport
+from iggy_protocol import BatchShape, Transport
 from iggy_ref_server.completion import Completion
 from iggy_ref_server.dispatch.context import StatisticsByPartition
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey, PollGrant
+from iggy_ref_server.groups.group import GroupKey, GroupRegistry, PollGrant
 from iggy_ref_server.partitions.partition import PartitionStatistics
 from iggy_ref_server.partitions.partition_client import ConsumerProgress
 from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
-from iggy_ref_server.partitions.steps import Await
+from iggy_ref_server.partitions.steps import Await, Steps
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.shard import messages
-from iggy_ref_server.shard.partition_directory import PartitionKey
+from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from iggy_protocol import BatchShape
     from iggy_ref_server.clients import ClientTable
-    from iggy_ref_server.groups.group import GroupRegistry
     from iggy_ref_server.partitions.offsets import OffsetKey
-    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.shard.channel import ShardChannel
-    from iggy_ref_server.shard.partition_directory import PartitionDirectory
 
 
 class RemotePartition:

@@ -32,14 +32,13 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 import trio
 
-from iggy_protocol import StatusCode, allocate
+from iggy_protocol import Buffer, StatusCode, allocate
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.shard.messages import FaultReply, ShardMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iggy_protocol import Buffer
     from iggy_ref_server.client_limits import BufferBudget
 
 

@@ -11,11 +11,11 @@ import trio
 from iggy_protocol import NEVER_EXPIRES, UNLIMITED
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.plan_users import plan_expire_tokens
-from iggy_ref_server.metadata.state import PlanContext
+from iggy_ref_server.metadata.state import PlanContext, TopicRecord
 from iggy_ref_server.partitions.partition import PartitionLog
 from iggy_ref_server.segments.segment import Segment
-from iggy_ref_server.shard.partition_directory import PartitionKey
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.client_limits import BufferBudget
     from iggy_ref_server.clients import ClientEntry
     from iggy_ref_server.dispatch.context import HandlerContext
-    from iggy_ref_server.metadata.state import TopicRecord
     from iggy_ref_server.net.socket_server import SocketServer
-    from iggy_ref_server.shard.partition_directory import PartitionDirectory
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from iggy_ref_server.partitions.partition_client import LocalPartition, Partitio
 from iggy_ref_server.partitions.steps import run_in_background
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.calls import RemotePartition
-from iggy_ref_server.shard.partition_directory import PartitionKey
+from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.partition import PartitionLog
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.shard.channel import ShardChannel
-    from iggy_ref_server.shard.partition_directory import PartitionDirectory
 
 
 # Round-robin of balanced sends over the partitions of a topic, shared by all shards.

@@ -20,14 +20,13 @@ from iggy_ref_server.partitions.generation import (
     read_generation,
     remove_partition_files,
 )
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import Storage, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iggy_ref_server.config.schema import SystemConfig
     from iggy_ref_server.metadata.state import Metadata
-    from iggy_ref_server.storage.interface import Storage
 
 
 LOGGER = logging.getLogger(__name__)

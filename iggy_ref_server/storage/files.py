@@ -20,6 +20,7 @@ import trio
 from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.storage import posix
 from iggy_ref_server.storage.interface import (
+    DirectoryEntry,
     OpenFileBudget,
     check_directory_path,
     check_path,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import DirectoryEntry
 
 
 # More would only queue in the kernel instead of here.

@@ -8,16 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile, WritebackLimit
-from iggy_ref_server.storage.interface import storage_error
+from iggy_ref_server.storage.interface import DoneCallback, File, storage_error
 from iggy_ref_server.storage.locks import SharedSync
-from iggy_ref_server.storage.posix import preallocate, write_all
+from iggy_ref_server.storage.posix import Descriptor, preallocate, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import DoneCallback, File
-    from iggy_ref_server.storage.posix import Descriptor
 
 
 ResultT = TypeVar("ResultT")

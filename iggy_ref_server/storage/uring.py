@@ -15,16 +15,14 @@ from trio.lowlevel import Abort
 
 from iggy_ref_server._uring import Ring, blank
 from iggy_ref_server.storage.files import THREADS_MAX, PosixDirectory, PosixFile, WritebackLimit
-from iggy_ref_server.storage.interface import storage_error
+from iggy_ref_server.storage.interface import DoneCallback, File, storage_error
 from iggy_ref_server.storage.locks import SharedSync
-from iggy_ref_server.storage.posix import BUFFERS_MAX, locate_byte, preallocate
+from iggy_ref_server.storage.posix import BUFFERS_MAX, Descriptor, locate_byte, preallocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import DoneCallback, File
-    from iggy_ref_server.storage.posix import Descriptor
 
 
 # io_uring under trio: tasks park, operations are submitted together, completions wake the tasks.

@@ -16,7 +16,7 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
-from iggy_protocol.rest import ROUTES
+from iggy_protocol.rest import ROUTES, Route
 from iggy_ref_server.web.auth import TokenMiddleware
 from iggy_ref_server.web.errors import empty_response
 from iggy_ref_server.web.openapi import DocsPageEndpoint, OpenApiEndpoint
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Header = tuple[bytes, bytes]
     from collections.abc import Iterator, Mapping
-
-    from iggy_protocol.rest import Route
 
 
 VARY: Final = b"origin, access-control-request-method, access-control-request-headers"

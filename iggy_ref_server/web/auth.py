@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import StatusCode, Transport, record
+from iggy_protocol import Command, StatusCode, Transport, record
 from iggy_protocol.rest import PUBLIC_PATHS, AccessTokenShape, IdentityShape
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.identity.jwt import Claims
+from iggy_ref_server.identity.jwt import AccessTokens, Claims
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.web.connection import connection_of
 from iggy_ref_server.web.errors import empty_response
@@ -21,8 +21,6 @@ from iggy_ref_server.web.requests import header_of
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from iggy_protocol import Command
-    from iggy_ref_server.identity.jwt import AccessTokens
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.web.context import WebContext
 

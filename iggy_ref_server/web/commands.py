@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import (
     ChangePassword,
+    Command,
     CommandCode,
     CompressionAlgorithm,
     Consumer,
@@ -45,6 +46,7 @@ from iggy_protocol import (
     GetTopics,
     GetUser,
     GetUsers,
+    Identifier,
     LoginUser,
     LoginWithPersonalAccessToken,
     LogoutUser,
@@ -70,13 +72,10 @@ from iggy_protocol import (
     UserStatus,
     record,
 )
-from iggy_protocol.rest import encode_header_entries, permissions_from_shape
+from iggy_protocol.rest import MessageBody, encode_header_entries, permissions_from_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from iggy_protocol import Command, Identifier
-    from iggy_protocol.rest import MessageBody
 
 
 NAME_BYTES: Final = range(1, 256)

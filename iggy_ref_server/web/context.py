@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from iggy_protocol import (
-    CommandCode,
-    GetConsumerGroup,
-    StatusCode,
-    validate,
-)
+from iggy_protocol import Command, CommandCode, GetConsumerGroup, StatusCode, validate
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.config.schema import HttpListenerConfig
 from iggy_ref_server.dispatch.dispatcher import check_access, run_handler
@@ -30,7 +25,6 @@ from iggy_ref_server.web.requests import BodyLimits
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iggy_protocol import Command
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
     from iggy_ref_server.storage.interface import Storage

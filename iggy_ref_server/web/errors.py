@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from iggy_protocol import CommandCode, StatusCode, record, status
+from iggy_protocol import Command, CommandCode, StatusCode, record, status
 from iggy_protocol.rest import NOT_FOUND, ErrorShape, encode_json, status_for
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.dispatch.dispatcher import reply_for_error
@@ -21,8 +21,6 @@ from iggy_ref_server.session import ClientSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from iggy_protocol import Command
 
 
 # The reason texts of error responses, with the names of streams, topics and users in them.

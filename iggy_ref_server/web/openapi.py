@@ -13,7 +13,7 @@ from msgspec.structs import FieldInfo, fields
 from starlette.responses import Response
 
 from iggy_protocol import CommandCode
-from iggy_protocol.rest import ErrorShape, encode_json
+from iggy_protocol.rest import ErrorShape, Route, encode_json
 from iggy_ref_server.host import SERVER_VERSION
 from iggy_ref_server.web.errors import json_response
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from starlette.types import Receive, Scope, Send
-
-    from iggy_protocol.rest import Route
 
 
 OPENAPI_VERSION: Final = "3.1.0"

@@ -22,6 +22,8 @@ from iggy_protocol import (
     CommandCode,
     CreateTopic,
     LocalProtocolError,
+    MessageBatch,
+    PolledMessages,
     SendMessages,
     decode_reply,
 )
@@ -40,7 +42,7 @@ from iggy_ref_server.storage.interface import FileSlice, StorageError
 from iggy_ref_server.web.auth import HttpCaller, caller_of, log_in, log_out, refresh
 from iggy_ref_server.web.commands import RequestParts, build_command
 from iggy_ref_server.web.connection import RequestBuffers, connection_of
-from iggy_ref_server.web.context import COPIES_OF_POLL, LARGE_RESPONSE_BYTES
+from iggy_ref_server.web.context import COPIES_OF_POLL, LARGE_RESPONSE_BYTES, WebContext
 from iggy_ref_server.web.errors import (
     JSON,
     TEXT,
@@ -58,12 +60,9 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from iggy_ref_server.web.context import WebContext
-
     OperationHandler = Callable[["WebContext", "RestCall"], Awaitable[Response]]
     from collections.abc import Iterator
 
-    from iggy_protocol import MessageBatch, PolledMessages
     from iggy_ref_server.dispatch.handlers.messages import EncodedReply
 
 

@@ -13,6 +13,7 @@ from iggy_protocol import (
     ConsumerGroupDetails,
     ConsumerOffset,
     HostResources,
+    Partition,
     PersonalAccessTokenInfo,
     RawPersonalAccessToken,
     Stats,
@@ -52,8 +53,6 @@ from iggy_protocol.rest import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from iggy_protocol import Partition
 
 
 TRANSPORTS: Final[dict[Transport, Any]] = {

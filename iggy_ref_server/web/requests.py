@@ -15,15 +15,13 @@ import trio
 from iggy_protocol import InvalidField, RemoteProtocolError
 from iggy_protocol.rest import decode_json, decode_query
 from iggy_ref_server.client_limits import PROGRESS_BYTES_MIN
-from iggy_ref_server.web.connection import BODY_COPIES
+from iggy_ref_server.web.connection import BODY_COPIES, RequestBuffers
 from iggy_ref_server.web.errors import Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from starlette.types import Receive, Scope
-
-    from iggy_ref_server.web.connection import RequestBuffers
 
 
 # Bodies up to this size never wait for others. It is enough for a login, and for the refresh of a

@@ -17,7 +17,7 @@ from iggy_sdk.blocking.loop_thread import EventLoopThread, HostedContext
 from iggy_sdk.blocking.producer_builder import ProducerBuilder
 from iggy_sdk.blocking.wrapper import outside_loops
 from iggy_sdk.client import IggyClient as AsyncIggyClient
-from iggy_sdk.transport import open_transport
+from iggy_sdk.transport import Dial, open_transport
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions, ClientSettings
     from iggy_sdk.statistics import ClientStatistics
-    from iggy_sdk.transport import Dial
 
 
 R = TypeVar("R")

@@ -12,9 +12,9 @@ import iggy_protocol
 from iggy_sdk.client import IggyClient as OwnClient
 from iggy_sdk.compat.messaging import IggyConsumer, IggyProducer, ReceiveMessage
 from iggy_sdk.compat.models import TcpConfig
-from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.options import Retry
-from iggy_sdk.producer import ProducerBuilder
+from iggy_sdk.producer import BackgroundMode, DirectMode, ProducerBuilder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
         UserDetails,
         UserStatus,
     )
-    from iggy_sdk.consumer import AutoCommit
     from iggy_sdk.families.messages import Outgoing
     from iggy_sdk.families.topic_settings import CompressionLabel, Expiry, TopicSize
-    from iggy_sdk.producer import BackgroundMode, DirectMode
 
 
 # The admin methods with the official argument names: ``stream_id``, ``topic_id`` and the like.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from iggy_sdk.errors import SendFailedError
-from iggy_sdk.message import Message
+from iggy_sdk.message import Headers, Message, ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import iggy_protocol
     from iggy_protocol import HeaderKey, HeaderScalar, HeaderValue
     from iggy_sdk import consumer
-    from iggy_sdk.message import Headers, ReceivedMessage
     from iggy_sdk.producer import Producer
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import iggy_protocol
 from iggy_protocol import (
@@ -17,12 +17,8 @@ from iggy_protocol import (
 )
 from iggy_sdk.connection_string import Credentials, PasswordLogin, TokenLogin
 from iggy_sdk.consumer.auto_commit import AutoCommit as OwnAutoCommit
-from iggy_sdk.options import Reconnect, TlsOptions
+from iggy_sdk.options import ClientSettings, Reconnect, TlsOptions
 from iggy_sdk.producer import BackgroundMode, Backpressure, DirectMode
-
-if TYPE_CHECKING:
-    from iggy_sdk.options import ClientSettings
-
 
 # The official spellings of choices: where to poll and send, when to commit, how long to keep.
 #

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from iggy_protocol import record
-from iggy_sdk.durations import to_seconds
+from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from iggy_sdk.durations import Seconds
-
 
 COALESCE_SECONDS: Final = 0.2
 """How long acknowledged messages may wait for their store; a rebalance waits for it, so half a

@@ -17,20 +17,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import anyio
 
-from iggy_protocol import Consumer
+from iggy_protocol import Consumer, Identifier, PollingStrategy
 from iggy_sdk.consumer.consumer import IggyConsumer
 from iggy_sdk.consumer.core import check_transport, open_consumer_core
-from iggy_sdk.consumer.options import ConsumerOptions, apply_options
+from iggy_sdk.consumer.options import ConsumerOptions, Partitions, apply_options
 from iggy_sdk.consumer.subscription import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
 
-    from iggy_protocol import Identifier, PollingStrategy
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.consumer.auto_commit import AutoCommit
-    from iggy_sdk.consumer.options import Partitions
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from iggy_sdk.consumer.auto_commit import Trigger
-from iggy_sdk.consumer.membership import RequestWithdrawn
+from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
+from iggy_sdk.consumer.membership import ConsumerMembership, RequestWithdrawn
 from iggy_sdk.errors import IggyError, InvalidOffset, PartitionNotFound, PartitionNotOwned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_sdk.consumer.auto_commit import AutoCommit
-    from iggy_sdk.consumer.membership import ConsumerMembership
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
 

@@ -12,12 +12,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
 
-from iggy_protocol import GetStream, GetTopic, StatusCode
+from iggy_protocol import (
+    GetStream,
+    GetTopic,
+    PolledMessages,
+    PollingStrategy,
+    StatusCode,
+    TopicDetails,
+)
 from iggy_sdk.consumer.commit_scheduler import CommitScheduler
 from iggy_sdk.consumer.cursor import PartitionCursors
 from iggy_sdk.consumer.delivery import MessageDelivery
 from iggy_sdk.consumer.fetch_buffer import FetchBuffer
-from iggy_sdk.consumer.membership import GroupMembership, NoMembership, RetryPolicy
+from iggy_sdk.consumer.membership import (
+    ConsumerMembership,
+    GroupMembership,
+    NoMembership,
+    RetryPolicy,
+)
 from iggy_sdk.consumer.poller import PartitionRotation, Poller
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
@@ -28,9 +40,7 @@ from iggy_sdk.pipeline import Pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iggy_protocol import PolledMessages, PollingStrategy, TopicDetails
     from iggy_sdk.client_interface import ClientInterface
-    from iggy_sdk.consumer.membership import ConsumerMembership
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.message import Committer, ReceivedBatch

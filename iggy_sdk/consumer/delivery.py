@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from iggy_sdk.consumer.auto_commit import Trigger
+from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
 from iggy_sdk.message import ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Self
 
-    from iggy_sdk.consumer.auto_commit import AutoCommit
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
     from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
     from iggy_sdk.consumer.tracker import OffsetTracker

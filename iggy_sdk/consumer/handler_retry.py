@@ -15,14 +15,12 @@ import anyio
 from iggy_protocol import HeaderKey, HeaderScalar, HeaderValue
 from iggy_sdk.compression import CONTENT_ENCODING
 from iggy_sdk.errors import DecryptionError, IggyError, SerdeError
-from iggy_sdk.message import Message
+from iggy_sdk.message import Message, ReceivedMessage
 from iggy_sdk.options import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
-
-    from iggy_sdk.message import ReceivedMessage
 
 
 T = TypeVar("T")

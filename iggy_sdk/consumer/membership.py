@@ -14,7 +14,13 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from iggy_protocol import CreateConsumerGroup, JoinConsumerGroup, LeaveConsumerGroup
+from iggy_protocol import (
+    Command,
+    CreateConsumerGroup,
+    Identifier,
+    JoinConsumerGroup,
+    LeaveConsumerGroup,
+)
 from iggy_sdk.errors import (
     ConfigurationError,
     ConnectionFailedError,
@@ -24,14 +30,12 @@ from iggy_sdk.errors import (
     NotAMember,
     RequestTimeoutError,
 )
-from iggy_sdk.options import Backoff
+from iggy_sdk.options import Backoff, ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iggy_protocol import Command, Identifier
     from iggy_sdk.client_interface import ClientInterface
-    from iggy_sdk.options import ClientOptions
 
 
 R = TypeVar("R")

@@ -14,15 +14,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from iggy_protocol import GetTopic, PollingStrategy
-from iggy_sdk.consumer.cursor import PollDecision, ReplyOffsets
+from iggy_protocol import GetTopic, PolledMessages, PollingStrategy
+from iggy_sdk.consumer.cursor import PartitionCursors, PollDecision, ReplyOffsets
 from iggy_sdk.message import ReceivedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iggy_protocol import PolledMessages
-    from iggy_sdk.consumer.cursor import PartitionCursors
     from iggy_sdk.consumer.membership import ConsumerMembership
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.subscription import Subscription

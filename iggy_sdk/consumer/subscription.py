@@ -11,6 +11,7 @@ from iggy_protocol import (
     GetConsumerOffset,
     GetTopic,
     Identifier,
+    Partition,
     PollingStrategy,
     PollMessages,
     StoreConsumerOffset,
@@ -21,7 +22,6 @@ from iggy_sdk.errors import TopicNotFound
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iggy_protocol import Partition
     from iggy_sdk.consumer.membership import ConsumerMembership
 
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from iggy_sdk.consumer.auto_commit import Trigger
+from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from iggy_sdk.consumer.auto_commit import AutoCommit
 
 
 class OffsetTracker:

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 
 from iggy_protocol import StatusCode
-from iggy_sdk.errors import BufferFullError
+from iggy_sdk.errors import BufferFullError, IggyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from iggy_sdk.errors import IggyError
     from iggy_sdk.producer.options import Backpressure
 
 

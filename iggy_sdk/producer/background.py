@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 import anyio.lowlevel
 
-from iggy_protocol import PAYLOAD_BYTES_MAX
+from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
 from iggy_sdk.errors import BufferFullError, SendFailedError
 from iggy_sdk.producer.accumulator import ByteBudget
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, split_batches, with_overrides
-from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode, ProducerOptions
 from iggy_sdk.producer.producer import (
     Producer,
     explicit_partitioning,
     is_list_of_messages,
     overridden,
 )
-from iggy_sdk.producer.receipts import DELIVERED
-from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
+from iggy_sdk.producer.receipts import DELIVERED, BatchOutcome, Receipt
+from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S, Destination, TopicRoute
 from iggy_sdk.producer.sender import BackgroundSender, ErrorReporter
 from iggy_sdk.statistics import ProducerStatistics
 
@@ -38,12 +38,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from iggy_protocol import Identifier, Partitioning
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
-    from iggy_sdk.producer.options import ProducerOptions
-    from iggy_sdk.producer.receipts import BatchOutcome, Receipt
-    from iggy_sdk.producer.routing import Destination, TopicRoute
 
 
 T = TypeVar("T")

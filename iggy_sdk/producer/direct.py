@@ -10,30 +10,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from iggy_protocol import PAYLOAD_BYTES_MAX, Partitioning
+from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, SendFailedError
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, key_of, split_batches, with_overrides
-from iggy_sdk.producer.options import REQUEST_BYTES_MAX, DirectMode
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX, DirectMode, ProducerOptions
 from iggy_sdk.producer.producer import (
     Producer,
     explicit_partitioning,
     is_list_of_messages,
     overridden,
 )
-from iggy_sdk.producer.receipts import DELIVERED
-from iggy_sdk.producer.routing import key_bytes
+from iggy_sdk.producer.receipts import DELIVERED, Receipt
+from iggy_sdk.producer.routing import Destination, TopicRoute, key_bytes
 from iggy_sdk.statistics import ProducerStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from iggy_protocol import Identifier
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
-    from iggy_sdk.producer.options import ProducerOptions
-    from iggy_sdk.producer.receipts import Receipt
-    from iggy_sdk.producer.routing import Destination, TopicRoute
 
 
 T = TypeVar("T")

@@ -11,15 +11,13 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX, NewMessage
+from iggy_protocol import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX, Buffer, Identifier, NewMessage
 from iggy_sdk.errors import MessageTooLarge
-from iggy_sdk.message import Message
+from iggy_sdk.message import Headers, Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from iggy_protocol import Buffer, Identifier
-    from iggy_sdk.message import Headers
     from iggy_sdk.pipeline import Pipeline
 
 

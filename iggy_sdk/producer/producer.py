@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
-from iggy_protocol import Partitioning, SendMessages
+from iggy_protocol import Identifier, Partitioning, SendMessages
 from iggy_sdk.errors import IggyError, InvalidRequestError, PartitionNotFound, ProducerClosedError
 from iggy_sdk.hooks import Hooks
-from iggy_sdk.message import Message
+from iggy_sdk.message import Headers, Message
 from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer.encoder import MessageEncoder, as_list, has_keys, key_of, with_overrides
-from iggy_sdk.producer.options import BackgroundMode, Inherited, as_partitioning
+from iggy_sdk.producer.options import BackgroundMode, Inherited, ProducerOptions, as_partitioning
 from iggy_sdk.producer.routing import Destination, TopicRoute, ensure_topic, key_bytes
 from iggy_sdk.serde import RawSerde
 
@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from iggy_protocol import Identifier
     from iggy_sdk.client_interface import ClientInterface
-    from iggy_sdk.message import Headers
     from iggy_sdk.options import Retry
-    from iggy_sdk.producer.options import ProducerOptions
     from iggy_sdk.producer.receipts import Receipt
     from iggy_sdk.statistics import ProducerStatistics
 

@@ -17,8 +17,8 @@ import anyio
 
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, ProducerError, SendFailedError
-from iggy_sdk.producer.accumulator import Accumulator, ProducerBatch
-from iggy_sdk.producer.options import REQUEST_BYTES_MAX
+from iggy_sdk.producer.accumulator import Accumulator, ByteBudget, ProducerBatch
+from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode, ErrorCallback
 from iggy_sdk.producer.receipts import BatchOutcome, JoinedReceipt, Receipt
 from iggy_sdk.producer.routing import Destination
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup
-
-    from iggy_sdk.producer.accumulator import ByteBudget
-    from iggy_sdk.producer.options import BackgroundMode, ErrorCallback
 
 
 # Calling ``on_error`` for messages that were not sent.

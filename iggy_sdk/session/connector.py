@@ -12,13 +12,16 @@ import anyio
 
 from iggy_protocol import (
     VSR_HEAD_BYTES,
+    ClusterMetadata,
+    ClusterNode,
+    Command,
     GetClusterMetadata,
     NodeRole,
     NodeStatus,
     is_vsr_answer,
     vsr_probe,
 )
-from iggy_sdk.connection_string import Endpoint
+from iggy_sdk.connection_string import Endpoint, TransportName
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import (
     ConfigurationError,
@@ -35,8 +38,6 @@ from iggy_sdk.session.stream import StreamSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from iggy_protocol import ClusterMetadata, ClusterNode, Command
-    from iggy_sdk.connection_string import TransportName
     from iggy_sdk.options import ClientOptions
     from iggy_sdk.session.http import HttpSession
     from iggy_sdk.session.quic import QuicSession

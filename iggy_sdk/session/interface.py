@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from iggy_sdk.errors import ClientClosedError, DisconnectedError
+from iggy_sdk.errors import ClientClosedError, DisconnectedError, IggyError
 from iggy_sdk.session.pending_requests import session_ended_error
 from iggy_sdk.session.states import (
     CLOSED_SESSION_STATES,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iggy_protocol import Command
-    from iggy_sdk.errors import IggyError
     from iggy_sdk.statistics import SessionStatistics
 
 

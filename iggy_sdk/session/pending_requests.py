@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from iggy_protocol import (
+    Command,
     CommandCode,
     ErrorReceived,
     PollMessages,
@@ -28,12 +29,10 @@ from iggy_sdk.errors import (
     error_for_status,
     error_from_protocol,
 )
-from iggy_sdk.session.states import with_state
+from iggy_sdk.session.states import SessionState, with_state
 
 if TYPE_CHECKING:
-    from iggy_protocol import Command
     from iggy_sdk.event_loop import WakeEvent
-    from iggy_sdk.session.states import SessionState
 
 
 class PendingRequest:

@@ -19,7 +19,7 @@ import anyio
 from aioquic.quic.events import StreamDataReceived, StreamReset
 from anyio.lowlevel import checkpoint
 
-from iggy_protocol import Limits
+from iggy_protocol import Command, Limits
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -28,7 +28,12 @@ from iggy_sdk.errors import (
     ServerError,
     describe_command,
 )
-from iggy_sdk.event_loop import event_loop_call_soon, event_loop_clock, wake_event_factory
+from iggy_sdk.event_loop import (
+    WakeEvent,
+    event_loop_call_soon,
+    event_loop_clock,
+    wake_event_factory,
+)
 from iggy_sdk.session.interface import SHARED_TIMER_SECONDS_MIN, Session, SocketReader
 from iggy_sdk.session.pending_requests import (
     PendingRequest,
@@ -39,20 +44,16 @@ from iggy_sdk.session.pending_requests import (
 from iggy_sdk.session.quic_exchange import QuicExchange, QuicExchangePool, TrafficCounters
 from iggy_sdk.session.states import SessionEvent, SessionState
 from iggy_sdk.statistics import SessionStatistics
-from iggy_sdk.transport.quic import SILENCE_ADVICE, TICK_SECONDS, open_quic
-from iggy_sdk.transport.quic_settings import parse_quic_settings
+from iggy_sdk.transport.quic import SILENCE_ADVICE, TICK_SECONDS, QuicTransport, open_quic
+from iggy_sdk.transport.quic_settings import QuicSettings, parse_quic_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from aioquic.quic.events import QuicEvent
 
-    from iggy_protocol import Command
     from iggy_sdk.connection_string import Endpoint
-    from iggy_sdk.event_loop import WakeEvent
     from iggy_sdk.options import ClientOptions
-    from iggy_sdk.transport.quic import QuicTransport
-    from iggy_sdk.transport.quic_settings import QuicSettings
 
 
 R = TypeVar("R")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from iggy_protocol import (
+    Buffer,
     ClientConnection,
     ConnectionStatistics,
     ErrorReceived,
+    Limits,
     LocalProtocolError,
     RemoteProtocolError,
     ResponseReceived,
@@ -17,7 +19,6 @@ from iggy_sdk.errors import IggyError, ProtocolError, describe_command, error_fr
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from iggy_protocol import Buffer, Limits
     from iggy_sdk.session.pending_requests import PendingRequest
 
 

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from iggy_protocol import LoginUser, LoginWithPersonalAccessToken, LogoutUser, Ping, StatusCode
-from iggy_sdk.connection_string import PasswordLogin
-from iggy_sdk.durations import to_seconds
+from iggy_protocol import (
+    Command,
+    LoginUser,
+    LoginWithPersonalAccessToken,
+    LogoutUser,
+    Ping,
+    StatusCode,
+)
+from iggy_sdk.connection_string import Credentials, Endpoint, PasswordLogin
+from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
     ConfigurationError,
@@ -38,19 +45,15 @@ from iggy_sdk.session.states import (
     with_state,
 )
 from iggy_sdk.statistics import ClientStatistics
-from iggy_sdk.transport import open_transport
+from iggy_sdk.transport import Dial, open_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anyio.abc import TaskStatus
 
-    from iggy_protocol import Command
-    from iggy_sdk.connection_string import Credentials, Endpoint
-    from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions
     from iggy_sdk.session.interface import Session
-    from iggy_sdk.transport import Dial
 
 
 R = TypeVar("R")

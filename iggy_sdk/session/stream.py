@@ -20,7 +20,9 @@ import anyio
 
 from iggy_protocol import (
     NEED_DATA,
+    Buffer,
     ClientConnection,
+    Command,
     ConnectionClosed,
     Limits,
     LocalProtocolError,
@@ -30,6 +32,7 @@ from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
     DisconnectedError,
+    IggyError,
     RequestTimeoutError,
     describe_command,
     error_from_protocol,
@@ -45,16 +48,13 @@ from iggy_sdk.session.pending_requests import (
 )
 from iggy_sdk.session.states import SessionEvent
 from iggy_sdk.statistics import SessionStatistics
-from iggy_sdk.transport import open_transport
+from iggy_sdk.transport import Dial, StreamTransport, open_transport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iggy_protocol import Buffer, Command
     from iggy_sdk.connection_string import Endpoint
-    from iggy_sdk.errors import IggyError
     from iggy_sdk.options import ClientOptions
-    from iggy_sdk.transport import Dial, StreamTransport
 
 
 R = TypeVar("R")

@@ -30,8 +30,8 @@ from iggy_protocol.quic import (
 )
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.event_loop import event_loop_clock
-from iggy_sdk.options import TlsOptions
-from iggy_sdk.transport.quic_settings import make_quic_configuration
+from iggy_sdk.options import ClientOptions, TlsOptions
+from iggy_sdk.transport.quic_settings import QuicSettings, make_quic_configuration
 from iggy_sdk.transport.tcp import (
     ADDRESS_SECONDS_MAX,
     add_reader_callback,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from aioquic.quic.events import ConnectionTerminated, QuicEvent
 
     from iggy_sdk.connection_string import Endpoint
-    from iggy_sdk.options import ClientOptions
-    from iggy_sdk.transport.quic_settings import QuicSettings
 
 
 # A full queue or a route that may come back: treated as a lost datagram, which QUIC resends.

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError
-from iggy_protocol.events import NEED_DATA, ConnectionClosed
-from iggy_protocol.framing import size_of
+from iggy_protocol.events import NEED_DATA, ConnectionClosed, Signal
+from iggy_protocol.framing import Framing, size_of
 from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX, ReceiveBuffer
 from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from iggy_protocol.events import Signal
-    from iggy_protocol.framing import Framing
     from iggy_protocol.layout import Buffer
 
 

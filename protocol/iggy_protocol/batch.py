@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from iggy_protocol import batch_python
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
-from iggy_protocol.message_view import HEADER, as_bytes_view, header_at
+from iggy_protocol.message_view import HEADER, NewMessage, as_bytes_view, header_at
 from iggy_protocol.records import record
 from iggy_protocol.status_table import StatusCode
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from iggy_protocol._batch import MessageRecord, MessageView
     from iggy_protocol.layout import Buffer
-    from iggy_protocol.message_view import NewMessage
 
 __all__ = [
     "BATCH_IMPLEMENTATION",

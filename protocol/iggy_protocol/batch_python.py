@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.layout import derive_struct
+from iggy_protocol.layout import Buffer, derive_struct
 from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_view import (
     HEADER,
@@ -23,6 +23,7 @@ from iggy_protocol.message_view import (
     Header,
     MessageRecord,
     MessageView,
+    NewMessage,
     as_bytes_view,
     extent_at,
     extents_of,
@@ -36,8 +37,6 @@ from iggy_protocol.status_table import StatusCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iggy_protocol.layout import Buffer
-    from iggy_protocol.message_view import NewMessage
 
 __all__ = [
     "MessageRecord",

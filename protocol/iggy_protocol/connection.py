@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import registry
 from iggy_protocol.base_connection import DEFAULT_LIMITS, BaseConnection, Limits, frame_too_large
-from iggy_protocol.batch import gather_sends
+from iggy_protocol.batch import SendRun, gather_sends
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import (
     LocalProtocolError,
@@ -30,13 +30,15 @@ from iggy_protocol.errors import (
 from iggy_protocol.events import (
     NEED_DATA,
     PAUSED,
+    ClientEvent,
     ErrorReceived,
     ForeignRequestReceived,
     RequestReceived,
     RequestRefused,
     ResponseReceived,
+    ServerEvent,
 )
-from iggy_protocol.framing import CLASSIC, HeadroomBuffer, join_small, size_of
+from iggy_protocol.framing import CLASSIC, Framing, HeadroomBuffer, join_small, size_of
 from iggy_protocol.framing.vsr import (
     VSR_HEAD_BYTES,
     begins_vsr_request,
@@ -48,9 +50,6 @@ from iggy_protocol.status_table import StatusCode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iggy_protocol.batch import SendRun
-    from iggy_protocol.events import ClientEvent, ServerEvent
-    from iggy_protocol.framing import Framing
     from iggy_protocol.layout import Buffer
     from iggy_protocol.registry import Command
 

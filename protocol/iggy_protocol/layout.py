@@ -29,12 +29,10 @@ from iggy_protocol.errors import (
     TrailingBytes,
     TruncatedField,
 )
-from iggy_protocol.fields import field_name
+from iggy_protocol.fields import Field, field_name
 
 if TYPE_CHECKING:
     from construct import Struct
-
-    from iggy_protocol.fields import Field
 
 
 # Derive a fast ``struct.Struct`` from a construct declaration of fixed size.

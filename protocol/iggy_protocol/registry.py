@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
-from iggy_protocol.fields import RecordStruct, StrictGreedyRange
+from iggy_protocol.fields import Field, RecordStruct, StrictGreedyRange
 from iggy_protocol.layout import Buffer, Layout
 from iggy_protocol.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from iggy_protocol.fields import Field
     from iggy_protocol.framing import HeadroomBuffer
 
 

@@ -22,7 +22,7 @@ from spark_jobs.jobs.command import (
 )
 from spark_jobs.jobs.queries import run_batch, run_queries, start_query
 from spark_jobs.jobs.rows import read_json_schema
-from spark_jobs.jobs.terminal import preview_rows, print_result, print_status
+from spark_jobs.jobs.terminal import StopSignal, preview_rows, print_result, print_status
 from spark_jobs.jobs.topic_source import server_of
 from spark_jobs.options import write_options
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 EXAMPLE = """

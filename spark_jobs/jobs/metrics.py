@@ -25,6 +25,7 @@ from spark_jobs.jobs.command import (
 from spark_jobs.jobs.queries import run_batch, run_queries, start_query
 from spark_jobs.jobs.terminal import (
     FIRST_ROWS,
+    StopSignal,
     format_table,
     preview_plan,
     preview_rows,
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Row, SparkSession
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 EXAMPLE = """

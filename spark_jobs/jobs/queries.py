@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
-from spark_jobs.jobs.terminal import print_status
+from spark_jobs.jobs.terminal import StopSignal, print_status
 from spark_jobs.offsets import read_offsets
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 # Format Spark's progress reports (``recentProgress``): rows, rows per second, and lag.

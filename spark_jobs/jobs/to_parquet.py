@@ -21,6 +21,7 @@ from spark_jobs.jobs.rows import (
 )
 from spark_jobs.jobs.terminal import (
     FIRST_ROWS,
+    StopSignal,
     preview_plan,
     preview_rows,
     preview_schema_guess,
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 EXAMPLE = """

@@ -22,7 +22,13 @@ from spark_jobs.jobs.rows import (
     add_dead_letter_options,
     add_json_options,
 )
-from spark_jobs.jobs.terminal import FIRST_ROWS, preview_plan, preview_rows, print_status
+from spark_jobs.jobs.terminal import (
+    FIRST_ROWS,
+    StopSignal,
+    preview_plan,
+    preview_rows,
+    print_status,
+)
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options
 
 if TYPE_CHECKING:
@@ -32,8 +38,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 EXAMPLE = """

@@ -21,7 +21,13 @@ from spark_jobs.jobs.command import (
 )
 from spark_jobs.jobs.queries import run_queries, start_query
 from spark_jobs.jobs.rows import DeadLetterWriter, add_dead_letter_options
-from spark_jobs.jobs.terminal import FIRST_ROWS, preview_plan, preview_rows, print_status
+from spark_jobs.jobs.terminal import (
+    FIRST_ROWS,
+    StopSignal,
+    preview_plan,
+    preview_rows,
+    print_status,
+)
 from spark_jobs.jobs.topic_source import TopicSource, add_source_options, server_of
 from spark_jobs.jobs.transforms import read_step, transform_payloads
 from spark_jobs.options import read_topics, write_options
@@ -31,8 +37,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from spark_jobs.jobs.terminal import StopSignal
 
 
 EXAMPLE = """

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import (
     Buffer,
+    Consumer,
     ConsumerKind,
     ConsumerOffset,
     DeleteConsumerOffset,
@@ -23,19 +24,15 @@ from iggy_protocol import (
     encode_request,
 )
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey
+from iggy_ref_server.groups.group import GroupKey, PollGrant
 from iggy_ref_server.partitions.offsets import OffsetKey
-from iggy_ref_server.partitions.poll_plan import PollParams
-from iggy_ref_server.partitions.steps import Await, run_async, run_if_ready
+from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
+from iggy_ref_server.partitions.steps import Await, Steps, run_async, run_if_ready
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
-    from iggy_protocol import Consumer
     from iggy_ref_server.dispatch.context import HandlerContext
-    from iggy_ref_server.groups.group import PollGrant
     from iggy_ref_server.metadata.state import TopicRecord
-    from iggy_ref_server.partitions.poll_plan import PollResult
-    from iggy_ref_server.partitions.steps import Steps
     from iggy_ref_server.session import ClientSession
 
 

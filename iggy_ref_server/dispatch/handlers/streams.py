@@ -5,20 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iggy_protocol import (
+    ConsumerGroup,
+    ConsumerGroupDetails,
+    ConsumerGroupMember,
+    CreateConsumerGroup,
     CreatePartitions,
     CreateStream,
     CreateTopic,
+    DeleteConsumerGroup,
     DeletePartitions,
     DeleteSegments,
     DeleteStream,
     DeleteTopic,
+    GetConsumerGroup,
+    GetConsumerGroups,
     GetStream,
     GetStreams,
     GetTopic,
     GetTopics,
+    JoinConsumerGroup,
+    LeaveConsumerGroup,
     PurgeStream,
     PurgeTopic,
     StatusCode,
+    Stream,
+    StreamDetails,
+    Topic,
+    TopicDetails,
     UpdateStream,
     UpdateTopic,
 )
@@ -41,21 +54,6 @@ from iggy_ref_server.storage.interface import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from iggy_protocol import (
-        ConsumerGroup,
-        ConsumerGroupDetails,
-        ConsumerGroupMember,
-        CreateConsumerGroup,
-        DeleteConsumerGroup,
-        GetConsumerGroup,
-        GetConsumerGroups,
-        JoinConsumerGroup,
-        LeaveConsumerGroup,
-        Stream,
-        StreamDetails,
-        Topic,
-        TopicDetails,
-    )
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 

@@ -22,6 +22,7 @@ from iggy_protocol import (
     NodeStatus,
     Ping,
     Snapshot,
+    Stats,
     StatusCode,
 )
 from iggy_ref_server.diagnostics import make_snapshot
@@ -29,7 +30,6 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.views import view_totals
 
 if TYPE_CHECKING:
-    from iggy_protocol import Stats
     from iggy_ref_server.config.schema import OtherNodeConfig
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.groups.group import GroupKey

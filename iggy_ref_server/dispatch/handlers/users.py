@@ -17,10 +17,13 @@ from iggy_protocol import (
     LoginUser,
     LoginWithPersonalAccessToken,
     LogoutUser,
+    PersonalAccessTokenInfo,
     RawPersonalAccessToken,
     StatusCode,
     UpdatePermissions,
     UpdateUser,
+    User,
+    UserDetails,
 )
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.credentials import hash_token, make_token
@@ -28,7 +31,6 @@ from iggy_ref_server.metadata import plan_users
 from iggy_ref_server.metadata.views import view_tokens, view_user_details, view_users
 
 if TYPE_CHECKING:
-    from iggy_protocol import PersonalAccessTokenInfo, User, UserDetails
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.metadata.state import UserRecord
     from iggy_ref_server.session import ClientSession

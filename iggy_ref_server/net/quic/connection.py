@@ -24,14 +24,12 @@ import trio
 from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
-from iggy_ref_server.client_limits import SMALL_BYTES_MAX
-from iggy_ref_server.net.quic.limits import StallDetector
+from iggy_ref_server.client_limits import SMALL_BYTES_MAX, BufferAccount, BufferBudget
+from iggy_ref_server.net.quic.limits import QuicConnectionLimits, StallDetector
 from iggy_ref_server.net.quic.stream import LongRequestQueue, QuicRequestStream, ReplyWriter
 
 if TYPE_CHECKING:
     from iggy_protocol.quic import QuicServerCore
-    from iggy_ref_server.client_limits import BufferAccount, BufferBudget
-    from iggy_ref_server.net.quic.limits import QuicConnectionLimits
     from iggy_ref_server.net.quic.udp_socket import Datagram
     from iggy_ref_server.net.scheduler import RequestScheduler
     from iggy_ref_server.session import ClientSession

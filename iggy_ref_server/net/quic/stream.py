@@ -14,21 +14,19 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import VSR_HEAD_BYTES, StatusCode, begins_vsr_request
+from iggy_protocol import VSR_HEAD_BYTES, Limits, StatusCode, begins_vsr_request
 from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.net.pipeline import RequestPipeline
-from iggy_ref_server.storage.interface import StorageError
+from iggy_ref_server.storage.interface import FileSlice, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import trio
 
-    from iggy_protocol import Limits
     from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.client_limits import BufferAccount
     from iggy_ref_server.session import ClientSession
-    from iggy_ref_server.storage.interface import FileSlice
 
 
 LOGGER = logging.getLogger(__name__)

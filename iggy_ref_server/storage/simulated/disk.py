@@ -13,15 +13,17 @@ import trio
 
 from iggy_ref_server.storage.interface import storage_error
 from iggy_ref_server.storage.locks import InFlightGate
-from iggy_ref_server.storage.simulated.fault_plan import ATOMIC_BYTES_MAX
-from iggy_ref_server.storage.simulated.tree import ChangeState, ContentChange, FileContent
+from iggy_ref_server.storage.simulated.fault_plan import ATOMIC_BYTES_MAX, FaultPlan, Verb
+from iggy_ref_server.storage.simulated.tree import (
+    ChangeState,
+    ContentChange,
+    FileContent,
+    SimulatedTree,
+)
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator
-
-    from iggy_ref_server.storage.simulated.fault_plan import FaultPlan, Verb
-    from iggy_ref_server.storage.simulated.tree import SimulatedTree
 
 
 # What ``free_bytes`` tells of a disk without a limit.

@@ -17,6 +17,9 @@ import trio
 
 from iggy_ref_server.handoff_lock import HandoffLock
 from iggy_ref_server.storage.interface import (
+    DirectoryEntry,
+    DoneCallback,
+    File,
     OpenFileBudget,
     StorageError,
     check_directory_path,
@@ -24,17 +27,14 @@ from iggy_ref_server.storage.interface import (
     parent_path,
 )
 from iggy_ref_server.storage.locks import PathLocks
-from iggy_ref_server.storage.simulated.disk import SimulatedDisk
-from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
+from iggy_ref_server.storage.simulated.disk import SimulatedDisk, Survival
+from iggy_ref_server.storage.simulated.fault_plan import FaultPlan, Verb
 from iggy_ref_server.storage.simulated.tree import FileContent, SimulatedTree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from iggy_protocol import Buffer
-    from iggy_ref_server.storage.interface import DirectoryEntry, DoneCallback, File
-    from iggy_ref_server.storage.simulated.disk import Survival
-    from iggy_ref_server.storage.simulated.fault_plan import Verb
 
 
 class SimulatedStorage:

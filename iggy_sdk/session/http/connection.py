@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, get_origin
 import anyio
 import h11
 
-from iggy_protocol import Limits, RemoteProtocolError, StatusCode, record
-from iggy_protocol.rest import ABSENT, decode_rest_error, decode_rest_reply
+from iggy_protocol import Command, Limits, RemoteProtocolError, StatusCode, record
+from iggy_protocol.rest import ABSENT, Route, decode_rest_error, decode_rest_reply
 from iggy_sdk.errors import (
     DisconnectedError,
     IggyError,
@@ -30,8 +30,6 @@ from iggy_sdk.errors import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from iggy_protocol import Command
-    from iggy_protocol.rest import Route
     from iggy_sdk.transport import StreamTransport
 
 

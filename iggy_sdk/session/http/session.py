@@ -16,6 +16,7 @@ import anyio
 import h11
 
 from iggy_protocol import (
+    Command,
     ConnectionStatistics,
     Identity,
     LoginUser,
@@ -51,7 +52,9 @@ from iggy_sdk.session.http.connection import (
     UNAUTHORISED,
     ConnectionPool,
     ExchangeProgress,
+    Headers,
     HttpRequest,
+    HttpResponse,
     ResponseTooLargeError,
     decode_response,
 )
@@ -67,11 +70,8 @@ from iggy_sdk.statistics import SessionStatistics
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from iggy_protocol import Command
-    from iggy_protocol.rest import RestRequest
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.options import ClientOptions
-    from iggy_sdk.session.http.connection import Headers, HttpResponse
     from iggy_sdk.transport import Dial, StreamTransport
 
 

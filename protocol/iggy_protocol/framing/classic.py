@@ -14,15 +14,9 @@ the requests.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from construct import Int32ul, Struct
 
-from iggy_protocol.layout import derive_struct
-
-if TYPE_CHECKING:
-    from iggy_protocol.layout import Buffer
-
+from iggy_protocol.layout import Buffer, derive_struct
 
 REQUEST_HEAD = Struct("length" / Int32ul, "code" / Int32ul)
 RESPONSE_HEAD = Struct("status" / Int32ul, "length" / Int32ul)

@@ -28,15 +28,13 @@ from iggy_protocol.rest.shapes import (
     PermissionsShape,
     StreamPermissionsShape,
     TopicPermissionsShape,
+    UserHeadersField,
 )
 from iggy_protocol.status_table import StatusCode
-from iggy_protocol.user_headers import HeaderKind, decode_user_headers
+from iggy_protocol.user_headers import HeaderKey, HeaderKind, HeaderValue, decode_user_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from iggy_protocol.rest.shapes import UserHeadersField
-    from iggy_protocol.user_headers import HeaderKey, HeaderValue
 
 
 _T = TypeVar("_T")

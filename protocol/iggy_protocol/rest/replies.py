@@ -49,7 +49,7 @@ from iggy_protocol.model.user import (
 )
 from iggy_protocol.rest.codec import decode_json, encode_header_entries, permissions_from_shape
 from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
-from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape
+from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape, MessageShape, PolledMessagesShape
 from iggy_protocol.rest.size_text import parse_size
 from iggy_protocol.status_table import StatusCode
 
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from iggy_protocol.rest import shapes
-    from iggy_protocol.rest.shapes import MessageShape, PolledMessagesShape
 
 
 # Convert the JSON of a poll to the bytes of the binary protocol.

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.errors import RuleViolation
-from iggy_protocol.model.identifier import Consumer, ConsumerKind
+from iggy_protocol.model.identifier import Consumer, ConsumerKind, Identifier
 from iggy_protocol.records import record
-from iggy_protocol.registry import encode_request
+from iggy_protocol.registry import Command, encode_request
 from iggy_protocol.rest import bodies
 from iggy_protocol.rest.codec import encode_json, permissions_to_shape
 from iggy_protocol.rest.routes import ROUTES, ROUTES_BY_COMMAND, Route
@@ -25,9 +25,6 @@ from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from iggy_protocol.model.identifier import Identifier
-    from iggy_protocol.registry import Command
 
 
 # What Apache Iggy 0.8 reads as a numeric id where a name is allowed.
