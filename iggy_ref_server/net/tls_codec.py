@@ -23,8 +23,10 @@ RECORD_BYTES_MAX: Final = 5 + (16 << 10) + 2048
 # memory BIO keeps its largest size as long as the connection lives, so this is not larger. With
 # whole records OpenSSL is rarely asked for a record whose end is missing, which costs an exception.
 RECEIVE_BYTES: Final = 4 * (5 + (16 << 10) + 1 + 16)
-# What one call of ``recv_into`` decrypts; then the next client has its turn.
+# What one call of ``recv_into`` decrypts; then the next client has its turn. Records count as well:
+# a client may put one byte into each, and a quarter of a million of them would take half a second.
 DECRYPTED_BYTES_MAX: Final = 1 << 18
+RECORDS_MAX: Final = 64
 # What is encrypted at a time. A multiple of the content of a record; it stays in the processor's
 # cache until the kernel copies it.
 PLAINTEXT_BYTES_MAX: Final = 1 << 16
@@ -115,7 +117,9 @@ class TlsCodec:
         # Types for reading into a buffer are missing in typeshed.
         read_into = cast("Callable[[int, memoryview], int]", self._tls.read)
         incoming, size, filled = self._incoming, min(len(space), DECRYPTED_BYTES_MAX), 0
-        while filled < size and (incoming.pending or self._find_input()):
+        for _ in range(RECORDS_MAX):
+            if filled == size or not (incoming.pending or self._find_input()):
+                break
             try:
                 count = read_into(size - filled, space[filled:size])
             except ssl.SSLWantReadError:

@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_ref_server.net.tls_codec import DECRYPTED_BYTES_MAX, RECEIVE_BYTES, TlsCodec
+from iggy_ref_server.net.tls_codec import (
+    DECRYPTED_BYTES_MAX,
+    RECEIVE_BYTES,
+    RECORDS_MAX,
+    TlsCodec,
+)
 from tests.server.net.tls_peer import connect_tls, contexts
 
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
@@ -199,3 +204,15 @@ def test_recv_when_several_records_are_here_then_returns_all_of_them():
         pair.send(pair.peer.encrypt(STORED[:30_000]) + pair.peer.encrypt(b"more"))
 
         assert pair.tls.recv(1 << 16) == STORED[:30_000] + b"more"
+
+
+def test_read_when_each_record_has_one_byte_then_ends_after_a_bounded_number_of_them():
+    with Pair() as pair:
+        sent = STORED[: 3 * RECORDS_MAX]
+        pair.send(b"".join(pair.peer.encrypt(bytes([byte])) for byte in sent))
+
+        first = pair.read()
+
+        assert first is not None
+        assert len(first) <= RECORDS_MAX
+        assert first + read_all(pair) == sent
