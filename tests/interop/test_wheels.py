@@ -145,7 +145,9 @@ def cluster(tmp_path):
 
 
 @pytest.mark.parametrize("door", [0, 1], ids=["leader", "follower"])
-def test_client_when_it_knocks_at_either_node_then_it_ends_up_at_the_leader(wheel, cluster, door):
+def test_client_when_it_connects_to_either_node_then_it_is_redirected_to_the_leader(
+    wheel, cluster, door
+):
     leader, follower = cluster
 
     assert report(wheel, "redirect", cluster[door]) == {"stream": "made-by-the-client"}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.interop
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_client_when_it_comes_by_http_then_everything_is_as_over_the_other_doors(tmp_path, shards):
+def test_client_when_it_uses_http_then_everything_is_as_over_other_transports(tmp_path, shards):
     wheel = wheel_python()
     with RunningServer(tmp_path, shards=shards) as server:
         config: Any = server.current_config()

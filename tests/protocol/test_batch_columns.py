@@ -131,7 +131,7 @@ def test_columns_when_bytes_exceed_a_bound_then_refuses_before_they_are_copied(t
             twin.columns(memory, True, True)
 
 
-def test_columns_when_bytes_exceed_a_bound_then_the_door_says_so_in_its_own_error():
+def test_columns_when_bytes_exceed_a_bound_then_the_module_raises_its_own_error():
     with mmap.mmap(-1, 2**31 + 64) as memory:
         struct.pack_into("<I", memory, 52, 2**31)
         batch = MessageBatch(memory)  # type: ignore[arg-type]  # any buffer will do

@@ -211,7 +211,7 @@ def test_answers_when_fewer_are_owed_then_cannot_be_given():
             connection.send_empty(count)
 
 
-def test_run_when_gathered_through_the_door_then_has_names():
+def test_run_when_gathered_through_the_module_then_has_names():
     data = bytearray(frame(b"a") * 2)
 
     run = gather_sends(data, METADATA, frames_max=9)

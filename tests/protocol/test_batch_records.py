@@ -106,7 +106,7 @@ def test_records_when_remembering_then_keep_it(twin, letter):
     assert (second._value, second._opened) == (None, None)
 
 
-def test_reading_when_nobody_keeps_a_record_then_all_are_read_right(twin, letter):
+def test_reading_when_no_record_is_kept_then_all_are_read_right(twin, letter):
     messages = [make_message(b"%d" % number, offset=number) for number in range(100)]
     kept: list[Any] = [None] * 100
 

@@ -420,7 +420,7 @@ def test_control_frame_when_unauthenticated_and_long_then_fails_for_good():
     assert (caught.value.status, caught.value.need) == (40, 16_385)
 
 
-def test_control_frame_when_too_long_for_anybody_then_its_status_is_that_of_everybody():
+def test_control_frame_when_too_long_for_any_client_then_its_status_is_that_of_all():
     server = ServerConnection(is_authenticated=False)
     server.receive_data((CONTROL_BYTES_MAX + 5).to_bytes(4, "little") + b"\xca\0\0\0")
 

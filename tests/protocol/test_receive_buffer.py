@@ -125,7 +125,7 @@ def test_receive_data_when_head_straddles_inputs_then_frame_is_gathered_once():
     assert buffer.copied_bytes == 400
 
 
-def test_receive_data_when_someone_waits_for_a_head_then_only_that_is_copied():
+def test_receive_data_when_a_reader_waits_for_a_head_then_only_that_is_copied():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     data = pattern(500)
     assert not buffer.ensure(8)
@@ -356,7 +356,7 @@ def test_receive_data_when_too_much_is_unread_then_refused():
     assert len(buffer) == 100
 
 
-def test_receive_data_when_someone_waits_then_any_amount_is_taken():
+def test_receive_data_when_a_reader_waits_then_any_amount_is_taken():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     buffer.receive_data(bytes(60))
     assert not buffer.ensure(61)
@@ -366,7 +366,7 @@ def test_receive_data_when_someone_waits_then_any_amount_is_taken():
     assert len(buffer) == 1_060
 
 
-def test_receive_data_when_nobody_waits_any_more_then_the_bound_counts_again():
+def test_receive_data_when_no_reader_waits_any_more_then_the_bound_counts_again():
     buffer = ReceiveBuffer(unread_bytes_max=100)
     assert not buffer.ensure(8)
     buffer.receive_data(bytes(60))

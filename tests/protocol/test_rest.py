@@ -149,7 +149,7 @@ def test_query_when_the_server_refused_it_then_is_refused(exchange):
 
 
 @exchanges(least=15, when=lambda exchange: "Authorization" not in exchange.headers)
-def test_route_when_asked_without_a_token_then_only_public_ones_get_past_the_door(exchange):
+def test_route_when_asked_without_a_token_then_only_public_ones_are_served(exchange):
     assert (exchange.status == 401 and exchange.response == "") != exchange.route.public
 
 

@@ -118,7 +118,7 @@ def test_java_when_there_is_none_at_all_then_says_what_to_install(monkeypatch, t
         java.prepare_java()
 
 
-def test_door_when_help_is_shown_then_spark_is_not_loaded():
+def test_command_when_help_is_shown_then_spark_is_not_loaded():
     script = "import sys, spark_jobs; print('pyspark' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60

@@ -105,7 +105,7 @@ def test_read_when_headers_are_included_then_they_can_be_asked_by_name(client, s
     assert row["who"] == "ann"
 
 
-def test_session_when_nobody_registered_then_finds_the_source_by_itself(spark, topic, options):
+def test_session_when_the_source_is_not_registered_then_finds_it_by_itself(spark, topic, options):
     topic()
     other = spark.newSession()
 

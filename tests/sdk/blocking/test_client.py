@@ -327,7 +327,7 @@ def test_client_when_closed_then_its_producers_are_flushed(iggy_server, client):
         other.ping()
 
 
-def test_client_when_nobody_listens_then_says_so_and_ends_its_thread(iggy_server):
+def test_client_when_the_port_is_closed_then_says_so_and_ends_its_thread(iggy_server):
     before = threading.active_count()
     iggy_server.faults.refuse_connections()
 

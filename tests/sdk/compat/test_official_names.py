@@ -232,7 +232,7 @@ def test_choices_when_spelled_officially_then_are_ours():
     assert HeaderValue.UnsignedInt32(5) == iggy_protocol.HeaderValue.uint32(5)
 
 
-def test_door_when_opened_then_offers_what_the_wheel_offers():
+def test_package_when_imported_then_offers_what_the_wheel_offers():
     wheel = {
         *("AutoCommit", "AutoCommitAfter", "AutoCommitWhen", "IggyClient", "IggyConsumer"),
         *("PollingStrategy", "ReceiveMessage", "SendMessage", "StreamDetails", "TopicDetails"),

@@ -36,7 +36,7 @@ def test_strategy_when_a_partition_is_lost_asks_for_the_stored_offset():
     assert cursors.strategy(2) == FIRST
 
 
-def test_strategy_when_somebody_seeks_goes_there_once():
+def test_strategy_when_seeking_goes_there_once():
     cursors = PartitionCursors(NEXT)
     cursors.take(0, 9)
     cursors.seek(PollingStrategy.offset(3), 0)
@@ -48,7 +48,7 @@ def test_strategy_when_somebody_seeks_goes_there_once():
     assert not cursors.has_pending_seek
 
 
-def test_strategy_when_somebody_seeks_everywhere_applies_to_all_partitions():
+def test_strategy_when_seeking_everywhere_applies_to_all_partitions():
     cursors = PartitionCursors(NEXT)
     cursors.take(0, 9)
     cursors.seek(FIRST)

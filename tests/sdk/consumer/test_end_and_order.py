@@ -33,7 +33,7 @@ def test_round_when_one_partition_had_something_begins_anew():
     assert [rounds.observe(*word) for word in said] == [False] * 5 + [True]
 
 
-def test_round_when_the_number_is_known_needs_no_second_visit():
+def test_round_when_the_number_is_known_needs_no_second_poll():
     rounds = PartitionRound()
     assert not rounds.observe(0, True, expected=2)
     assert rounds.observe(1, True, expected=2)
@@ -63,7 +63,9 @@ def test_idle_backoff_when_nothing_comes_doubles_up_to_its_bound():
     hands=st.integers(1, 5),
     seed=st.integers(0, 2**32),
 )
-def test_lanes_when_several_hands_work_keep_order_and_leave_nobody_idle(jobs, hands, seed):
+def test_ordered_queue_when_several_workers_take_jobs_keeps_order_and_leaves_none_idle(
+    jobs, hands, seed
+):
     chance = random.Random(seed)
     lanes: OrderedQueue[int] = OrderedQueue()
     running: dict[Hashable, int] = {}
@@ -89,7 +91,7 @@ def test_lanes_when_several_hands_work_keep_order_and_leave_nobody_idle(jobs, ha
         assert own == sorted(own)
 
 
-def test_lanes_when_what_waits_is_dropped_keep_what_runs():
+def test_ordered_queue_when_waiting_jobs_are_dropped_keeps_running_ones():
     lanes: OrderedQueue[str] = OrderedQueue()
     for lane, job in (("a", "a1"), ("a", "a2"), ("b", "b1")):
         lanes.add(lane, job)

@@ -98,7 +98,7 @@ async def test_commits_when_messages_are_fast_are_gathered_by_the_thousand():
         assert fake_topic.offset() == 3_498
 
 
-async def test_commits_when_nobody_hosts_the_consumer_happen_as_messages_are_read():
+async def test_commits_when_the_consumer_has_no_background_task_happen_as_messages_are_read():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 100)
         consumer = await ConsumerBuilder.group(client, "g", "s", "t")
@@ -228,7 +228,7 @@ async def test_poll_interval_when_given_keeps_polls_apart():
             assert anyio.current_time() - began == pytest.approx(6.0)
 
 
-async def test_stop_when_somebody_waits_for_messages_ends_the_iteration():
+async def test_stop_when_a_task_waits_for_messages_ends_the_iteration():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 1)
         async with (

@@ -58,7 +58,7 @@ async def test_group_when_not_joined_refuses_and_does_not_wait_for_ever():
                 await anext(consumer)
 
 
-async def test_group_when_somebody_else_makes_it_first_is_joined():
+async def test_group_when_another_client_makes_it_first_is_joined():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.plan(JoinConsumerGroup, StatusCode.CONSUMER_GROUP_ID_NOT_FOUND)
         fake_topic.make_group("g")
@@ -256,7 +256,7 @@ async def test_leaving_when_the_server_does_not_answer_takes_no_longer_than_allo
         assert anyio.current_time() - began < 10
 
 
-async def test_seat_when_leaving_failed_is_free_for_the_next():
+async def test_membership_when_leaving_failed_is_free_for_the_next():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 4)
         builder = ConsumerBuilder.group(client, "g", "s", "t", connection="shared")

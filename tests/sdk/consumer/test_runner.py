@@ -74,7 +74,7 @@ async def test_run_when_ordered_lets_none_overtake_and_others_go_on(order_by):
 
 
 @pytest.mark.parametrize("is_group", [True, False])
-async def test_partition_when_its_lane_is_full_is_not_polled_and_others_are(is_group):
+async def test_partition_when_its_queue_is_full_is_not_polled_and_others_are(is_group):
     async with fake_topic_and_client(2) as (fake_topic, client):
         fake_topic.fill(0, 100)
         peak, seen = 0, Counter[int]()
@@ -98,7 +98,7 @@ async def test_partition_when_its_lane_is_full_is_not_polled_and_others_are(is_g
         assert peak <= 4 * 5
 
 
-async def test_run_when_only_one_lane_is_there_comes_to_its_end():
+async def test_run_when_only_one_order_key_is_there_comes_to_its_end():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 50)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=5)

@@ -208,7 +208,7 @@ async def test_refusals_when_asked_over_both_then_are_the_same_errors(server):
 # Tokens
 
 
-async def test_token_when_it_is_taken_back_behind_our_back_then_nobody_notices(server):
+async def test_token_when_it_is_revoked_by_another_client_then_requests_go_on(server):
     async with IggyClient(url_of(server)) as client:
         conversation: Any = client._session._session
         bearer = conversation._token_source

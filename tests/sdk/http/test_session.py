@@ -133,7 +133,7 @@ async def test_client_when_the_library_is_missing_then_says_what_to_install(monk
 # Opening
 
 
-async def test_open_when_nobody_listens_then_says_so():
+async def test_open_when_the_port_is_closed_then_says_so():
     async with http_server() as server:
         server.is_dead = True
         with pytest.raises(ConnectionFailedError, match="refused") as caught:

@@ -136,7 +136,7 @@ async def test_login_when_the_answer_is_of_another_server_then_is_refused():
             await conversation.request(LOGIN, timeout=TIMEOUT)
 
 
-async def test_request_when_nobody_is_logged_in_then_is_refused_as_over_any_transport():
+async def test_request_when_not_logged_in_then_is_refused_as_over_any_transport():
     async with http_server(Registry()) as server:
         conversation = await server.open()
         with pytest.raises(AuthenticationError) as caught:
@@ -292,7 +292,7 @@ async def test_logout_when_the_token_counts_no_more_then_is_done_all_the_same():
         assert len(registry.logins) == 1
 
 
-async def test_logout_when_nobody_is_logged_in_then_is_refused():
+async def test_logout_when_not_logged_in_then_is_refused():
     async with http_server(Registry()) as server:
         conversation = await server.open()
         with pytest.raises(AuthenticationError):

@@ -69,7 +69,7 @@ async def test_client_when_it_has_a_token_then_logs_in_with_it():
     assert script.heard[0][0] == LoginWithPersonalAccessToken("secret-token")
 
 
-async def test_client_when_nobody_is_to_log_in_then_only_connects():
+async def test_client_when_it_has_no_credentials_then_only_connects():
     script = Recorder()
     async with scripted_server(script) as server, client_of(server, credentials=None) as client:
         await client.ping()

@@ -81,7 +81,7 @@ async def test_heartbeat_when_the_server_is_wedged_then_the_connection_is_replac
 # By hand
 
 
-async def test_connect_when_nobody_hosts_the_client_then_requests_work_and_nothing_else_happens():
+async def test_connect_when_there_is_no_background_task_then_only_requests_work():
     script = Recorder()
     async with scripted_server(script) as server:
         client = client_of(server, heartbeat_interval=5.0)
@@ -256,7 +256,7 @@ async def test_factories_when_called_then_begin_producers_and_consumers():
         assert server.dialled == []
 
 
-def test_client_when_seen_as_a_door_then_fits():
+def test_client_when_used_as_its_interface_then_fits():
     door: ClientInterface = IggyClient("localhost:8090")
 
     assert door.epoch == 0

@@ -71,7 +71,7 @@ async def test_client_when_many_tasks_ask_then_each_gets_its_own_answer(server):
 
 
 @pytest.mark.parametrize("hosted", [True, False], ids=["hosted", "alone"])
-async def test_client_when_requests_are_cancelled_at_random_then_nobody_gets_anothers_answer(
+async def test_client_when_requests_are_cancelled_at_random_then_no_reply_goes_to_another_request(
     server, hosted
 ):
     async def ask(client: IggyClient, seed: int) -> None:

@@ -284,7 +284,7 @@ async def test_request_when_the_server_forgot_the_login_then_logs_in_again_and_r
         assert client.epoch == 2
 
 
-async def test_request_when_nobody_ever_logged_in_then_the_refusal_is_raised():
+async def test_request_when_never_logged_in_then_the_refusal_is_raised():
     class Strict(Recorder):
         async def answer(self, peer: Peer, command: Command[Any], connection: int) -> None:
             await peer.reply(StatusCode.UNAUTHENTICATED)

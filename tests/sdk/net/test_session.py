@@ -259,7 +259,7 @@ async def test_session_when_short_timeouts_see_no_answer_then_ends_after_the_req
         assert 30.0 <= anyio.current_time() - begun_at <= 31.0
 
 
-async def test_session_when_its_watcher_goes_while_somebody_reads_then_deadlines_hold():
+async def test_session_when_its_watcher_goes_while_a_task_reads_then_deadlines_hold():
     async def silent(peer: Peer) -> None:
         while True:
             await peer.hear()

@@ -253,7 +253,7 @@ async def test_request_when_there_is_no_answer_then_ends_in_time_and_drops_the_l
 
 
 @WATCHED
-async def test_session_when_the_server_closes_inside_a_frame_then_everybody_is_told(watched):
+async def test_session_when_the_server_closes_inside_a_frame_then_every_request_fails(watched):
     async def torn(peer: Peer) -> None:
         await peer.hear()
         await peer.hear()
@@ -298,7 +298,7 @@ async def test_session_when_an_idle_server_takes_its_leave_then_run_returns():
         assert not caught.value.sent
 
 
-async def test_session_when_the_server_went_while_nobody_looked_then_the_next_request_fails():
+async def test_session_when_the_server_went_between_requests_then_the_next_request_fails():
     async def goes(peer: Peer) -> None:
         await peer.answer(await peer.hear())
 

@@ -136,7 +136,7 @@ async def test_transport_when_interrupted_while_it_writes_then_the_writer_goes_o
 
 
 @PAIRS
-async def test_transport_when_aborted_then_whoever_waits_in_it_is_told(make_pair):
+async def test_transport_when_aborted_then_the_waiting_task_is_told(make_pair):
     near, far = make_pair()
     left = near.send_nowait([bytes(10_000_000)])
 
@@ -182,7 +182,7 @@ def test_skip_written_when_bytes_are_gone_then_returns_the_others(written):
     assert b"".join(left) == b"abcdefg"[written:]
 
 
-async def test_open_when_somebody_listens_then_connects_without_delay():
+async def test_open_when_a_server_listens_then_connects_without_delay():
     async with socket_server() as endpoint:
         transport = await open_transport(endpoint, options())
         assert isinstance(transport, TcpTransport)
@@ -193,7 +193,7 @@ async def test_open_when_somebody_listens_then_connects_without_delay():
     assert flag
 
 
-async def test_open_when_nobody_listens_then_says_where():
+async def test_open_when_the_port_is_closed_then_says_where():
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
 

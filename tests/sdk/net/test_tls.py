@@ -115,7 +115,7 @@ async def test_tls_when_the_certificate_has_expired_then_says_so(authority, ca_f
             await client_of(endpoint, ca_file=ca_file).connect()
 
 
-async def test_tls_when_checking_is_switched_off_then_anybody_is_trusted(authority):
+async def test_tls_when_checking_is_switched_off_then_any_server_is_trusted(authority):
     async with (
         socket_server(context=server_context(authority, "other.example")) as endpoint,
         client_of(endpoint, validate=False) as client,

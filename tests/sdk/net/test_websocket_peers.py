@@ -79,7 +79,7 @@ async def test_handshake_when_the_server_is_silent_then_ends_in_time():
             await IggyClient.from_options(once).connect()
 
 
-async def test_dial_when_the_port_is_that_of_the_tcp_door_then_says_so(server):
+async def test_dial_when_the_port_is_that_of_the_tcp_listener_then_says_so(server):
     with pytest.raises(ConnectionFailedError, match="8092"):
         await dial(Endpoint(*server.address))
 
@@ -180,7 +180,7 @@ async def test_transport_when_the_server_ends_or_errs_then_the_reader_is_told(da
                 await transport.receive_into(space)
 
 
-async def test_transport_when_closed_then_takes_leave_and_wakes_whoever_waits():
+async def test_transport_when_closed_then_says_so_and_wakes_the_waiting_task():
     said: list[Frame] = []
     over = anyio.Event()
 

@@ -111,7 +111,7 @@ def test_add_when_linger_is_zero_then_batch_is_ready_and_grows_until_taken():
     assert take_all(box) == [["1", "2"]]
 
 
-def test_take_when_batch_of_lane_is_out_then_only_other_lanes_give():
+def test_take_when_batch_of_destination_is_in_flight_then_only_others_give():
     box = accumulator(batch_length=1)
     put(box, "a", "1", "2")
     put(box, "b", "3")
@@ -125,7 +125,7 @@ def test_take_when_batch_of_lane_is_out_then_only_other_lanes_give():
     assert take_all(box) == [["2"]]
 
 
-def test_done_when_rest_has_not_lingered_then_lane_waits_for_the_rest_of_its_time():
+def test_done_when_rest_has_not_lingered_then_destination_waits_for_the_rest_of_its_time():
     box = accumulator(batch_length=2, linger=1.0)
     put(box, "a", "1", "2", now=0.0)
     batch = box.take()
@@ -152,7 +152,7 @@ def test_done_when_rest_lingered_meanwhile_then_it_is_ready_as_one_batch():
     assert take_all(box) == [["2", "3"]]
 
 
-def test_flush_when_batch_of_lane_is_out_then_rest_follows_without_lingering():
+def test_flush_when_batch_of_destination_is_in_flight_then_rest_follows_without_lingering():
     box = accumulator(batch_length=2, linger=60.0)
     put(box, "a", "1", "2", "3")
     batch = box.take()
@@ -188,7 +188,7 @@ def test_clear_when_messages_wait_then_all_come_back_and_what_is_out_may_finish(
     assert box.is_empty
 
 
-def test_timers_when_lanes_come_and_go_then_stale_ones_are_swept():
+def test_timers_when_destinations_come_and_go_then_stale_ones_are_swept():
     box = accumulator(batch_length=2, linger=3_600.0)
 
     for number in range(10_000):
@@ -313,7 +313,7 @@ TestAccumulatorMachine = AccumulatorMachine.TestCase
 
 
 @pytest.mark.parametrize(("lane", "rows"), [("a", ["1", "2"]), ("b", ["3"])])
-def test_add_when_lanes_differ_then_batches_do_not_mix(lane, rows):
+def test_add_when_destinations_differ_then_batches_do_not_mix(lane, rows):
     box = accumulator(batch_length=None)
     put(box, "a", "1")
     put(box, "b", "3")

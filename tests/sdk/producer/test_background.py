@@ -166,7 +166,7 @@ async def test_buffer_when_message_never_fits_then_refused_whatever_the_mode():
             await producer.send(bytes(11))
 
 
-async def test_buffer_when_unlimited_then_nobody_waits():
+async def test_buffer_when_unlimited_then_no_send_waits():
     async with producing(background={"max_buffer_size": None}) as (broker, producer):
         held = broker.plan("hold")
         await producer.send_many([bytes(1 << 20)] * 40)

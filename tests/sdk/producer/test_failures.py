@@ -23,7 +23,7 @@ def numbered(count: int, *, start: int = 0) -> list[bytes]:
     return [f"{number:010}".encode() for number in range(start, start + count)]
 
 
-async def test_failure_when_nobody_listens_then_the_next_call_raises_and_then_goes_on():
+async def test_failure_when_there_is_no_callback_then_the_next_call_raises_and_then_goes_on():
     async with producing(background=True, retry=None) as (broker, producer):
         broker.plan("refuse", PERMANENT)
         await producer.send_many([b"1", b"2"])
@@ -59,7 +59,7 @@ async def test_failure_when_flush_waits_for_it_then_flush_raises():
         await producer.flush()
 
 
-async def test_failure_when_its_receipt_is_awaited_then_nobody_else_is_told():
+async def test_failure_when_its_receipt_is_awaited_then_is_not_reported_again():
     async with producing(background=True) as (broker, producer):
         broker.plan("refuse", PERMANENT)
         first = await producer.send(b"1")

@@ -185,7 +185,7 @@ async def test_budget_when_granted_and_cancelled_at_once_then_the_bytes_go_on():
 
 
 @pytest.mark.anyio
-async def test_budget_when_closed_then_everybody_in_line_is_sent_away():
+async def test_budget_when_closed_then_every_waiter_is_refused():
     budget = ByteBudget(1, Backpressure.block())
     assert budget.try_acquire(1)
 

@@ -94,7 +94,7 @@ async def test_batch_when_of_any_size_then_comes_back_as_it_went(server, size_by
         await check_echo(client, size_bytes)
 
 
-async def test_client_when_nobody_hosts_it_then_works_the_same(server):
+async def test_client_when_it_has_no_background_task_then_works_the_same(server):
     client = IggyClient(url_of(server))
     await client.connect()
     await make_topic(client, "hostless")
@@ -200,7 +200,7 @@ async def test_request_when_cancelled_then_the_connection_goes_on(server, second
 
 
 @pytest.mark.parametrize("is_hosted", [True, False])
-async def test_request_when_cancelled_anywhere_then_harms_nobody(server, is_hosted):
+async def test_request_when_cancelled_anywhere_then_others_are_answered(server, is_hosted):
     client = IggyClient(url_of(server))
     async with anyio.create_task_group() as tasks:
         await (tasks.start(client.run) if is_hosted else client.connect())

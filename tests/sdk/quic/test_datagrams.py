@@ -35,7 +35,7 @@ def test_datagrams_when_sent_together_then_arrive_as_they_were(monkeypatch, pair
     assert [theirs.recv(65_536) for _ in datagrams] == datagrams
 
 
-def test_datagrams_when_nobody_is_there_any_more_then_somebody_is_told(pair):
+def test_datagrams_when_the_peer_is_gone_then_an_error_says_so(pair):
     ours, theirs = pair
     theirs.close()
     sender = DatagramSender(ours)

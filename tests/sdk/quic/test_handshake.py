@@ -141,7 +141,7 @@ async def test_client_certificate_when_the_server_asks_for_none_then_does_no_har
 # Nobody there
 
 
-async def test_connect_when_nobody_is_there_then_says_so_at_once():
+async def test_connect_when_the_port_is_closed_then_says_so_at_once():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -152,7 +152,7 @@ async def test_connect_when_nobody_is_there_then_says_so_at_once():
     assert "UDP" in failure.advice
 
 
-async def test_connect_when_nobody_answers_then_gives_up_in_time():
+async def test_connect_when_the_server_is_silent_then_gives_up_in_time():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as mute:
         mute.bind(("127.0.0.1", 0))
         port = mute.getsockname()[1]

@@ -20,7 +20,7 @@ def test_command_when_named_in_any_way_then_has_its_code(name):
     assert command_code(name) == SEND
 
 
-def test_command_when_nobody_knows_it_then_says_how_to_name_one():
+def test_command_when_unknown_then_says_how_to_name_one():
     with pytest.raises(ValueError, match="send_messages"):
         command_code("sendd")
 

@@ -168,7 +168,7 @@ def test_shared_server_when_it_was_killed_then_runs_again_behind_the_same_addres
     logged_in(server).close()
 
 
-def test_shared_server_when_nobody_can_log_in_then_another_takes_its_place(shared):
+def test_shared_server_when_logins_fail_then_another_takes_its_place(shared):
     server = shared.fresh()
     with logged_in(server) as client:
         client.ask(ChangePassword(0, "iggy", "changed"))
@@ -179,7 +179,7 @@ def test_shared_server_when_nobody_can_log_in_then_another_takes_its_place(share
     logged_in(replaced).close()
 
 
-def test_server_of_somebody_else_when_used_then_is_emptied_and_never_stopped():
+def test_external_server_when_used_then_is_emptied_and_never_stopped():
     with RunningServer() as ours, RunningServer(address=ours.direct_address) as theirs:
         with logged_in(ours) as client:
             client.ask(CreateStream("left"))

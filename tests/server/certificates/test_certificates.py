@@ -84,7 +84,7 @@ def test_certificate_when_made_for_development_then_a_client_can_trust_it(tmp_pa
     assert shake_hands(tls_context(files), trusting(files.certificate), name) == "TLSv1.3"
 
 
-def test_certificate_when_made_for_development_then_strangers_refuse_it(tmp_path):
+def test_certificate_when_made_for_development_then_other_clients_refuse_it(tmp_path):
     files = find(tmp_path)
 
     with pytest.raises(ssl.SSLCertVerificationError):

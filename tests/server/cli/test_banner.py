@@ -81,7 +81,7 @@ def test_lines_when_encrypted_then_the_example_trusts_the_certificate():
     )
 
 
-def test_lines_when_nothing_is_served_then_nobody_is_told_to_connect():
+def test_lines_when_nothing_is_served_then_none_says_how_to_connect():
     assert not [line for line in startup_lines(replace(STARTED, listeners=[])) if "Connect" in line]
 
 
@@ -94,7 +94,7 @@ def test_lines_when_nothing_is_served_then_nobody_is_told_to_connect():
         ("http", True, "iggy+https://iggy:<password>@127.0.0.1:9"),
     ],
 )
-def test_lines_when_tcp_is_off_then_clients_are_sent_to_another_door(name, encrypted, address):
+def test_lines_when_tcp_is_off_then_clients_are_sent_to_another_listener(name, encrypted, address):
     listener = ListenerInfo(name=name, address="0.0.0.0:9", is_served=True, is_encrypted=encrypted)
 
     assert startup_lines(replace(STARTED, listeners=[listener]))[-1] == f"Connect with {address}"

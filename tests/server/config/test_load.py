@@ -190,7 +190,7 @@ def test_config_when_sent_to_another_process_then_arrives_whole(tmp_path):
     assert msgspec.msgpack.decode(data, type=ServerConfig) == config
 
 
-def test_load_when_no_door_is_enabled_then_warns(tmp_path):
+def test_load_when_no_listener_is_enabled_then_warns(tmp_path):
     doors = ("TCP", "HTTP", "QUIC", "WEBSOCKET")
 
     loaded = load_text(tmp_path, **{f"IGGY_{door}_ENABLED": "false" for door in doors})

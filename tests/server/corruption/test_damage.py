@@ -71,7 +71,7 @@ def test_directories_when_damaged_by_thousands_then_nothing_is_lost_or_changed_i
 
 
 @pytest.mark.timeout(120)
-def test_specimens_when_undamaged_then_doctor_and_server_find_everything(specimens, folder):
+def test_specimens_when_undamaged_then_fsck_and_server_find_everything(specimens, folder):
     for specimen in specimens:
         directory = folder / "undamaged"
         shutil.copytree(specimen.directory, directory)

@@ -63,7 +63,7 @@ def leave_only_the_head(server: RunningServer) -> None:
 
 @pytest.mark.parametrize("shards", [1, 2])
 @pytest.mark.parametrize("lose", [lose_state, lose_log, empty_log, leave_only_the_head])
-def test_start_when_data_have_lost_their_metadata_then_is_refused_until_somebody_decides(
+def test_start_when_data_have_lost_their_metadata_then_is_refused_until_repaired(
     start_server, lose, shards
 ):
     server = start_server(shards=shards)

@@ -92,7 +92,7 @@ def test_start_when_many_messages_are_stored_then_costs_no_more_than_with_few(tm
     assert many_s < few_s + READY_SECONDS_MAX
 
 
-def test_doors_when_enabled_then_each_says_where_it_is(start_server):
+def test_listeners_when_enabled_then_each_says_where_it_is(start_server):
     settings = {f"IGGY_{door}_ENABLED": "true" for door in ("HTTP", "QUIC", "WEBSOCKET")}
     server = start_server(settings={**settings, "IGGY_QUIC_ADDRESS": "127.0.0.1:3457"})
 

@@ -138,7 +138,7 @@ def every_request():
 
 
 @pytest.mark.parametrize("logged_out", [False, True], ids=["before login", "after logout"])
-def test_every_command_when_nobody_is_logged_in_then_it_is_refused_and_the_stream_stays_in_step(
+def test_every_command_when_sent_without_a_login_then_it_is_refused_and_the_stream_stays_in_step(
     server, logged_out
 ):
     peer = RawPeer(server.address)
@@ -379,7 +379,7 @@ def test_scoped_entry_when_it_says_no_then_it_takes_no_global_right_away(person,
     assert allowed(client, poll(topic), send(topic)) == [True, False]
 
 
-def test_missing_things_when_asked_for_then_nobody_gets_data(person, root):
+def test_missing_things_when_asked_for_then_no_client_gets_data(person, root):
     stranger, reader = person(), person(globally(read_streams=True))
 
     for client in (stranger, reader, root):

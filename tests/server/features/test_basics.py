@@ -50,7 +50,7 @@ def filled(root):
     return topic
 
 
-def test_ping_when_nobody_has_logged_in_then_it_is_answered(server):
+def test_ping_when_sent_without_a_login_then_it_is_answered(server):
     with server.connect() as client:
         client.ask(Ping())
 

@@ -22,7 +22,7 @@ WITHOUT = {
 
 ITEMS = {
     # Basics
-    1: "test_ping_when_nobody_has_logged_in_then_it_is_answered",
+    1: "test_ping_when_sent_without_a_login_then_it_is_answered",
     2: "test_server_when_fresh_then_it_has_no_streams_and_the_first_gets_id_0",
     3: "test_stream_when_created_then_it_is_listed_as_empty",
     4: "test_stream_when_asked_for_by_id_and_by_name_then_it_is_the_same",
@@ -117,9 +117,9 @@ ITEMS = {
     86: "test_members_when_three_share_three_partitions_then_each_reads_every_third_message",
     87: "test_member_when_it_comes_back_then_it_goes_on_behind_what_it_committed",
     88: "test_member_when_it_comes_back_then_it_goes_on_behind_what_it_committed",
-    89: "test_offset_of_a_group_when_asked_by_somebody_else_then_it_is_told",
+    89: "test_offset_of_a_group_when_asked_by_no_member_then_it_is_told",
     90: "test_offsets_of_a_group_when_it_is_deleted_then_they_go_with_it",
-    91: "test_newcomer_when_everybody_has_one_partition_then_it_steals_none",
+    91: "test_newcomer_when_each_member_has_one_partition_then_it_gets_none",
     92: "test_pending_partition_when_polled_in_turn_then_is_skipped_by_both",
     93: "test_partition_when_never_polled_then_it_moves_at_once",
     94: "test_partition_when_polled_without_a_commit_then_it_is_handed_over_by_the_commit",
@@ -133,7 +133,7 @@ ITEMS = {
     102: "test_consumer_when_its_heart_stood_still_then_it_comes_back_by_itself",
     103: "test_members_when_all_reconnect_then_exactly_one_gets_the_uncommitted_message",
     # Auth
-    104: "test_every_command_when_nobody_is_logged_in_then_it_is_refused_"
+    104: "test_every_command_when_sent_without_a_login_then_it_is_refused_"
     "and_the_stream_stays_in_step",
     105: "test_root_when_asked_for_then_it_is_user_0_with_all_rights_and_the_next_user_gets_1",
     106: "test_login_when_name_or_password_is_wrong_then_it_is_refused",
@@ -148,14 +148,14 @@ ITEMS = {
     115: "test_right_when_given_then_it_allows_what_it_implies_and_no_more",
     116: "test_group_commands_when_asked_for_then_they_need_to_read_the_topic",
     117: "test_scoped_entry_when_it_says_no_then_it_takes_no_global_right_away",
-    118: "test_missing_things_when_asked_for_then_nobody_gets_data",
+    118: "test_missing_things_when_asked_for_then_no_client_gets_data",
     # Sizes, snapshot, logs, config, TLS, cluster
     121: "test_sizes_when_one_topic_is_purged_or_deleted_then_only_its_part_goes",
     122: "test_snapshot_when_of_the_test_part_then_it_contains_the_word",
     123: "test_logs_when_streams_come_and_go_then_files_obey_their_limits",
     124: "test_cluster_when_the_environment_names_nodes_then_they_replace_the_file",
     125: "test_tls_when_the_certificate_is_given_then_clients_can_verify_it",
-    126: "test_client_when_it_knocks_at_either_node_then_it_ends_up_at_the_leader",
+    126: "test_client_when_it_connects_to_either_node_then_it_is_redirected_to_the_leader",
     127: "test_client_when_its_recording_is_replayed_then_the_answers_mean_the_same",
 }
 

@@ -140,7 +140,7 @@ def test_member_when_it_comes_back_then_it_goes_on_behind_what_it_committed(gath
     assert consume(second, count=10) == [(0, 2), (0, 3)]
 
 
-def test_offset_of_a_group_when_asked_by_somebody_else_then_it_is_told(gather):
+def test_offset_of_a_group_when_asked_by_no_member_then_it_is_told(gather):
     topic, [member] = gather(partitions=1, members=1)
     topic.send("a", "b", "c")
     member.join()
@@ -166,7 +166,7 @@ def test_offsets_of_a_group_when_it_is_deleted_then_they_go_with_it(gather):
     assert consume(member, count=2) == [(0, 0), (0, 1)]
 
 
-def test_newcomer_when_everybody_has_one_partition_then_it_steals_none(gather):
+def test_newcomer_when_each_member_has_one_partition_then_it_gets_none(gather):
     topic, members = gather(partitions=2, members=3)
     members[0].join()
     members[1].join()
@@ -390,7 +390,7 @@ def test_commit_without_a_partition_when_it_follows_a_poll_then_it_means_what_wa
     assert topic.client.ask(GetConsumerOffset(GROUP, topic.stream, topic.topic, 1)) is None
 
 
-def test_stranger_when_it_polls_for_a_group_then_it_is_refused(gather):
+def test_poll_when_the_client_is_no_member_of_the_group_then_it_is_refused(gather):
     topic, _ = gather(partitions=1, members=0)
     poll = PollMessages(GROUP, topic.stream, topic.topic, NEXT, 1, None)
 

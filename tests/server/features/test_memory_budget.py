@@ -20,7 +20,7 @@ ENCRYPTED = {"IGGY_SYSTEM_ENCRYPTION_ENABLED": "true", "IGGY_SYSTEM_ENCRYPTION_K
 SLACK_BYTES = 160 * MIB
 
 
-def test_replies_when_nobody_reads_them_then_the_budget_bounds_memory_and_others_are_served(
+def test_replies_when_unread_then_the_budget_bounds_memory_and_others_are_served(
     start_server,
 ):
     """Without a budget these 25 clients cost more than a gigabyte."""

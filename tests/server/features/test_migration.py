@@ -181,7 +181,7 @@ def test_client_when_told_to_stay_then_it_is_served_from_where_it_is(start_serve
     assert len(set(holders)) == 1
 
 
-def test_crowd_when_all_move_at_once_then_everybody_is_served(server, topic, connect):
+def test_clients_when_all_move_at_once_then_each_is_served(server, topic, connect):
     crowd = [connect() for _ in range(40)]
     for shard_id in (0, 1):
         for number in range(2 * MIGRATION_REQUESTS_MIN):

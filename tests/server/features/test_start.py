@@ -19,9 +19,7 @@ def loaded_files(pid):
 
 
 @pytest.mark.parametrize("library", [CERTIFICATE_LIBRARY, WEBSOCKET_LIBRARY])
-def test_server_when_started_again_then_it_loads_no_library_that_nobody_asked_for(
-    start_server, library
-):
+def test_server_when_started_again_then_it_loads_no_unused_library(start_server, library):
     server = start_server(settings={"IGGY_QUIC_ENABLED": "true"})
     certificate = next(server.data.glob("certificates/*cert.pem")).read_bytes()
     server.stop()

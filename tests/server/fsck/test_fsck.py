@@ -265,7 +265,7 @@ def test_stream_when_the_metadata_do_not_know_it_then_repair_moves_it_away(data_
     assert (kept / data_directory.logs()[0].name).read_bytes() == before
 
 
-def test_metadata_when_gone_then_nobody_guesses(data_directory):
+def test_metadata_when_gone_then_nothing_is_guessed(data_directory):
     shutil.rmtree(data_directory.directory / "state")
 
     assert_check_changes_nothing(data_directory, UNREPAIRABLE)

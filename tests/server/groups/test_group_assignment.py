@@ -129,7 +129,7 @@ def test_leave_when_one_member_remains_then_it_owns_all_in_order():
     assert owned(group) == {2: (0, 1, 2, 3, 4)}
 
 
-def test_leave_when_last_then_nobody_owns_anything_and_the_next_owns_all():
+def test_leave_when_last_then_no_partition_is_owned_and_the_next_member_owns_all():
     group = group_of(3, 1)
     grant = group.resolve_poll(1)
     group.leave(1)

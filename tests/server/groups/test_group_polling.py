@@ -9,7 +9,7 @@ from iggy_ref_server.faults import ServerFault
 from tests.server.groups.group_calls import commit, group_of, owned, poll
 
 
-def test_single_member_when_polling_one_by_one_then_visits_partitions_in_order():
+def test_single_member_when_polling_one_by_one_then_reads_partitions_in_order():
     group = group_of(3, 1)
 
     assert [poll(group, 1, last_offset=turn // 3) for turn in range(7)] == [0, 1, 2, 0, 1, 2, 0]
@@ -109,7 +109,7 @@ def test_commit_when_partition_does_not_exist_then_is_refused():
     assert caught.value.status == StatusCode.NOT_RESOLVED_CONSUMER
 
 
-def test_polled_when_noted_for_a_stranger_then_leaves_no_mark():
+def test_polled_when_noted_for_no_member_then_leaves_no_mark():
     group = group_of(2, 1)
     group.record_polled(9, 1, 5)
     group.record_polled(1, 7, 5)

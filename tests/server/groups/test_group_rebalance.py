@@ -111,7 +111,7 @@ def test_commit_when_an_earlier_batch_was_polled_again_then_still_waits_for_the_
     assert owned(group)[2] == (1,)
 
 
-def test_commit_when_nobody_waits_for_it_then_nothing_moves():
+def test_commit_when_no_transfer_waits_for_it_then_nothing_moves():
     group = group_of(2, 1, 2)
     before = owned(group)
     poll_all(group, 1)

@@ -51,7 +51,7 @@ def test_leave_when_no_member_then_is_refused(registry):
 
 
 @pytest.mark.parametrize("action", ["join", "leave"])
-def test_group_when_unknown_then_nobody_becomes_a_member(registry, action):
+def test_group_when_unknown_then_no_client_becomes_a_member(registry, action):
     key = GroupKey(0, 0, 99)
     arguments = (key, 7, 0) if action == "join" else (key, 7)
 

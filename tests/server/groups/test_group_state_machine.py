@@ -71,7 +71,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.forgive_moves(before)
 
     @rule(client_id=CLIENTS, partition=st.none() | PARTITIONS)
-    def stranger_is_refused(self, client_id, partition):
+    def non_member_is_refused(self, client_id, partition):
         if client_id not in self.members:
             for action in (self.group.resolve_poll, self.group.resolve_commit):
                 with pytest.raises(ServerFault):

@@ -129,7 +129,7 @@ def test_file_when_two_processes_write_then_no_line_is_lost(tmp_path, clock):
         log.close()
 
 
-def test_file_when_somebody_removes_it_then_a_new_one_is_made(tmp_path, clock):
+def test_file_when_removed_then_a_new_one_is_made(tmp_path, clock):
     log = make(tmp_path, clock)
     log.append(b"one\n")
     (tmp_path / "iggy-server.log").unlink()

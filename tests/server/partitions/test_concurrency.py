@@ -154,7 +154,7 @@ async def test_readers_when_old_segments_go_then_move_up_and_never_see_a_hole(st
 
 
 @LEVELS
-async def test_partition_when_purged_while_everybody_works_then_ends_consistent(storage, ack):
+async def test_partition_when_purged_under_load_then_ends_consistent(storage, ack):
     settings = PartitionSettings(ack=ack, segment_size_bytes=400, messages_required_to_save=3)
     partition = await create(storage, settings)
 

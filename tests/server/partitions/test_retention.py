@@ -61,7 +61,7 @@ async def starts(storage: SimulatedStorage) -> list[int]:
     return logs
 
 
-async def test_segments_when_nobody_reads_then_go_oldest_first_and_the_open_one_stays():
+async def test_segments_when_no_consumer_reads_then_go_oldest_first_and_the_open_one_stays():
     storage = SimulatedStorage()
     partition = await filled(storage)
 
@@ -271,7 +271,7 @@ async def test_orphan_when_a_removal_was_interrupted_then_removed():
 
 
 @pytest.mark.parametrize("has_index", [True, False])
-async def test_first_segment_when_nobody_removed_it_then_set_aside(has_index):
+async def test_first_segment_when_missing_without_a_removal_then_set_aside(has_index):
     storage = SimulatedStorage()
     await filled(storage)
     await storage.remove(f"{PATH}/{0:020}.log")

@@ -112,7 +112,7 @@ async def test_request_when_its_beginning_is_missing_then_what_came_counts(
         assert await peer.ask(PING) == PONG
 
 
-async def test_hoarder_when_the_budget_is_passed_then_its_connection_is_closed(
+async def test_client_when_it_holds_most_and_the_budget_is_passed_then_its_connection_is_closed(
     tmp_path, autojump_clock, caplog
 ):
     budget = BufferBudget(4 * MIB)

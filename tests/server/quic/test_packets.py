@@ -155,7 +155,7 @@ async def test_first_datagram_when_replayed_then_the_clients_that_are_there_do_n
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_garbage_when_it_comes_then_nobody_is_harmed(tmp_path, autojump_clock, seed):
+async def test_garbage_when_it_comes_then_other_clients_are_served(tmp_path, autojump_clock, seed):
     luck = random.Random(seed)
     async with open_pond(tmp_path) as pond, pond.peer() as peer:
         seen = []
@@ -325,7 +325,7 @@ async def test_connections_when_there_are_enough_then_the_next_one_is_told(
 # Silence
 
 
-async def test_connection_when_nobody_speaks_then_signs_of_life_keep_it(tmp_path, autojump_clock):
+async def test_connection_when_idle_then_keepalives_keep_it(tmp_path, autojump_clock):
     async with open_pond(tmp_path) as pond, pond.peer() as peer:
         await peer.log_in()
         await trio.sleep(3_600)

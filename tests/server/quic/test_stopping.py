@@ -158,7 +158,7 @@ async def test_packets_when_of_a_connection_before_a_crash_then_are_answered_wit
         assert hmac.compare_digest(build_reset[-TOKEN_BYTES:], token)
 
 
-async def test_reset_key_when_made_then_is_nobody_elses_to_read(start_server):
+async def test_reset_key_when_made_then_only_its_owner_can_read_it(start_server):
     server = start_server()
     async with visit(server) as peer:
         assert await peer.ask(PING) == PONG

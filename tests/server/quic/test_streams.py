@@ -248,7 +248,7 @@ async def test_request_when_it_drips_then_others_are_served_meanwhile(tmp_path, 
         assert await slow.reply(stream_id) == PONG
 
 
-async def test_replies_when_nobody_reads_them_then_memory_is_bounded_and_the_end_comes(
+async def test_replies_when_unread_then_memory_is_bounded_and_the_end_comes(
     tmp_path, autojump_clock, monkeypatch
 ):
     settings = {"LIMITS_QUIC_MAX_REPLY_BACKLOG_BYTES": "200 KB"}
@@ -315,7 +315,9 @@ async def test_poll_when_its_answer_is_longer_than_all_windows_then_comes_in_ful
 # The end
 
 
-async def test_door_when_it_closes_then_answers_first_and_takes_nobody_in(tmp_path, autojump_clock):
+async def test_listener_when_it_closes_then_answers_first_and_accepts_no_client(
+    tmp_path, autojump_clock
+):
     async with open_pond(tmp_path) as pond, pond.peer(1) as peer:
         await make_topic(peer)
         stream_id = peer.send(send_of(1))

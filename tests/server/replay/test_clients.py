@@ -28,7 +28,9 @@ def test_client_when_its_recording_is_replayed_then_the_answers_mean_the_same(na
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CLIENTS)
-def test_client_when_its_recording_is_replayed_on_two_shards_then_nobody_can_tell(name, tmp_path):
+def test_client_when_its_recording_is_replayed_on_two_shards_then_replies_are_the_same(
+    name, tmp_path
+):
     surprises = replay(name, tmp_path, 2)
 
     assert not surprises, surprises

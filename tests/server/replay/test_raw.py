@@ -33,7 +33,7 @@ def test_recording_when_replayed_then_only_listed_lines_differ(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RAW)
-def test_recording_when_replayed_on_two_shards_then_nobody_can_tell(name, tmp_path):
+def test_recording_when_replayed_on_two_shards_then_replies_are_the_same(name, tmp_path):
     surprises = replay(name, tmp_path, 2)
 
     assert not surprises, surprises

@@ -70,7 +70,7 @@ async def joined(
         nursery.cancel_scope.cancel()
 
 
-async def test_letters_when_posted_then_arrive_in_their_order():
+async def test_messages_when_sent_to_a_shard_then_arrive_in_their_order():
     peer = Peer()
     async with joined(peer) as (left, _):
         for number in range(100):

@@ -70,7 +70,7 @@ async def test_newcomer_when_its_address_is_full_then_one_of_that_address_goes(a
     assert book.closed == [2]
 
 
-async def test_newcomer_when_everybody_is_being_served_then_is_refused():
+async def test_newcomer_when_all_clients_are_being_served_then_is_refused():
     book = Book(total_max=2, per_address_max=9)
     for session in (book.come(), book.come()):
         assert session is not None
@@ -125,7 +125,7 @@ async def test_clients_when_many_are_closed_then_the_log_has_few_lines(caplog, a
     assert "limits.max_unauthenticated_connections " in caplog.text
 
 
-async def test_places_when_everybody_has_gone_then_nothing_is_counted():
+async def test_places_when_all_clients_have_gone_then_nothing_is_counted():
     book = Book()
     sessions = [book.come(f"10.0.0.{number % 3}") for number in range(30)]
     for session in sessions:

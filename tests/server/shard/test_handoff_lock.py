@@ -11,7 +11,7 @@ from iggy_ref_server.handoff_lock import HandoffLock
 pytestmark = pytest.mark.trio
 
 
-async def test_baton_when_given_back_by_somebody_else_then_the_first_in_line_has_it():
+async def test_lock_when_released_by_another_task_then_the_first_waiter_gets_it():
     lock, order = HandoffLock(), []
 
     async def work(name):
@@ -34,7 +34,7 @@ async def test_baton_when_given_back_by_somebody_else_then_the_first_in_line_has
 
 
 @pytest.mark.parametrize("way", ["take", "with"])
-async def test_baton_when_a_waiter_is_cancelled_then_the_next_has_it(way):
+async def test_lock_when_a_waiter_is_cancelled_then_the_next_gets_it(way):
     lock, got = HandoffLock(), []
 
     async def wait(name, scope):
@@ -80,6 +80,6 @@ async def test_with_when_free_then_others_may_run_and_take_does_not_let_them():
         lock.release()
 
 
-async def test_baton_when_nobody_has_it_then_it_cannot_be_given_back():
+async def test_lock_when_free_then_it_cannot_be_released():
     with pytest.raises(AssertionError):
         HandoffLock().release()

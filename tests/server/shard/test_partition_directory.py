@@ -117,7 +117,7 @@ async def test_purge_when_the_disk_refuses_it_then_nothing_is_seen_and_it_is_fin
         assert await read(client, 1) == [b"1"]
 
 
-async def test_topic_when_deleted_and_the_disk_keeps_its_files_then_nobody_sees_them(
+async def test_topic_when_deleted_and_the_disk_keeps_its_files_then_no_client_sees_them(
     autojump_clock,
 ):
     plan = FaultPlan()

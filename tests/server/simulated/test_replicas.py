@@ -41,7 +41,7 @@ def slow_disk_of(shard_id: int, shards_count: int) -> SimulatedStorage:
 
 @pytest.mark.parametrize("slow", [0, 1, 2])
 @pytest.mark.parametrize("command", [CreateTopic("s", "t", PARTITIONS), CreatePartitions])
-async def test_partitions_when_seen_by_anybody_then_can_be_used(slow, command, autojump_clock):
+async def test_partitions_when_seen_by_any_client_then_can_be_used(slow, command, autojump_clock):
     async with (
         open_simulated_server(slow_disk_of(slow, 3), shards_count=3) as world,
         trio.open_nursery() as all_,

@@ -23,7 +23,7 @@ def is_open(number):
     return True
 
 
-def test_descriptor_when_nobody_refers_to_it_then_is_closed(tmp_path):
+def test_descriptor_when_unreferenced_then_is_closed(tmp_path):
     number = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     descriptor = Descriptor(number)
     assert is_open(number)
@@ -47,7 +47,7 @@ def test_descriptor_when_its_file_was_removed_then_is_closed_elsewhere(tmp_path)
     os.close(other)
 
 
-def test_descriptor_when_closed_by_somebody_else_then_no_error(tmp_path):
+def test_descriptor_when_closed_elsewhere_then_no_error(tmp_path):
     number = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     descriptor = Descriptor(number)
     os.close(number)

@@ -20,7 +20,7 @@ async def stay(gate, leave):
         await leave.wait()
 
 
-async def test_close_when_somebody_is_inside_then_waits_even_when_cancelled():
+async def test_close_when_an_operation_is_in_flight_then_waits_even_when_cancelled():
     gate, leave, closed = InFlightGate(), trio.Event(), trio.Event()
 
     async def close():

@@ -54,7 +54,7 @@ async def test_kill_when_power_fails_later_then_unsynced_bytes_can_still_be_lost
 
 
 @pytest.mark.parametrize("end", [SimulatedStorage.kill, SimulatedStorage.crash])
-async def test_end_when_somebody_goes_on_using_the_old_storage_then_is_refused(storage, end):
+async def test_end_when_the_old_storage_is_used_again_then_is_refused(storage, end):
     file = await write_durable(storage, "file", b"old")
 
     after = end(storage)

@@ -43,7 +43,7 @@ def test_read_all_when_the_file_ends_early_then_gives_what_there_is(tmp_path):
 
 
 @pytest.mark.trio
-async def test_write_now_when_somebody_has_the_turn_then_writes_nothing(tmp_path):
+async def test_write_now_when_the_file_is_locked_then_writes_nothing(tmp_path):
     storage = ThreadStorage(tmp_path, writeback_limit=WritebackLimit(clock=lambda: 0.0))
     file = await storage.open("file", create=True)
     assert isinstance(file, PosixFile)
@@ -56,7 +56,7 @@ async def test_write_now_when_somebody_has_the_turn_then_writes_nothing(tmp_path
 
 
 @pytest.mark.trio
-async def test_sync_when_somebody_has_the_turn_then_waits_for_it(tmp_path):
+async def test_sync_when_the_file_is_locked_then_waits_for_it(tmp_path):
     storage = ThreadStorage(tmp_path)
     file = await storage.open("file", create=True)
     assert isinstance(file, PosixFile)

@@ -97,7 +97,7 @@ async def test_files_when_calls_are_cancelled_at_random_then_hold_what_was_promi
 
 @pytest.mark.trio
 @pytest.mark.parametrize("seed", range(3))
-async def test_buffers_when_operations_fail_at_random_then_nobody_refers_to_them(tmp_path, seed):
+async def test_buffers_when_operations_fail_at_random_then_no_reference_is_left(tmp_path, seed):
     source = random.Random(seed)
     storage = make_storage(tmp_path, entries=4)
     file = await storage.open("file", create=True)
@@ -150,7 +150,7 @@ async def use_and_close(root):
 
 
 @pytest.mark.trio
-async def test_storage_when_closed_then_nobody_refers_to_it(tmp_path):
+async def test_storage_when_closed_then_no_reference_is_left(tmp_path):
     storage = make_storage(tmp_path)
     file = await storage.open("file", create=True)
     await file.write([b"abc"], 0, sync=True)

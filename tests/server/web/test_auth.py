@@ -193,7 +193,7 @@ async def test_password_when_wrong_or_the_user_inactive_then_no_token_is_given(
 
 
 @pytest.mark.parametrize("transport", ["http", "tcp"])
-async def test_login_when_it_fails_then_costs_one_hash_whoever_was_named(
+async def test_login_when_it_fails_then_costs_one_hash_for_any_name(
     transport, autojump_clock, monkeypatch
 ):
     """A login that fails takes the same time, so that nobody's password is tried for less."""

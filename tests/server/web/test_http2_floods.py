@@ -114,7 +114,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_flood_when_it_comes_by_http2_then_leaves_no_traceback_and_harms_nobody(
+async def test_flood_when_it_comes_by_http2_then_leaves_no_traceback_and_others_are_served(
     flood, caplog
 ):
     caplog.set_level(logging.INFO)
@@ -189,7 +189,7 @@ async def test_answer_when_no_window_is_granted_for_it_then_its_connection_is_gi
 @pytest.mark.parametrize(
     "settings", ["AAAA", "!", "A", "", "AAIAAAAC", "\xff", "A" * 3000], ids=lambda text: text[:8]
 )
-async def test_upgrade_when_its_settings_are_nonsense_then_no_traceback_and_harms_nobody(
+async def test_upgrade_when_its_settings_are_nonsense_then_no_traceback_and_others_are_served(
     settings, caplog
 ):
     caplog.set_level(logging.INFO)

@@ -184,7 +184,7 @@ async def test_tls_when_the_handshake_never_comes_then_is_given_up(mock_clock):
         ),
     ],
 )
-async def test_request_when_it_cannot_be_served_then_says_so_and_the_door_stays_open(
+async def test_request_when_it_cannot_be_served_then_says_so_and_the_listener_stays_open(
     request_, status
 ):
     async with open_site() as site:
@@ -194,7 +194,7 @@ async def test_request_when_it_cannot_be_served_then_says_so_and_the_door_stays_
         await assert_alive(site)
 
 
-async def test_request_when_cut_anywhere_then_harms_nobody():
+async def test_request_when_cut_anywhere_then_other_clients_are_served():
     async with open_site() as site:
         for length in range(0, len(LOGIN_REQUEST), 3):
             received = await site.say(LOGIN_REQUEST[:length])
@@ -202,7 +202,7 @@ async def test_request_when_cut_anywhere_then_harms_nobody():
         await assert_alive(site)
 
 
-async def test_bytes_when_random_then_harm_nobody():
+async def test_bytes_when_random_then_other_clients_are_served():
     noise = random.Random(7)
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     upgrade = PING[:-2] + b"Upgrade: h2c\r\nConnection: upgrade\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
@@ -285,7 +285,7 @@ async def test_body_when_its_request_is_refused_then_is_discarded_and_the_connec
 
 
 @pytest.mark.parametrize("discarded_bytes_max", [0, 1 << 23])
-async def test_body_when_nobody_takes_it_for_long_then_its_request_is_answered_all_the_same(
+async def test_body_when_unread_for_long_then_its_request_is_answered_all_the_same(
     discarded_bytes_max, monkeypatch, mock_clock
 ):
     """Pieces of the body wait for the application, and the server behind waits for them."""
@@ -326,7 +326,7 @@ async def test_connection_when_idle_for_long_then_is_closed(mock_clock):
         assert await read_all(stream) == b""
 
 
-async def test_answer_when_nobody_reads_it_then_is_given_up(mock_clock):
+async def test_reply_when_the_client_does_not_read_it_then_is_given_up(mock_clock):
     """A half-open client: it asks for much, and is never heard of again."""
     async with open_site() as site:
         async with httpx.AsyncClient() as client:
@@ -454,7 +454,7 @@ async def test_accepting_when_it_fails_then_begins_again(monkeypatch, caplog):
 # The end
 
 
-async def test_door_when_closed_then_requests_under_way_are_answered(mock_clock):
+async def test_listener_when_closed_then_requests_under_way_are_answered(mock_clock):
     """The clock stands still, so it is not the end of patience that closes connections."""
     async with open_site() as site, await site.connect() as stream, await site.connect() as idle:
         await stream.send_all(LOGIN_REQUEST[:-5])
@@ -468,7 +468,7 @@ async def test_door_when_closed_then_requests_under_way_are_answered(mock_clock)
             assert b"access_token" in await read_all(stream)
 
 
-async def test_door_when_closed_under_a_client_that_does_nothing_then_ends_in_time(mock_clock):
+async def test_listener_when_closed_under_a_client_that_does_nothing_then_ends_in_time(mock_clock):
     async with open_site() as site, await site.connect() as stream:
         await stream.send_all(LOGIN_REQUEST[:-5])
         await until_blocked()

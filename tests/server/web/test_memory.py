@@ -210,7 +210,7 @@ async def test_newcomer_when_silent_ones_of_its_address_are_many_then_the_oldest
         assert (await web.ask("GET", "/streams")).status_code == 200
 
 
-async def test_newcomer_when_others_of_its_address_have_logged_in_then_nobody_goes():
+async def test_newcomer_when_others_of_its_address_have_logged_in_then_none_is_closed():
     async with open_shop(**STRANGERS) as (site, web), AsyncExitStack() as stack:
         asked = f"GET /streams HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {web.token}\r\n\r\n"
         known = []

@@ -291,7 +291,7 @@ def references(value: object) -> set[str]:
     return set().union(*map(references, value)) if isinstance(value, list) else set()
 
 
-async def test_failure_that_nobody_foresaw_when_it_happens_then_answers_500_and_the_rest_goes_on(
+async def test_unexpected_failure_when_it_happens_then_answers_500_and_the_rest_goes_on(
     autojump_clock, monkeypatch, caplog
 ):
     async with open_web() as web:

@@ -53,7 +53,7 @@ def log_in(client: httpx.Client) -> str:
     return token
 
 
-def test_server_when_it_runs_then_http_and_tcp_are_two_doors_of_one_house(tmp_path: Path):
+def test_server_when_it_runs_then_http_and_tcp_show_the_same_data(tmp_path: Path):
     with RunningServer(tmp_path, shards=2) as server, open_client(server) as client:
         log_in(client)
         wire = server.login()
@@ -157,7 +157,7 @@ def test_tcp_when_http_is_attacked_then_keeps_its_pace(tmp_path: Path):
         ({"IGGY_HTTP_CORS_ALLOW_CREDENTIALS": "true"}, "http.cors.allow_credentials cannot"),
     ],
 )
-def test_server_when_its_http_door_cannot_be_opened_then_does_not_start_and_says_why(
+def test_server_when_its_http_listener_cannot_be_opened_then_does_not_start_and_says_why(
     settings, complaint, tmp_path: Path
 ):
     with pytest.raises(ServerFailed, match=complaint):

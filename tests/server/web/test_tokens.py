@@ -308,7 +308,9 @@ async def test_secret_when_it_is_short_then_works_and_is_called_so(autojump_cloc
         {"HTTP_JWT_ENCODING_SECRET": "***", "HTTP_JWT_USE_BASE64_SECRET": "true"},
     ],
 )
-async def test_door_when_the_configuration_cannot_work_then_is_not_opened(settings, autojump_clock):
+async def test_listener_when_the_configuration_cannot_work_then_is_not_opened(
+    settings, autojump_clock
+):
     with pytest.RaisesGroup(ConfigError, flatten_subgroups=True):
         async with open_web(settings=settings):
             pass

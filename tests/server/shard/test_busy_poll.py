@@ -39,19 +39,19 @@ def patience(street):
     return BusyPoll(street.is_ready, clock=street.clock)
 
 
-def test_patience_when_somebody_comes_in_time_then_it_pays_every_time(street, patience):
+def test_poll_when_work_comes_in_time_then_finds_it_every_time(street, patience):
     for _ in range(100):
         street.comes_at = street.now + SPIN_S / 2
         assert patience.poll()
 
 
-def test_patience_when_nobody_comes_then_looks_for_a_moment_only(street, patience):
+def test_poll_when_there_is_no_work_then_spins_for_its_time_only(street, patience):
     assert not patience.poll()
 
     assert street.now == pytest.approx(SPIN_S, rel=0.2)
 
 
-def test_patience_when_nobody_ever_comes_then_hardly_looks(street, patience):
+def test_poll_when_there_is_never_work_then_hardly_probes(street, patience):
     times = 100_000
 
     assert not any(patience.poll() for _ in range(times))
@@ -60,7 +60,7 @@ def test_patience_when_nobody_ever_comes_then_hardly_looks(street, patience):
     assert moments < MISSES_MAX + times / 1000 + 5
 
 
-def test_patience_when_somebody_comes_after_all_then_is_there_again(street, patience):
+def test_poll_when_work_comes_after_misses_then_polls_again(street, patience):
     for _ in range(5_000):
         patience.poll()
     street.comes_at = 0.0
@@ -73,7 +73,7 @@ def test_patience_when_somebody_comes_after_all_then_is_there_again(street, pati
 
 
 @pytest.mark.trio
-async def test_patience_in_turns_when_it_looks_then_others_go_on_meanwhile(street, patience):
+async def test_poll_with_checkpoints_when_it_polls_then_other_tasks_run_meanwhile(street, patience):
     others_count = 0
 
     async def work() -> None:
@@ -96,7 +96,7 @@ async def test_patience_in_turns_when_it_looks_then_others_go_on_meanwhile(stree
 
 
 @pytest.mark.trio
-async def test_patience_in_turns_when_nobody_comes_then_rests_as_long(street, patience):
+async def test_poll_with_checkpoints_when_there_is_no_work_then_backs_off_as_long(street, patience):
     times = 2_000
 
     paid = [await patience.poll_with_checkpoints() for _ in range(times)]
