@@ -131,10 +131,10 @@ BY_CHANCE = {
 
 def test_tests_when_they_choose_settings_then_none_brings_luck_back():
     chosen = re.compile(r"derandomize=False|database=(?!None)|SystemRandom\(")
-    strangers = [
+    unexpected = [
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tests").rglob("*.py")
         if chosen.search(path.read_text(encoding="utf-8"))
     ]
 
-    assert set(strangers) <= BY_CHANCE
+    assert set(unexpected) <= BY_CHANCE

@@ -248,13 +248,13 @@ def test_lock_of_the_gate_when_read_then_covers_all_that_pyproject_asks_for():
         wanted += map(Requirement, PROJECT["optional-dependencies"][extra])
     locked = pins(ROOT / "requirements" / "gate.txt")
 
-    strangers = [
+    unexpected = [
         str(one)
         for one in wanted
         if not any(map(one.specifier.contains, locked.get(canonicalize_name(one.name), [])))
     ]
 
-    assert not strangers, "run `make lock`"
+    assert not unexpected, "run `make lock`"
 
 
 def test_lock_of_the_gate_when_read_then_builds_with_what_it_installs():

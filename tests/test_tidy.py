@@ -285,7 +285,7 @@ def test_noqa_when_explained_then_passed():
 # Shipped although only tests and simulators of users need them: storage and wires in memory.
 FOR_TESTS = {"iggy_ref_server.storage.simulated.storage", "tests.sdk.memory_transport"}
 # Modules that users import, and no other module.
-DOORS = {"iggy_sdk.blocking", "iggy_sdk.compat", "iggy_sdk.otel", "iggy_sdk.testing"}
+ENTRY_MODULES = {"iggy_sdk.blocking", "iggy_sdk.compat", "iggy_sdk.otel", "iggy_sdk.testing"}
 
 
 def module_name(path: Path) -> str:
@@ -313,7 +313,12 @@ def test_shipped_module_when_listed_then_is_used_by_another():
     used = {name for path in shipped for name in imported_names(path) if name != module_name(path)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     commands = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
-    used |= {command.partition(":")[0] for command in commands} | set(PACKAGES) | FOR_TESTS | DOORS
+    used |= (
+        {command.partition(":")[0] for command in commands}
+        | set(PACKAGES)
+        | FOR_TESTS
+        | ENTRY_MODULES
+    )
 
     dead = {module_name(path) for path in shipped} - used
 

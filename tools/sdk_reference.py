@@ -136,11 +136,11 @@ def name_block(name: str, value: Any) -> str:
     return f"### `{name}`"
 
 
-def door_blocks(door: ModuleType, *, full: bool) -> Iterator[str]:
+def module_blocks(module: ModuleType, *, full: bool) -> Iterator[str]:
     """Describe a module and its public names."""
-    yield f"## `{door.__name__}`"
-    yield text_of(door)
-    public = [(name, getattr(door, name)) for name in door.__all__]
+    yield f"## `{module.__name__}`"
+    yield text_of(module)
+    public = [(name, getattr(module, name)) for name in module.__all__]
     if full:
         yield from (name_block(name, value) for name, value in public)
     else:
@@ -151,7 +151,7 @@ def render() -> str:
     """Write the whole page."""
     blocks = [HEAD.strip()]
     for name in (*FULL, *BRIEF):
-        blocks += door_blocks(importlib.import_module(name), full=name in FULL)
+        blocks += module_blocks(importlib.import_module(name), full=name in FULL)
     lines = "\n\n".join(filter(None, blocks)).splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
 

@@ -144,13 +144,13 @@ def cluster(tmp_path):
             yield leader, follower
 
 
-@pytest.mark.parametrize("door", [0, 1], ids=["leader", "follower"])
+@pytest.mark.parametrize("node", [0, 1], ids=["leader", "follower"])
 def test_client_when_it_connects_to_either_node_then_it_is_redirected_to_the_leader(
-    wheel, cluster, door
+    wheel, cluster, node
 ):
     leader, follower = cluster
 
-    assert report(wheel, "redirect", cluster[door]) == {"stream": "made-by-the-client"}
+    assert report(wheel, "redirect", cluster[node]) == {"stream": "made-by-the-client"}
 
     assert [stream.name for stream in leader.login().ask(GetStreams())] == ["made-by-the-client"]
     assert follower.login().ask(GetStreams()) == ()

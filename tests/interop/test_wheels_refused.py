@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 
 WORDS = "Incompatible binary protocol version: client 0.11.0, server accepts [0.10.0, 0.10.0]"
 
-DOORS = {"tcp": "iggy+tcp", "websocket": "iggy+ws", "quic": "iggy+quic"}
+SCHEMES = {"tcp": "iggy+tcp", "websocket": "iggy+ws", "quic": "iggy+quic"}
 
 
 def test_client_of_0_9_when_it_connects_then_ends_with_an_error_that_names_both_versions(tmp_path):
@@ -23,7 +23,7 @@ def test_client_of_0_9_when_it_connects_then_ends_with_an_error_that_names_both_
     wheel = wheel_python("0.9.0")
     with RunningServer(tmp_path) as server:
         told: dict[str, Any] = server.current_config()
-        urls = [f"{DOORS[name]}://iggy:iggy@{told[name]['address']}" for name in DOORS]
+        urls = [f"{SCHEMES[name]}://iggy:iggy@{told[name]['address']}" for name in SCHEMES]
         done = subprocess.run(
             [wheel, SCENARIOS / "refused.py", *urls],
             capture_output=True,
@@ -32,5 +32,5 @@ def test_client_of_0_9_when_it_connects_then_ends_with_an_error_that_names_both_
             check=False,
         )
         assert done.returncode == 0, f"{done.stderr}\n{server.output()}"
-        assert json.loads(done.stdout) == dict.fromkeys(DOORS.values(), WORDS)
+        assert json.loads(done.stdout) == dict.fromkeys(SCHEMES.values(), WORDS)
     assert server.output().count("speaks the protocol of Apache Iggy 0.9") == 1

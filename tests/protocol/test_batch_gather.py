@@ -64,7 +64,7 @@ def test_run_when_frames_follow_each_other_then_their_messages_lie_together(twin
 
 
 @pytest.mark.parametrize(
-    "stranger",
+    "other",
     [
         frame(b"z", to=ELSEWHERE),
         bytes.fromhex("0400000001000000"),
@@ -80,15 +80,15 @@ def test_run_when_frames_follow_each_other_then_their_messages_lie_together(twin
     ],
     ids=["elsewhere", "ping", "cut", "large", "unsound", "zeros", "ones", "a byte", "end"],
 )
-def test_run_when_something_else_comes_then_stops_before_it(twin, stranger):
+def test_run_when_something_else_comes_then_stops_before_it(twin, other):
     good = frame(b"a") + frame(b"b")
-    data = bytearray(good + stranger)
+    data = bytearray(good + other)
 
     frames, consumed, count, _, size = twin.gather(data, METADATA, 100)
 
     assert (frames, consumed, count) == (2, len(good), 2)
     assert payloads_of(data[:size]) == [b"a", b"b"]
-    assert data[consumed:] == stranger
+    assert data[consumed:] == other
 
 
 def test_run_when_enough_frames_are_taken_then_stops(twin):

@@ -40,11 +40,13 @@ def records(twin, messages, kind, source, opens_plain):
 def derived(twin, *others, **methods):
     """Derive a class from the record of a twin."""
     body = {"__slots__": (), **methods}
-    return new_class("Letter", (twin.MessageRecord, *others), exec_body=lambda it: it.update(body))
+    return new_class(
+        "ReaderRecord", (twin.MessageRecord, *others), exec_body=lambda it: it.update(body)
+    )
 
 
 @pytest.fixture(scope="module")
-def letter(twin):
+def record_class(twin):
     """A reader's own class of messages."""
 
     def init(self, view, source):
@@ -53,10 +55,10 @@ def letter(twin):
     return derived(twin, Typed, __init__=init, _read_payload=lambda self: b"read by the reader")
 
 
-def test_records_when_made_then_are_of_the_class_and_know_their_source(twin, letter):
-    made = records(twin, PAIR, letter, SOURCE, True)
+def test_records_when_made_then_are_of_the_class_and_know_their_source(twin, record_class):
+    made = records(twin, PAIR, record_class, SOURCE, True)
 
-    assert [type(record) for record in made] == [letter, letter]
+    assert [type(record) for record in made] == [record_class, record_class]
     assert [record._source for record in made] == [SOURCE, SOURCE]
     assert [record.offset for record in made] == [3, 4]
     assert [record.id for record in made] == [7, 8]
@@ -65,8 +67,8 @@ def test_records_when_made_then_are_of_the_class_and_know_their_source(twin, let
     assert [record._value for record in made] == [None, None]
 
 
-def test_payload_when_not_plain_then_is_what_the_reader_makes_of_it(twin, letter):
-    plain, headed = records(twin, PAIR, letter, SOURCE, True)
+def test_payload_when_not_plain_then_is_what_the_reader_makes_of_it(twin, record_class):
+    plain, headed = records(twin, PAIR, record_class, SOURCE, True)
 
     assert (plain._is_plain, headed._is_plain) == (True, False)
     assert (plain.payload, headed.payload) == (b"plain", b"read by the reader")
@@ -74,8 +76,8 @@ def test_payload_when_not_plain_then_is_what_the_reader_makes_of_it(twin, letter
     assert (plain.raw_user_headers, headed.raw_user_headers) == (b"", b"headers")
 
 
-def test_payload_when_the_source_opens_nothing_plain_then_is_read_by_the_reader(twin, letter):
-    sealed = records(twin, PLAIN, letter, SOURCE, False)[0]
+def test_payload_when_the_source_opens_nothing_plain_then_is_read_by_the_reader(twin, record_class):
+    sealed = records(twin, PLAIN, record_class, SOURCE, False)[0]
 
     assert not sealed._is_plain
     assert sealed.payload == b"read by the reader"
@@ -97,8 +99,8 @@ def test_payload_when_reading_fails_then_raises(twin):
         _ = record.payload
 
 
-def test_records_when_remembering_then_keep_it(twin, letter):
-    first, second = records(twin, PAIR, letter, SOURCE, True)
+def test_records_when_remembering_then_keep_it(twin, record_class):
+    first, second = records(twin, PAIR, record_class, SOURCE, True)
 
     first._value, first._opened = "value", ("opened",)
 
@@ -106,11 +108,11 @@ def test_records_when_remembering_then_keep_it(twin, letter):
     assert (second._value, second._opened) == (None, None)
 
 
-def test_reading_when_no_record_is_kept_then_all_are_read_right(twin, letter):
+def test_reading_when_no_record_is_kept_then_all_are_read_right(twin, record_class):
     messages = [make_message(b"%d" % number, offset=number) for number in range(100)]
     kept: list[Any] = [None] * 100
 
-    reading = twin.reading(b"".join(messages), letter, SOURCE, True, kept)
+    reading = twin.reading(b"".join(messages), record_class, SOURCE, True, kept)
     seen = [(record.offset, record.payload, record._source, record.size) for record in reading]
 
     assert seen == [(n, b"%d" % n, SOURCE, len(messages[n])) for n in range(100)]
@@ -118,33 +120,34 @@ def test_reading_when_no_record_is_kept_then_all_are_read_right(twin, letter):
         assert record is None or record.offset == offset
 
 
-def test_reading_when_some_are_kept_then_they_stay_what_they_are(twin, letter):
+def test_reading_when_some_are_kept_then_they_stay_what_they_are(twin, record_class):
     messages = b"".join(make_message(b"%d" % number, offset=number) for number in range(100))
     kept: list[Any] = [None] * 100
 
     mine = {
         number: record
-        for number, record in enumerate(twin.reading(messages, letter, SOURCE, True, kept))
+        for number, record in enumerate(twin.reading(messages, record_class, SOURCE, True, kept))
         if number % 7 in (0, 1)
     }
 
     assert [record.offset for record in mine.values()] == list(mine)
-    again = list(twin.reading(messages, letter, SOURCE, True, kept))
+    again = list(twin.reading(messages, record_class, SOURCE, True, kept))
     assert [record.offset for record in again] == list(range(100))
     assert all(again[number] is record for number, record in mine.items())
-    assert again == list(twin.reading(messages, letter, SOURCE, True, kept)) == kept
+    assert again == list(twin.reading(messages, record_class, SOURCE, True, kept)) == kept
 
 
 @pytest.mark.parametrize("place", ["_opened", "_value"])
-def test_reading_when_something_is_remembered_then_it_stays(twin, letter, place):
+def test_reading_when_something_is_remembered_then_it_stays(twin, record_class, place):
     messages = b"".join(make_message(offset=number) for number in range(50))
     kept: list[Any] = [None] * 50
-    for record in twin.reading(messages, letter, SOURCE, True, kept):
+    for record in twin.reading(messages, record_class, SOURCE, True, kept):
         if record.offset % 3 == 0:
             setattr(record, place, f"of {record.offset}")
 
     found = [
-        getattr(record, place) for record in twin.reading(messages, letter, SOURCE, True, kept)
+        getattr(record, place)
+        for record in twin.reading(messages, record_class, SOURCE, True, kept)
     ]
 
     assert found == [f"of {number}" if number % 3 == 0 else None for number in range(50)]
@@ -157,20 +160,20 @@ def test_reading_when_the_class_has_places_of_its_own_then_they_start_empty(twin
         record.extra = 1
 
 
-def test_reading_when_two_read_at_the_same_time_then_see_the_same_records(twin, letter):
+def test_reading_when_two_read_at_the_same_time_then_see_the_same_records(twin, record_class):
     kept: list[Any] = [None] * 50
     messages = b"".join(make_message(offset=number) for number in range(50))
 
-    one = twin.reading(messages, letter, SOURCE, True, kept)
-    other = twin.reading(messages, letter, "other", True, kept)
+    one = twin.reading(messages, record_class, SOURCE, True, kept)
+    other = twin.reading(messages, record_class, "other", True, kept)
 
     for number, (first, second) in enumerate(zip(one, other, strict=True)):
         assert first is second is kept[number]
         assert (first.offset, first._source) == (number, SOURCE)
 
 
-def test_reading_when_there_are_too_few_places_then_says_so(twin, letter):
-    reading = twin.reading(PAIR, letter, SOURCE, True, [None])
+def test_reading_when_there_are_too_few_places_then_says_so(twin, record_class):
+    reading = twin.reading(PAIR, record_class, SOURCE, True, [None])
 
     assert next(reading).offset == 3
     with pytest.raises(ValueError, match="no place for message 1"):
@@ -178,13 +181,13 @@ def test_reading_when_there_are_too_few_places_then_says_so(twin, letter):
 
 
 @pytest.mark.parametrize("kept", [None, (None, None), "ab"])
-def test_reading_when_places_are_no_list_then_is_refused(twin, letter, kept):
+def test_reading_when_places_are_no_list_then_is_refused(twin, record_class, kept):
     with pytest.raises(TypeError, match="kept in a list"):
-        twin.reading(PAIR, letter, SOURCE, True, kept)
+        twin.reading(PAIR, record_class, SOURCE, True, kept)
 
 
 def test_reading_when_a_finalizer_reads_on_meanwhile_then_every_record_is_in_its_place(
-    twin, letter
+    twin, record_class
 ):
     class ReadsOn:
         def __init__(self):
@@ -197,7 +200,7 @@ def test_reading_when_a_finalizer_reads_on_meanwhile_then_every_record_is_in_its
     messages = b"".join(make_message(offset=number) for number in range(60))
     kept: list[Any] = [None] * 60
     mine: list[Any] = []
-    reading = twin.reading(messages, letter, SOURCE, True, kept)
+    reading = twin.reading(messages, record_class, SOURCE, True, kept)
     threshold = gc.get_threshold()
     gc.collect()
     gc.set_threshold(1)
@@ -212,17 +215,17 @@ def test_reading_when_a_finalizer_reads_on_meanwhile_then_every_record_is_in_its
     assert [record.offset for record in kept] == list(range(60))
 
 
-def test_record_when_made_of_a_view_or_a_record_then_looks_at_the_same_message(twin, letter):
+def test_record_when_made_of_a_view_or_a_record_then_looks_at_the_same_message(twin, record_class):
     view = next(iter(twin.walk(HEADED)))
 
-    record = letter(view, SOURCE)
-    again = letter(record, source="another")
+    record = record_class(view, SOURCE)
+    again = record_class(record, source="another")
 
     for made in (record, again):
         assert (made.offset, made.raw_payload, made._is_plain) == (4, b"headed", False)
     assert (record._source, again._source) == (SOURCE, "another")
     record._opens_plain = True
-    plain = letter(next(iter(twin.walk(PLAIN))), SOURCE)
+    plain = record_class(next(iter(twin.walk(PLAIN))), SOURCE)
     plain._opens_plain = True
     assert (record._is_plain, plain._is_plain) == (False, True)
 
@@ -254,8 +257,8 @@ def test_records_when_given_no_flat_buffer_then_are_refused(twin):
         records(twin, memoryview(bytes(8))[::2], twin.MessageRecord, SOURCE, True)
 
 
-def test_record_when_written_to_then_keeps_what_the_message_says(twin, letter):
-    (record,) = records(twin, PLAIN, letter, SOURCE, True)
+def test_record_when_written_to_then_keeps_what_the_message_says(twin, record_class):
+    (record,) = records(twin, PLAIN, record_class, SOURCE, True)
 
     for name in ("offset", "payload", "size", "id"):
         with pytest.raises(AttributeError):
@@ -271,9 +274,9 @@ class Source:
 
 
 @pytest.mark.parametrize("place", ["_source", "_opened", "_value"])
-def test_cycle_when_closed_through_a_record_then_is_collected(twin, letter, place):
+def test_cycle_when_closed_through_a_record_then_is_collected(twin, record_class, place):
     source = Source()
-    (record,) = records(twin, PLAIN, letter, None, True)
+    (record,) = records(twin, PLAIN, record_class, None, True)
     setattr(record, place, source)
     source.held = record
     gone = weakref.ref(source)
@@ -295,11 +298,11 @@ def test_records_when_chained_without_end_then_are_freed_without_recursion(twin)
     assert chain.pop()._value.offset == 3
 
 
-def test_records_when_the_collector_runs_meanwhile_then_are_all_there(twin, letter):
+def test_records_when_the_collector_runs_meanwhile_then_are_all_there(twin, record_class):
     threshold = gc.get_threshold()
     gc.set_threshold(1)
     try:
-        made = records(twin, PLAIN * 100, letter, SOURCE, True)
+        made = records(twin, PLAIN * 100, record_class, SOURCE, True)
     finally:
         gc.set_threshold(*threshold)
 

@@ -21,11 +21,11 @@ from tests.transports.servers import SECURED, TRANSPORTS, TransportServer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-OpenDoors = Callable[..., TransportServer]
+OpenServer = Callable[..., TransportServer]
 
 
 @pytest.fixture(scope="session")
-def open_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoors]:
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenServer]:
     """Start a server of each kind when the first test wants it."""
     certificate = Certificate.make(trustme.CA(), tmp_path_factory.mktemp("certificate"))
     opened: dict[tuple[int, bool], TransportServer] = {}
@@ -34,7 +34,7 @@ def open_doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenDoors]:
         def open_one(*, shards: int, secured: bool) -> TransportServer:
             key = shards, secured
             if key not in opened:
-                folder = tmp_path_factory.mktemp("doors")
+                folder = tmp_path_factory.mktemp("transports")
                 opened[key] = TransportServer.open(
                     folder, shards=shards, secured=secured, certificate=certificate
                 )
@@ -66,24 +66,24 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def doors(transport: str, shards: int, open_doors: OpenDoors) -> TransportServer:
-    """The server with a door for this transport."""
-    return open_doors(shards=shards, secured=transport in SECURED)
+def transport_server(transport: str, shards: int, open_server: OpenServer) -> TransportServer:
+    """The server with a listener for this transport."""
+    return open_server(shards=shards, secured=transport in SECURED)
 
 
 @pytest.fixture(scope="module")
 async def client(
-    anyio_backend: object, doors: TransportServer, transport: str
+    anyio_backend: object, transport_server: TransportServer, transport: str
 ) -> AsyncIterator[IggyClient]:
     """Connect as root."""
-    async with IggyClient(doors.url(transport)) as connected:
+    async with IggyClient(transport_server.url(transport)) as connected:
         yield connected
 
 
 @pytest.fixture
-def name(doors: TransportServer) -> str:
+def name(transport_server: TransportServer) -> str:
     """Make a name that no other test uses."""
-    return doors.fresh_name()
+    return transport_server.fresh_name()
 
 
 @pytest.fixture

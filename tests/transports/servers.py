@@ -1,4 +1,4 @@
-"""Servers that open all doors at once, some plainly and some behind TLS."""
+"""Servers that open all listeners at once, some plainly and some behind TLS."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SECTIONS = ("tcp", "websocket", "quic", "http")
 
 @dataclass
 class TransportServer:
-    """One server with several doors, and names that nobody has used there."""
+    """One server with several listeners, and names that no test has used there."""
 
     server: RunningServer
     certificate: Certificate
@@ -69,7 +69,7 @@ class TransportServer:
         return cls(server, certificate)
 
     def url(self, transport: str, login: str = "iggy:iggy@", **options: object) -> str:
-        """Write the connection string for one door."""
+        """Write the connection string for one transport."""
         told = dict(options)
         if transport not in ("tcp", "ws", "http"):
             told["tls_ca_file"] = self.certificate.ca_file

@@ -129,28 +129,32 @@ async def test_users_when_managed_then_come_and_go(client, topic, name):
         await client.get_user(created.id, required=True)
 
 
-async def test_login_when_done_by_hand_then_works_and_ends(client, doors, transport, name):
+async def test_login_when_done_by_hand_then_works_and_ends(
+    client, transport_server, transport, name
+):
     await client.create_user(name, "secret")
-    async with IggyClient(doors.url(transport, login="")) as guest:
+    async with IggyClient(transport_server.url(transport, login="")) as anonymous:
         with pytest.raises(AuthenticationError) as caught:
-            await guest.get_streams()
+            await anonymous.get_streams()
         assert caught.value.code == StatusCode.UNAUTHENTICATED
         with pytest.raises(AuthenticationError) as caught:
-            await guest.login_user(name, "wrong")
+            await anonymous.login_user(name, "wrong")
         assert caught.value.code == StatusCode.INVALID_CREDENTIALS
-        assert (await guest.login_user(name, "secret")).user_id
+        assert (await anonymous.login_user(name, "secret")).user_id
         with pytest.raises(PermissionDeniedError):
-            await guest.create_stream(f"{name}-forbidden")
-        await guest.logout_user()
+            await anonymous.create_stream(f"{name}-forbidden")
+        await anonymous.logout_user()
         with pytest.raises(AuthenticationError):
-            await guest.get_streams()
+            await anonymous.get_streams()
 
 
-async def test_tokens_when_managed_then_log_in_until_deleted(client, doors, transport, name):
+async def test_tokens_when_managed_then_log_in_until_deleted(
+    client, transport_server, transport, name
+):
     raw = await client.create_personal_access_token(name, expiry=timedelta(hours=1))
     assert name in {token.name for token in await client.get_personal_access_tokens()}
-    async with IggyClient(doors.url(transport, login=""), token=raw.token) as bearer:
+    async with IggyClient(transport_server.url(transport, login=""), token=raw.token) as bearer:
         assert await bearer.get_users()
     await client.delete_personal_access_token(name)
     with pytest.raises((AuthenticationError, NotFoundError)):
-        await IggyClient(doors.url(transport, login=""), token=raw.token).connect()
+        await IggyClient(transport_server.url(transport, login=""), token=raw.token).connect()

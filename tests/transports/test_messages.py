@@ -212,11 +212,11 @@ async def test_group_when_two_read_then_they_share_or_are_told_why_not(client, t
 
 
 async def test_encryption_when_the_client_seals_then_only_those_with_the_key_read(
-    client, doors, transport, topic
+    client, transport_server, transport, topic
 ):
     sealing = Encryptor.aes256_gcm(bytes(range(32)))
     async with (
-        IggyClient(doors.url(transport), encryptor=sealing) as sealer,
+        IggyClient(transport_server.url(transport), encryptor=sealing) as sealer,
         sealer.producer(topic, "orders", partitioning=Partitioning.partition(0)) as producer,
     ):
         await producer.send(Message(b"the secret", headers={"who": "nobody"}))
@@ -255,9 +255,9 @@ async def test_requests_when_many_tasks_ask_then_each_gets_its_own_answer(client
 
 
 async def test_request_when_the_server_does_not_answer_then_ends_in_time_and_goes_on(
-    client, doors, topic
+    client, transport_server, topic
 ):
-    with doors.stopped(), pytest.raises(RequestTimeoutError, match=r"0\.1 s"):
+    with transport_server.stopped(), pytest.raises(RequestTimeoutError, match=r"0\.1 s"):
         await client.get_stream(topic, timeout=0.1)
     await client.ping()
     found = await client.get_stream(topic)

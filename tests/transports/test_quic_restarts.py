@@ -25,16 +25,16 @@ PARTITION = Partitioning.partition(0)
 
 @pytest.mark.parametrize("way", RESTARTS)
 async def test_consumer_over_quic_when_its_server_is_restarted_many_times_then_reads_on_each_time(
-    open_doors, way
+    open_server, way
 ):
-    doors: TransportServer = await anyio.to_thread.run_sync(
-        lambda: open_doors(shards=1, secured=False)
+    transport_server: TransportServer = await anyio.to_thread.run_sync(
+        lambda: open_server(shards=1, secured=False)
     )
-    server, stream = doors.server, doors.fresh_name()
+    server, stream = transport_server.server, transport_server.fresh_name()
     reconnect = Reconnect(delay=0.02, max_delay=0.2)
     async with (
-        IggyClient(doors.url("tcp"), reconnect=reconnect) as sender,
-        IggyClient(doors.url("quic"), reconnect=reconnect) as reader,
+        IggyClient(transport_server.url("tcp"), reconnect=reconnect) as sender,
+        IggyClient(transport_server.url("quic"), reconnect=reconnect) as reader,
     ):
         await sender.create_stream(stream)
         await sender.create_topic(stream, "orders", 1)

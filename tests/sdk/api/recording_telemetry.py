@@ -75,7 +75,7 @@ class RecordingTracer(trace.Tracer):
         return RecordingSpan(recorded)
 
     @contextmanager
-    def start_as_current_span(  # type: ignore[override]  # the API's decorator has no door
+    def start_as_current_span(  # type: ignore[override]  # the API's decorator has no hook
         self, name: str, *args: Any, **details: Any
     ) -> Iterator[Any]:
         span = self.start_span(name, *args, **details)

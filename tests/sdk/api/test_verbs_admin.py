@@ -197,19 +197,19 @@ async def test_login_when_done_by_hand_then_works_and_ends(client, url, name):
     await client.create_user(name, "secret")
     address = url.partition("@")[2]
 
-    async with IggyClient(address) as guest:
+    async with IggyClient(address) as anonymous:
         with pytest.raises(AuthenticationError) as caught:
-            await guest.get_streams()
+            await anonymous.get_streams()
         assert caught.value.code == 40
         with pytest.raises(AuthenticationError):
-            await guest.login_user(name, "wrong")
-        identity = await guest.login_user(name, "secret")
-        assert identity.user_id == (await guest.get_me()).user_id
+            await anonymous.login_user(name, "wrong")
+        identity = await anonymous.login_user(name, "secret")
+        assert identity.user_id == (await anonymous.get_me()).user_id
         with pytest.raises(PermissionDeniedError):
-            await guest.create_stream(f"{name}-forbidden")
-        await guest.logout_user()
+            await anonymous.create_stream(f"{name}-forbidden")
+        await anonymous.logout_user()
         with pytest.raises(AuthenticationError):
-            await guest.get_streams()
+            await anonymous.get_streams()
 
 
 async def test_tokens_when_managed_then_log_in_until_deleted(client, url, name):

@@ -219,8 +219,8 @@ async def test_messages_when_encrypted_then_only_the_key_opens_them(client, topi
 
     assert (opened.value, opened.headers) == (b"secret", {"a": 1})
     assert b"secret" not in raw.payload
-    async with IggyClient(url, encryptor=Encryptor.aes256_gcm(bytes(32))) as stranger:
-        (shut,) = await stranger.poll_messages(topic, topic, consumer=ME, strategy=FIRST)
+    async with IggyClient(url, encryptor=Encryptor.aes256_gcm(bytes(32))) as other:
+        (shut,) = await other.poll_messages(topic, topic, consumer=ME, strategy=FIRST)
         with pytest.raises(DecryptionError):
             _ = shut.value
 

@@ -1,8 +1,8 @@
 """A server in memory with one topic to read, which misbehaves on demand.
 
-    async with shelf_and_client(partitions_count=3) as (shelf, client):
-        shelf.put(0, b"one", b"two")
-        shelf.plan(StoreConsumerOffset, "drop")
+    async with fake_topic_and_client(partitions_count=3) as (fake_topic, client):
+        fake_topic.put(0, b"one", b"two")
+        fake_topic.plan(StoreConsumerOffset, "drop")
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer: ...
 
 Groups follow the rules of the reference server, whose pure part is used here. Everything else is a
@@ -350,7 +350,7 @@ HANDLERS: dict[type[Command[Any]], str] = {
 async def fake_topic_and_client(
     partitions_count: int = 1, **changes: Any
 ) -> AsyncIterator[tuple[FakeTopic, IggyClient]]:
-    """Run a shelf, and a client that reads from it."""
+    """Run a fake topic, and a client that reads from it."""
     fake_topic = FakeTopic(partitions_count)
     async with (
         scripted_server(fake_topic.serve) as server,

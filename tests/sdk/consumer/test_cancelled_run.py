@@ -33,7 +33,7 @@ class Trial:
         self, fake_topic: FakeTopic, consumer: IggyConsumer[Any], order_by: OrderBy | None
     ) -> None:
         self.done: list[tuple[int, int]] = []
-        self._shelf = fake_topic
+        self._fake_topic = fake_topic
         self._consumer = consumer
         self._order_by = order_by
 
@@ -56,7 +56,7 @@ class Trial:
 
     def stored(self, partition_id: int) -> int:
         """Count the messages of a partition that are stored as done."""
-        offset = self._shelf.offset(partition_id)
+        offset = self._fake_topic.offset(partition_id)
         return 0 if offset is None else offset + 1
 
 

@@ -60,46 +60,46 @@ def test_idle_backoff_when_nothing_comes_doubles_up_to_its_bound():
 
 @given(
     jobs=st.lists(st.integers(0, 3), max_size=30),
-    hands=st.integers(1, 5),
+    workers=st.integers(1, 5),
     seed=st.integers(0, 2**32),
 )
 def test_ordered_queue_when_several_workers_take_jobs_keeps_order_and_leaves_none_idle(
-    jobs, hands, seed
+    jobs, workers, seed
 ):
     chance = random.Random(seed)
-    lanes: OrderedQueue[int] = OrderedQueue()
+    queue: OrderedQueue[int] = OrderedQueue()
     running: dict[Hashable, int] = {}
     finished: list[int] = []
     waiting = list(enumerate(jobs))
-    while waiting or lanes:
+    while waiting or queue:
         if waiting and chance.random() < 0.6:
-            number, lane = waiting.pop(0)
-            lanes.add(lane, number)
-        while len(running) < hands and (taken := lanes.take()) is not None:
+            number, key = waiting.pop(0)
+            queue.add(key, number)
+        while len(running) < workers and (taken := queue.take()) is not None:
             assert taken[0] not in running
             running[taken[0]] = taken[1]
         started = set(finished) | set(running.values()) | {number for number, _ in waiting}
         held_back = {jobs[number] for number in range(len(jobs)) if number not in started}
-        assert len(running) == hands or held_back <= set(running)
+        assert len(running) == workers or held_back <= set(running)
         if running and chance.random() < 0.5:
             done = chance.choice(list(running))
             finished.append(running.pop(done))
-            lanes.finish(done)
+            queue.finish(done)
     assert sorted(finished) == list(range(len(jobs)))
-    for lane in set(jobs):
-        own = [number for number in finished if jobs[number] == lane]
+    for key in set(jobs):
+        own = [number for number in finished if jobs[number] == key]
         assert own == sorted(own)
 
 
 def test_ordered_queue_when_waiting_jobs_are_dropped_keeps_running_ones():
-    lanes: OrderedQueue[str] = OrderedQueue()
-    for lane, job in (("a", "a1"), ("a", "a2"), ("b", "b1")):
-        lanes.add(lane, job)
-    assert lanes.take() == ("a", "a1")
-    lanes.drop_waiting()
-    assert len(lanes) == 1
-    assert lanes.take() is None
-    lanes.finish("a")
-    assert len(lanes) == 0
-    lanes.add("b", "b2")
-    assert lanes.take() == ("b", "b2")
+    queue: OrderedQueue[str] = OrderedQueue()
+    for key, job in (("a", "a1"), ("a", "a2"), ("b", "b1")):
+        queue.add(key, job)
+    assert queue.take() == ("a", "a1")
+    queue.drop_waiting()
+    assert len(queue) == 1
+    assert queue.take() is None
+    queue.finish("a")
+    assert len(queue) == 0
+    queue.add("b", "b2")
+    assert queue.take() == ("b", "b2")

@@ -1,4 +1,4 @@
-"""Seats in groups: joining, losing and taking them again, and sharing partitions."""
+"""Membership in groups: joining, losing and joining again, and sharing partitions."""
 
 from __future__ import annotations
 

@@ -357,7 +357,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA):
-    """A server whose HTTP door speaks TLS, and the file of its authority."""
+    """A server whose HTTP listener speaks TLS, and the file of its authority."""
     folder = tmp_path_factory.mktemp("https")
     certificate = Certificate.make(authority, folder, ("127.0.0.1", "iggy.example"))
     with RunningServer(folder, settings=certificate.settings("HTTP_TLS")) as server:

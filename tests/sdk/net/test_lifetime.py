@@ -257,7 +257,7 @@ async def test_factories_when_called_then_begin_producers_and_consumers():
 
 
 def test_client_when_used_as_its_interface_then_fits():
-    door: ClientInterface = IggyClient("localhost:8090")
+    client: ClientInterface = IggyClient("localhost:8090")
 
-    assert door.epoch == 0
-    assert not door.is_connected
+    assert client.epoch == 0
+    assert not client.is_connected

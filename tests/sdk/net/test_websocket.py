@@ -74,7 +74,7 @@ def authority() -> trustme.CA:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory, authority: trustme.CA):
-    """A server whose WebSocket door speaks TLS, and the file of its authority."""
+    """A server whose WebSocket listener speaks TLS, and the file of its authority."""
     folder = tmp_path_factory.mktemp("wss")
     certificate = Certificate.make(authority, folder, ("127.0.0.1", "iggy.example"))
     with RunningServer(folder, settings=certificate.settings("WEBSOCKET_TLS")) as server:

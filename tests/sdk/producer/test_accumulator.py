@@ -32,10 +32,13 @@ def accumulator(
     )
 
 
-def put(into: Accumulator[str, int], lane: str, *messages: str, now: float = 0.0, size: int = 10):
+def put(
+    into: Accumulator[str, int], destination: str, *messages: str, now: float = 0.0, size: int = 10
+):
     """Add messages that are their own originals."""
     return [
-        into.add(lane, message, original=message, size_bytes=size, now=now) for message in messages
+        into.add(destination, message, original=message, size_bytes=size, now=now)
+        for message in messages
     ]
 
 
@@ -252,11 +255,11 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.expected: dict[str, list[tuple[int, float]]] = {}
         self.out: list[ProducerBatch[str, int]] = []
 
-    @rule(lane=st.sampled_from("abc"), size=st.integers(1, 60))
-    def add(self, lane, size):
+    @rule(destination=st.sampled_from("abc"), size=st.integers(1, 60))
+    def add(self, destination, size):
         number = next(self.numbers)
-        self.box.add(lane, number, original=-number, size_bytes=size, now=self.now)
-        self.expected.setdefault(lane, []).append((number, self.now))
+        self.box.add(destination, number, original=-number, size_bytes=size, now=self.now)
+        self.expected.setdefault(destination, []).append((number, self.now))
 
     @rule(seconds=st.floats(0.0, 3.0))
     def pass_time(self, seconds):
@@ -297,13 +300,19 @@ class AccumulatorMachine(RuleBasedStateMachine):
         for batch in self.box.waiting():
             waiting.setdefault(batch.destination, []).extend(batch.messages)
         assert waiting == {
-            lane: [number for number, _ in rows] for lane, rows in self.expected.items() if rows
+            destination: [number for number, _ in rows]
+            for destination, rows in self.expected.items()
+            if rows
         }
 
     @invariant()
     def nobody_lingers_too_long(self):
         busy = {batch.destination for batch in self.out}
-        idle = [rows[0][1] for lane, rows in self.expected.items() if rows and lane not in busy]
+        idle = [
+            rows[0][1]
+            for destination, rows in self.expected.items()
+            if rows and destination not in busy
+        ]
         if idle and not self.box.ready_count:
             assert min(idle) + self.LINGER > self.now
             assert self.box.deadline == min(idle) + self.LINGER
@@ -312,8 +321,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
 TestAccumulatorMachine = AccumulatorMachine.TestCase
 
 
-@pytest.mark.parametrize(("lane", "rows"), [("a", ["1", "2"]), ("b", ["3"])])
-def test_add_when_destinations_differ_then_batches_do_not_mix(lane, rows):
+@pytest.mark.parametrize(("destination", "rows"), [("a", ["1", "2"]), ("b", ["3"])])
+def test_add_when_destinations_differ_then_batches_do_not_mix(destination, rows):
     box = accumulator(batch_length=None)
     put(box, "a", "1")
     put(box, "b", "3")
@@ -324,4 +333,4 @@ def test_add_when_destinations_differ_then_batches_do_not_mix(lane, rows):
     while (batch := box.take()) is not None:
         taken[batch.destination] = batch.messages
 
-    assert taken[lane] == rows
+    assert taken[destination] == rows

@@ -76,7 +76,7 @@ def test_cut_when_compared_with_an_accumulator_then_pieces_are_its_batches(
         make_outcome=lambda: None,
     )
     for number, size in enumerate(sizes):
-        box.add("lane", number, original=number, size_bytes=size, now=0.0)
+        box.add("destination", number, original=number, size_bytes=size, now=0.0)
 
     pieces = split_batches(sizes, length=length, size_bytes=size_bytes, bytes_max=50)
 

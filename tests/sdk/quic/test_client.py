@@ -38,7 +38,7 @@ REQUESTS = 300
 
 
 def url_of(server: Any, query: str = "") -> str:
-    """Write where the QUIC door of a server is; its certificate is not looked at."""
+    """Write where the QUIC listener of a server is; its certificate is not looked at."""
     config: Any = server.current_config()
     return f"iggy+quic://iggy:iggy@{config['quic']['address']}?validate_certificate=false{query}"
 

@@ -17,7 +17,7 @@ CLUSTER = {"IGGY_CLUSTER_ENABLED": "true"}
 def node(index: int, name: str, ip: str = "10.0.0.1", **ports: str) -> dict[str, str]:
     """Name another node of the cluster through the environment."""
     prefix = f"IGGY_CLUSTER_NODE_OTHERS_{index}"
-    named = {f"{prefix}_PORTS_{door.upper()}": port for door, port in ports.items()}
+    named = {f"{prefix}_PORTS_{listener.upper()}": port for listener, port in ports.items()}
     return {f"{prefix}_NAME": name, f"{prefix}_IP": ip, **named}
 
 

@@ -191,9 +191,9 @@ def test_config_when_sent_to_another_process_then_arrives_whole(tmp_path):
 
 
 def test_load_when_no_listener_is_enabled_then_warns(tmp_path):
-    doors = ("TCP", "HTTP", "QUIC", "WEBSOCKET")
+    listeners = ("TCP", "HTTP", "QUIC", "WEBSOCKET")
 
-    loaded = load_text(tmp_path, **{f"IGGY_{door}_ENABLED": "false" for door in doors})
+    loaded = load_text(tmp_path, **{f"IGGY_{listener}_ENABLED": "false" for listener in listeners})
 
     assert loaded.warnings == ("no transport is enabled, so no client can connect",)
 

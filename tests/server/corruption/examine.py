@@ -1,4 +1,4 @@
-"""Look at a data directory as its owner would: the doctor's word, and what a server serves.
+"""Look at a data directory as its owner would: what fsck says, and what a server serves.
 
 The server is the same code as in a process, with real files and worker threads, reached through
 streams in memory; a process of its own is asked in the same way.
@@ -119,7 +119,7 @@ class Seen:
 
 @dataclass
 class Verdict:
-    """What the doctor says.
+    """What fsck says.
 
     Attributes:
         status: 0 sound, 1 to mend, 2 beyond that.
@@ -167,11 +167,11 @@ class Verdict:
         self.emptied |= earlier.emptied
 
 
-# ---- the doctor
+# ---- fsck
 
 
-def visit(directory: Path, settings: Mapping[str, str], *, mends: bool) -> Verdict:
-    """Have the doctor check, or repair."""
+def run_fsck(directory: Path, settings: Mapping[str, str], *, mends: bool) -> Verdict:
+    """Have fsck check, or repair."""
     verdict = Verdict(2)
 
     async def treat() -> None:

@@ -1,10 +1,10 @@
-"""Hold what the doctor says and what a server serves to what was acknowledged.
+"""Hold what fsck says and what a server serves to what was acknowledged.
 
 Each rule yields sentences, one for each promise that is broken:
 
     starts       the server starts, or refuses with a sentence that somebody wrote
     serves       only what was acknowledged, each message under its offset
-    agrees       a sound directory serves everything; what is missing is what the doctor named
+    agrees       a sound directory serves everything; what is missing is what fsck named
     goes on      a new message gets an offset above all that were given away
     keeps        every message record that was there is there, or in quarantine
     mends        after a repair nothing is to mend, and the same rules hold
@@ -36,14 +36,14 @@ def some(offsets: set[int]) -> str:
     return f"{shown} and {len(ordered) - SHOWN_MAX} more" if len(ordered) > SHOWN_MAX else shown
 
 
-def judge_doctor(verdict: Verdict, what: str) -> Iterator[str]:
-    """The doctor has words for everything."""
+def judge_fsck(verdict: Verdict, what: str) -> Iterator[str]:
+    """fsck has words for everything."""
     if verdict.unforeseen:
         yield f"{what} ended with {verdict.unforeseen}"
 
 
 def judge_start(seen: Seen, verdict: Verdict) -> Iterator[str]:
-    """The server starts or refuses with a sentence, and the doctor agrees."""
+    """The server starts or refuses with a sentence, and fsck agrees."""
     for error in dict.fromkeys(seen.unforeseen):
         yield f"starts: the server met an error that nobody foresaw: {error[:300]}"
     if not seen.is_started and verdict.is_quiet and not seen.unforeseen:
@@ -132,7 +132,7 @@ def _judge_named(
     verdict: Verdict,
     excused: Excused,
 ) -> Iterator[str]:
-    """What is missing is what the doctor named; a partition that is set aside serves nothing."""
+    """What is missing is what fsck named; a partition that is set aside serves nothing."""
     if seen.refused is not None or seen.undecodable:
         return
     named = verdict.lost.get(each.path, set())

@@ -3,7 +3,7 @@
     python -m tests.server.corruption.fuzz --cases 2000
     IGGY_DAMAGE_SEED=4711 python -m tests.server.corruption.fuzz      that one case again
 
-Every case copies a specimen, lets something happen to a file, asks the doctor, starts a server,
+Every case copies a specimen, lets something happen to a file, asks fsck, starts a server,
 reads everything back, repairs, and starts again. What breaks a promise is told with its seed and
 the damage in words.
 """
@@ -28,14 +28,14 @@ from tests.server.corruption.damage import Excused, Scene, inflict
 from tests.server.corruption.examine import (
     Seen,
     Verdict,
+    run_fsck,
     serve_here,
     serve_in_process,
-    visit,
     with_new_messages,
 )
 from tests.server.corruption.expectations import (
     SOUND,
-    judge_doctor,
+    judge_fsck,
     judge_kept,
     judge_served,
     present_records,
@@ -104,7 +104,7 @@ class Trial:
         damage = inflict(Scene(self._specimen, self._directory, self._chance))
         self.case.damage = damage.words + (", checksums validated" if self._is_strict else "")
         serves_first = self._chance.random() < 0.7
-        verdict = self._visit("check")
+        verdict = self._run_fsck("check")
         if serves_first:
             self._serve(verdict, damage.excused)
             verdict = self._check_after_serving(verdict)
@@ -114,10 +114,10 @@ class Trial:
     def _note(self, sentences: Iterable[str], when: str) -> None:
         self.case.broken += [f"[{when}] {sentence}" for sentence in sentences]
 
-    def _visit(self, what: str) -> Verdict:
-        verdict = visit(self._directory, self._settings, mends=what == "repair")
+    def _run_fsck(self, what: str) -> Verdict:
+        verdict = run_fsck(self._directory, self._settings, mends=what == "repair")
         self.case.said += [f"{what}: {line}" for line in verdict.said if line[0] != "["]
-        self._note(judge_doctor(verdict, what), what)
+        self._note(judge_fsck(verdict, what), what)
         return verdict
 
     def _serve(self, verdict: Verdict, excused: Excused, *, is_repaired: bool = False) -> Seen:
@@ -136,13 +136,13 @@ class Trial:
 
     def _check_after_serving(self, before: Verdict) -> Verdict:
         """Ask again; what the server has mended is no finding any more, but lost stays lost."""
-        after = self._visit("check")
+        after = self._run_fsck("check")
         after.add(before)
         return after
 
     def _repair(self, verdict: Verdict, excused: Excused) -> None:
         before = present_records(self._directory, self._specimen)
-        repaired = self._visit("repair")
+        repaired = self._run_fsck("repair")
         after = present_records(self._directory, self._specimen)
         self._note(judge_kept(before, after, "repair"), "repair")
         if repaired.status == TO_MEND:
@@ -153,7 +153,7 @@ class Trial:
                     [f"mends: check says all is well, repair {repaired.said[-1:]}"], "repair"
                 )
             return
-        again = self._visit("check")
+        again = self._run_fsck("check")
         if again.status != SOUND:
             self._note([f"mends: check after repair says {again.said[-6:]}"], "check after repair")
         again.add(verdict)
@@ -197,7 +197,7 @@ def seeds_from(first: int, count: int) -> Iterable[int]:
 
 
 def tell(say: Callable[[str], object], case: Case) -> None:
-    """Say what a case broke; and all that the doctor said, if it is looked at alone."""
+    """Say what a case broke; and all that fsck said, if it is looked at alone."""
     say(str(case))
     if SEED_VARIABLE in os.environ:
         say("\n".join(case.said))

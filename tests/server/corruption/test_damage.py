@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.server.corruption.damage import Excused, Scene, inflict, kind_of
-from tests.server.corruption.examine import serve_here, visit
+from tests.server.corruption.examine import run_fsck, serve_here
 from tests.server.corruption.expectations import SOUND, judge_kept, judge_served, present_records
 from tests.server.corruption.fuzz import run_case, run_cases, scratch, seeds_from
 from tests.server.corruption.sample_data import make_specimens
@@ -77,7 +77,7 @@ def test_specimens_when_undamaged_then_fsck_and_server_find_everything(specimens
         shutil.copytree(specimen.directory, directory)
         before = present_records(directory, specimen)
 
-        verdict = visit(directory, specimen.kind.settings, mends=False)
+        verdict = run_fsck(directory, specimen.kind.settings, mends=False)
         seen = serve_here(directory, specimen.kind.settings, specimen.truth)
 
         # A killed server may have left indexes that lag behind.

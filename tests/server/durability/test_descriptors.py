@@ -112,11 +112,11 @@ def test_clients_when_they_take_all_descriptors_then_files_can_still_be_opened(t
         client = server.login()
         client.ask(CreateStream("s"))
         client.ask(CreateTopic("s", "t", count))
-        crowd = [server.connect() for _ in range(600)]
+        clients = [server.connect() for _ in range(600)]
         assert eventually(lambda: "reserved for files" in server.output(), 20)
         ask_each(client, count, send_to)
         check_all(client, count, 1)
-        for one in crowd:
+        for one in clients:
             one.close()
 
         def can_log_in():

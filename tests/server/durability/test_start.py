@@ -93,14 +93,14 @@ def test_start_when_many_messages_are_stored_then_costs_no_more_than_with_few(tm
 
 
 def test_listeners_when_enabled_then_each_says_where_it_is(start_server):
-    settings = {f"IGGY_{door}_ENABLED": "true" for door in ("HTTP", "QUIC", "WEBSOCKET")}
+    settings = {f"IGGY_{listener}_ENABLED": "true" for listener in ("HTTP", "QUIC", "WEBSOCKET")}
     server = start_server(settings={**settings, "IGGY_QUIC_ADDRESS": "127.0.0.1:3457"})
 
     config, output = server.current_config(), server.output()
-    for door in ("http", "websocket"):
-        port = int(config[door]["address"].rpartition(":")[2])
+    for listener in ("http", "websocket"):
+        port = int(config[listener]["address"].rpartition(":")[2])
         assert port > 0
-        assert f"  {door:<9} 127.0.0.1:{port}\n" in output
+        assert f"  {listener:<9} 127.0.0.1:{port}\n" in output
     assert config["quic"]["address"] == "127.0.0.1:3457"
     assert "  quic      127.0.0.1:3457 with TLS\n" in output
 

@@ -203,8 +203,8 @@ def test_user_when_without_rights_then_it_can_only_change_its_own_password(serve
     assert client.refusal(ChangePassword("iggy", "iggy", "new-secret")) == DENIED
     client.ask(ChangePassword(name, PASSWORD, "new-secret"))
     connect(name, "new-secret")
-    with server.connect() as stranger:
-        refused = stranger.refusal(LoginUser(name, PASSWORD))
+    with server.connect() as anonymous:
+        refused = anonymous.refusal(LoginUser(name, PASSWORD))
     assert refused == StatusCode.INVALID_CREDENTIALS
 
 
@@ -380,13 +380,13 @@ def test_scoped_entry_when_it_says_no_then_it_takes_no_global_right_away(person,
 
 
 def test_missing_things_when_asked_for_then_no_client_gets_data(person, root):
-    stranger, reader = person(), person(globally(read_streams=True))
+    anonymous, reader = person(), person(globally(read_streams=True))
 
-    for client in (stranger, reader, root):
+    for client in (anonymous, reader, root):
         assert client.ask(GetStream("missing")) is None
         assert client.ask(GetTopic("missing", "missing")) is None
     assert root.refusal(DeleteStream("missing")) == StatusCode.STREAM_ID_NOT_FOUND
-    assert stranger.refusal(GetUser(999_999)) == DENIED
+    assert anonymous.refusal(GetUser(999_999)) == DENIED
 
 
 def test_session_when_its_user_is_deleted_then_it_ends_and_never_acts_for_the_next_one(

@@ -13,10 +13,10 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[2]
 
-# Items that need a door or a program which is not there.
+# Items that need a listener or a program which is not there.
 WITHOUT = {
-    119: "tokens over HTTP and TCP: there is no HTTP door",
-    120: "tokens of other issuers: there is no HTTP door",
+    119: "tokens over HTTP and TCP: there is no HTTP listener",
+    120: "tokens of other issuers: there is no HTTP listener",
     128: "the load program of the original is not at hand; bench has one of its own",
 }
 

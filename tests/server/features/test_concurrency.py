@@ -42,12 +42,12 @@ TAKEN = {
 
 
 @pytest.fixture(scope="module")
-def crowd(server):
+def clients(server):
     """Twenty connections, spread over the shards."""
     return [server.login() for _ in range(CLIENTS)]
 
 
-def at_once(crowd, commands):
+def at_once(clients, commands):
     """Have each client ask its own command, all at the same time; success is status 0."""
 
     def ask(client, command):
@@ -57,15 +57,15 @@ def at_once(crowd, commands):
             return refused.status
         return 0
 
-    with ThreadPoolExecutor(len(crowd)) as pool:
-        return list(pool.map(ask, crowd, commands))
+    with ThreadPoolExecutor(len(clients)) as pool:
+        return list(pool.map(ask, clients, commands))
 
 
 @pytest.mark.parametrize("kind", DISTINCT)
-def test_creates_when_twenty_have_distinct_names_then_all_succeed(crowd, kind):
-    topic = make_topic(crowd[0])
+def test_creates_when_twenty_have_distinct_names_then_all_succeed(clients, kind):
+    topic = make_topic(clients[0])
 
-    statuses = at_once(crowd, [DISTINCT[kind](topic, f"n{n}") for n in range(CLIENTS)])
+    statuses = at_once(clients, [DISTINCT[kind](topic, f"n{n}") for n in range(CLIENTS)])
 
     assert statuses == [0] * CLIENTS
     if kind == "partitions":
@@ -73,29 +73,29 @@ def test_creates_when_twenty_have_distinct_names_then_all_succeed(crowd, kind):
 
 
 @pytest.mark.parametrize("kind", TAKEN)
-def test_creates_when_twenty_have_one_name_then_exactly_one_succeeds(crowd, kind):
-    topic = make_topic(crowd[0])
+def test_creates_when_twenty_have_one_name_then_exactly_one_succeeds(clients, kind):
+    topic = make_topic(clients[0])
 
-    statuses = Counter(at_once(crowd, [DISTINCT[kind](topic, "same")] * CLIENTS))
+    statuses = Counter(at_once(clients, [DISTINCT[kind](topic, "same")] * CLIENTS))
 
     assert statuses == {0: 1, TAKEN[kind]: CLIENTS - 1}
 
 
 def test_users_when_twenty_are_created_at_once_then_distinct_names_win_and_one_name_wins_once(
-    crowd,
+    clients,
 ):
     prefix = unique("user")
 
-    distinct = at_once(crowd, [CreateUser(f"{prefix}-{n}", "secret") for n in range(CLIENTS)])
-    same = Counter(at_once(crowd, [CreateUser(prefix, "secret")] * CLIENTS))
+    distinct = at_once(clients, [CreateUser(f"{prefix}-{n}", "secret") for n in range(CLIENTS)])
+    same = Counter(at_once(clients, [CreateUser(prefix, "secret")] * CLIENTS))
 
     assert distinct == [0] * CLIENTS
     assert same == {0: 1, StatusCode.USER_ALREADY_EXISTS: CLIENTS - 1}
 
 
-def test_clients_when_on_any_shard_then_they_see_the_same_state(crowd):
-    topic = make_topic(crowd[0], partitions=3)
-    at_once(crowd, [CreateConsumerGroup(topic.stream, topic.topic, f"g{n}") for n in range(20)])
+def test_clients_when_on_any_shard_then_they_see_the_same_state(clients):
+    topic = make_topic(clients[0], partitions=3)
+    at_once(clients, [CreateConsumerGroup(topic.stream, topic.topic, f"g{n}") for n in range(20)])
     topic.send("a", "b", partition=1)
     questions = [
         GetStreams(),
@@ -107,7 +107,7 @@ def test_clients_when_on_any_shard_then_they_see_the_same_state(crowd):
     ]
 
     for question in questions:
-        answers = [client.ask(question) for client in crowd]
+        answers = [client.ask(question) for client in clients]
         assert all(answer == answers[0] for answer in answers)
 
 

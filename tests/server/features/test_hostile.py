@@ -52,15 +52,15 @@ def in_step(peer):
 def test_send_when_refused_unread_then_its_payload_is_drained_and_the_next_request_answered(
     server,
 ):
-    stranger = RawPeer(server.address)
+    anonymous = RawPeer(server.address)
     batch = [NewMessage(b"x" * 200) for _ in range(100)]
     send = frame_of(SendMessages("s", "t", Partitioning.partition(0), batch))
 
-    stranger.send(send)
-    assert status(stranger.read_frame(5)) == StatusCode.UNAUTHENTICATED
-    assert in_step(stranger)
-    assert stranger.read_frame(0.05) is Absence.SILENCE
-    stranger.close()
+    anonymous.send(send)
+    assert status(anonymous.read_frame(5)) == StatusCode.UNAUTHENTICATED
+    assert in_step(anonymous)
+    assert anonymous.read_frame(0.05) is Absence.SILENCE
+    anonymous.close()
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 8, 20, 40, 100])

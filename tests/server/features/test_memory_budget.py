@@ -42,21 +42,23 @@ def test_replies_when_unread_then_the_budget_bounds_memory_and_others_are_served
         assert resident_bytes(server) - before < 64 * MIB + SLACK_BYTES
 
 
-def test_large_requests_when_they_do_not_fit_together_then_wait_and_hoarders_go(start_server):
+def test_large_requests_when_they_do_not_fit_together_then_wait_and_the_largest_holders_go(
+    start_server,
+):
     server = start_server(settings={"IGGY_LIMITS_MEMORY_BUDGET": "64 MiB"})
     before = resident_bytes(server)
-    hoarders = [server.login() for _ in range(10)]
-    for hoarder in hoarders:
-        hoarder.socket.settimeout(0.2)
-        hoarder.socket.sendall(head(SEND_MESSAGES, 30 * MIB))
+    holders = [server.login() for _ in range(10)]
+    for holder in holders:
+        holder.socket.settimeout(0.2)
+        holder.socket.sendall(head(SEND_MESSAGES, 30 * MIB))
         with suppress(TimeoutError):
-            hoarder.socket.sendall(bytes(29 * MIB))
+            holder.socket.sendall(bytes(29 * MIB))
     other = make_topic(server.login())
     other.send(b"small")
     assert other.read() == ["small"]
     assert resident_bytes(server) - before < 64 * MIB + SLACK_BYTES
 
-    # Somebody who means it gets room at the cost of those who stand still.
+    # A client that sends gets space at the cost of those that stand still.
     other.send(bytes(20 * MIB))
     assert eventually(lambda: "limits.memory_budget" in server.output())
 
@@ -114,7 +116,7 @@ def test_http_bodies_when_many_come_at_once_then_the_budget_bounds_memory_and_ot
         topic.send(b"small")
         assert topic.read() == ["small"]
 
-        # Somebody who means it gets room at the cost of those who stand still.
+        # A client that sends gets space at the cost of those that stand still.
         path = f"/streams/{topic.stream}/topics/{topic.topic}/messages"
         payload = base64.b64encode(bytes(4 * MIB)).decode()
         partitioning = {"kind": "balanced", "value": ""}

@@ -89,7 +89,7 @@ def keep_sending(client, partition_id, count=2 * MIGRATION_REQUESTS_MIN):
         client.ask(send(partition_id, b"%d" % number))
 
 
-def visit_both(client, server, partitions):
+def send_to_each(client, server, partitions):
     """Keep sending to each shard in turn; return which process held the connection afterwards."""
     holders = []
     for partition_id in partitions:
@@ -102,7 +102,7 @@ def visit_both(client, server, partitions):
 def test_client_when_it_keeps_sending_then_it_is_served_by_the_owner(server, topic, connect):
     partitions = [partition_of(0), partition_of(1), partition_of(0)]
 
-    first, second, third = visit_both(connect(), server, partitions)
+    first, second, third = send_to_each(connect(), server, partitions)
 
     assert None not in (first, second)
     assert first == third != second
@@ -115,7 +115,7 @@ def test_client_when_moved_then_its_number_login_and_memberships_stay(server, to
     client.ask(JoinConsumerGroup("s", "t", "g"))
     before = client.ask(GetMe())
 
-    visit_both(client, server, [partition_of(0), partition_of(1)])
+    send_to_each(client, server, [partition_of(0), partition_of(1)])
     after = client.ask(GetMe())
 
     assert (after.client_id, after.user_id) == (before.client_id, before.user_id)
@@ -176,16 +176,16 @@ def test_client_when_told_to_stay_then_it_is_served_from_where_it_is(start_serve
     root.ask(CreateStream("s"))
     root.ask(CreateTopic("s", "t", PARTITIONS))
 
-    holders = visit_both(root, server, [partition_of(0), partition_of(1)])
+    holders = send_to_each(root, server, [partition_of(0), partition_of(1)])
 
     assert len(set(holders)) == 1
 
 
 def test_clients_when_all_move_at_once_then_each_is_served(server, topic, connect):
-    crowd = [connect() for _ in range(40)]
+    clients = [connect() for _ in range(40)]
     for shard_id in (0, 1):
         for number in range(2 * MIGRATION_REQUESTS_MIN):
-            for client in crowd:
+            for client in clients:
                 client.send(send(partition_of(shard_id), b"%d" % number))
-            for client in crowd:
+            for client in clients:
                 assert client.receive() is None

@@ -27,7 +27,7 @@ SERVER_SHARDS = 2
 NOTHING = (0, b"")
 NO_STREAM, NO_TOPIC, NO_PARTITION, NO_GROUP, NO_MEMBER = 1009, 2010, 3007, 5000, 5006
 MALFORMED, BAD_FORMAT, NOT_FOUND = 3, 4, 20
-STRANGER, FORBIDDEN = 40, 41
+UNAUTHENTICATED, FORBIDDEN = 40, 41
 
 
 def number(value: int) -> bytes:
@@ -81,20 +81,20 @@ def store(**options: Any) -> bytes:
 # Who asks, what, with which bytes, and what the original answers. Stream 0 has topic 0 with one
 # empty partition and the group 0, which has no members. User 1 has no rights, user 2 is inactive.
 REFUSALS = [
-    ("stranger", Code.CREATE_STREAM, name(""), BAD_FORMAT),
-    ("stranger", Code.CREATE_STREAM, name("x"), STRANGER),
-    ("stranger", Code.GET_STREAM, b"\3\4\0\0\0\0", MALFORMED),
-    ("stranger", Code.GET_STREAM, HERE, STRANGER),
-    ("stranger", Code.CREATE_USER, user(status=9), STRANGER),
-    ("stranger", Code.UPDATE_USER, HERE + b"\0\1\x09", STRANGER),
-    ("stranger", Code.CREATE_TOPIC, topic(compression=9), STRANGER),
-    ("stranger", Code.GET_SNAPSHOT, bytes([9, 1, 4]), STRANGER),
-    ("stranger", Code.GET_SNAPSHOT, bytes([1, 2, 100, 4]), STRANGER),
-    ("stranger", Code.GET_SNAPSHOT, bytes([1, 2, 77, 78]), STRANGER),
-    ("stranger", Code.GET_SNAPSHOT, bytes([9, 2, 4]), MALFORMED),
-    ("stranger", Code.POLL_MESSAGES, poll(kind=3), MALFORMED),
-    ("stranger", Code.POLL_MESSAGES, poll(strategy=6), MALFORMED),
-    ("stranger", Code.POLL_MESSAGES, poll(), STRANGER),
+    ("anonymous", Code.CREATE_STREAM, name(""), BAD_FORMAT),
+    ("anonymous", Code.CREATE_STREAM, name("x"), UNAUTHENTICATED),
+    ("anonymous", Code.GET_STREAM, b"\3\4\0\0\0\0", MALFORMED),
+    ("anonymous", Code.GET_STREAM, HERE, UNAUTHENTICATED),
+    ("anonymous", Code.CREATE_USER, user(status=9), UNAUTHENTICATED),
+    ("anonymous", Code.UPDATE_USER, HERE + b"\0\1\x09", UNAUTHENTICATED),
+    ("anonymous", Code.CREATE_TOPIC, topic(compression=9), UNAUTHENTICATED),
+    ("anonymous", Code.GET_SNAPSHOT, bytes([9, 1, 4]), UNAUTHENTICATED),
+    ("anonymous", Code.GET_SNAPSHOT, bytes([1, 2, 100, 4]), UNAUTHENTICATED),
+    ("anonymous", Code.GET_SNAPSHOT, bytes([1, 2, 77, 78]), UNAUTHENTICATED),
+    ("anonymous", Code.GET_SNAPSHOT, bytes([9, 2, 4]), MALFORMED),
+    ("anonymous", Code.POLL_MESSAGES, poll(kind=3), MALFORMED),
+    ("anonymous", Code.POLL_MESSAGES, poll(strategy=6), MALFORMED),
+    ("anonymous", Code.POLL_MESSAGES, poll(), UNAUTHENTICATED),
     ("root", Code.GET_SNAPSHOT, bytes([9, 1, 4]), MALFORMED),
     ("root", Code.GET_SNAPSHOT, bytes([1, 2, 100, 4]), MALFORMED),
     ("root", Code.CREATE_USER, user(status=9), MALFORMED),
@@ -119,7 +119,7 @@ REFUSALS = [
     ("root", Code.CREATE_PERSONAL_ACCESS_TOKEN, name("ab") + bytes(8), 50),
     ("root", Code.CREATE_PERSONAL_ACCESS_TOKEN, name("a" * 31) + bytes(8), 50),
     ("root", Code.DELETE_PERSONAL_ACCESS_TOKEN, name("none"), NOT_FOUND),
-    ("stranger", Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, name("none"), NOT_FOUND),
+    ("anonymous", Code.LOGIN_WITH_PERSONAL_ACCESS_TOKEN, name("none"), NOT_FOUND),
     ("plain", Code.CREATE_STREAM, name("here"), FORBIDDEN),
     ("root", Code.CREATE_STREAM, name("here"), 1012),
     ("root", Code.CREATE_STREAM, b"", MALFORMED),
@@ -169,7 +169,7 @@ REFUSALS = [
     ("root", Code.DELETE_CONSUMER_OFFSET, consumer(partition=9), NO_PARTITION),
     ("root", Code.DELETE_CONSUMER_OFFSET, consumer(kind=2), NO_MEMBER),
     ("root", 999, b"", MALFORMED),
-    ("stranger", 999, b"", MALFORMED),
+    ("anonymous", 999, b"", MALFORMED),
 ]
 
 # What shows something that does not exist shows nothing, to whoever is logged in.
@@ -207,7 +207,7 @@ def people(server):
     root.ask(CreateConsumerGroup("here", "t", "g"))
     root.ask(CreateUser("plain", "secret"))
     root.ask(CreateUser("idle", "secret", UserStatus.INACTIVE))
-    return {"root": root, "plain": server.login("plain", "secret"), "stranger": server.connect()}
+    return {"root": root, "plain": server.login("plain", "secret"), "anonymous": server.connect()}
 
 
 def asked(client, code, payload):

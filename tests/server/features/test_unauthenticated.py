@@ -37,13 +37,15 @@ def resident_bytes(server) -> int:
     return total
 
 
-@pytest.mark.parametrize("door", ["tcp", "websocket"])
-def test_send_when_long_and_before_a_login_then_the_server_holds_nothing_of_it(start_server, door):
+@pytest.mark.parametrize("listener", ["tcp", "websocket"])
+def test_send_when_long_and_before_a_login_then_the_server_holds_nothing_of_it(
+    start_server, listener
+):
     server = start_server()
     before = resident_bytes(server)
     with ExitStack() as stack:
         for _ in range(ATTACKERS):
-            if door == "tcp":
+            if listener == "tcp":
                 raw = RawPeer(server.address)
                 stack.callback(raw.close)
                 raw.send(head(SEND_MESSAGES, 100 * MIB))
@@ -71,10 +73,10 @@ def test_control_frame_when_long_and_before_a_login_then_is_refused_and_the_end(
     raw.close()
 
 
-@pytest.mark.parametrize("door", ["tcp", "websocket"])
-def test_request_when_it_stands_still_then_the_connection_ends(start_server, door):
+@pytest.mark.parametrize("listener", ["tcp", "websocket"])
+def test_request_when_it_stands_still_then_the_connection_ends(start_server, listener):
     server = start_server(settings={"IGGY_LIMITS_STALL_TIMEOUT": "1 s"})
-    if door == "tcp":
+    if listener == "tcp":
         client = server.login()
         client.socket.sendall(head(SEND_MESSAGES, 100 * MIB) + bytes(1000))
         assert client.is_closed_by_peer()
@@ -116,13 +118,13 @@ def many(address: tuple[str, int], count: int, first: bytes) -> list[socket.sock
 
 
 @pytest.mark.parametrize("first", [b"", b"\x04"])
-@pytest.mark.parametrize("door", ["tcp", "websocket"])
+@pytest.mark.parametrize("listener", ["tcp", "websocket"])
 def test_logins_when_silent_connections_take_all_places_then_work_all_the_same(
-    start_server, first, door
+    start_server, first, listener
 ):
     settings = {"IGGY_LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS": "50"}
     server = start_server(settings=settings)
-    address = door_of(server, door)
+    address = door_of(server, listener)
     silent: list[socket.socket] = []
     try:
         for _ in range(3):

@@ -254,13 +254,13 @@ def test_small_file_when_it_cannot_be_understood_then_repair_opens_the_partition
 
 
 def test_stream_when_the_metadata_do_not_know_it_then_repair_moves_it_away(data_directory):
-    stranger = data_directory.directory / "streams/7/topics/0/partitions/0"
-    shutil.copytree(data_directory.partition(), stranger)
+    foreign = data_directory.directory / "streams/7/topics/0/partitions/0"
+    shutil.copytree(data_directory.partition(), foreign)
     before = data_directory.logs()[0].read_bytes()
     assert_check_changes_nothing(data_directory, REPAIRABLE)
 
     assert data_directory.repair() == CLEAN
-    assert not stranger.exists()
+    assert not foreign.exists()
     kept = data_directory.directory / "quarantine/0001/streams/7/topics/0/partitions/0"
     assert (kept / data_directory.logs()[0].name).read_bytes() == before
 

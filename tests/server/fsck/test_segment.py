@@ -1,4 +1,4 @@
-"""What the doctor reads from the files of one segment."""
+"""What fsck reads from the files of one segment."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "1 MiB", "IGGY_SYSTEM_PARTITION_ACK": "f
 
 @dataclass
 class Plan:
-    """What is asked of a siege.
+    """What is asked of a attack_run.
 
     Attributes:
         seed: decides what is thrown.
@@ -126,12 +126,12 @@ class Outcome:
         return "\n".join(lines)
 
 
-class Siege:
+class AttackRun:
     """One server under attack.
 
     Args:
         plan: what is asked.
-        secured: whether its doors speak TLS.
+        secured: whether its listeners speak TLS.
         folder: where its data go.
         outcome: takes what is found.
     """
@@ -145,14 +145,14 @@ class Siege:
         chance = random.Random(plan.seed)
         self._password = f"root-{chance.getrandbits(64):x}"
         settings = {**SETTINGS, "IGGY_ROOT_PASSWORD": self._password}
-        self._doors = TransportServer.open(
+        self._transport_server = TransportServer.open(
             folder,
             shards=plan.shards,
             secured=secured,
             certificate=Certificate.make(trustme.CA(), folder),
             settings=settings,
         )
-        self._server = self._doors.server
+        self._server = self._transport_server.server
         self._users = (("nobody", "nobody-1"), ("reader", "reader-1"), ("sender", "sender-1"))
         self._before: dict[str, Any] = {}
         self._rest: dict[int, int] = {}
@@ -173,7 +173,7 @@ class Siege:
                 key = f"{transport} (TLS server)" if self._secured else transport
                 canary = self._outcome.canaries.setdefault(key, Canary(transport))
                 canaries.append(canary)
-                url = self._doors.url(transport, login=f"iggy:{self._password}@")
+                url = self._transport_server.url(transport, login=f"iggy:{self._password}@")
                 tasks.start_soon(partial(canary.sing, url, bound_s=self._plan.answer_s))
             await anyio.sleep(0.5)
             for transport in attacked:
@@ -217,7 +217,7 @@ class Siege:
         return client
 
     def _context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self._doors.certificate.ca_file)
+        return ssl.create_default_context(cafile=self._transport_server.certificate.ca_file)
 
     def _inventory(self) -> dict[str, Any]:
         """Write down everything that no attacker may change."""
@@ -310,24 +310,26 @@ class Siege:
             raise
 
 
-def lay_siege(plan: Plan, folder: Path) -> Outcome:
+def run_attack(plan: Plan, folder: Path) -> Outcome:
     """Attack both servers, the plain one and the one behind TLS."""
     outcome = Outcome()
     for secured in (False, True):
         if not any((name in SECURED) == secured for name in plan.transports):
             continue
-        siege = Siege(plan, folder / ("secured" if secured else "plain"), outcome, secured=secured)
+        attack_run = AttackRun(
+            plan, folder / ("secured" if secured else "plain"), outcome, secured=secured
+        )
         try:
-            anyio.run(siege.run)
+            anyio.run(attack_run.run)
         finally:
-            siege.close()
+            attack_run.close()
     for canary in outcome.canaries.values():
         outcome.findings += canary.findings
     return outcome
 
 
 def main(arguments: list[str]) -> int:
-    """Lay siege as asked."""
+    """Attack as asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument(
@@ -338,8 +340,8 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     say = partial(print, flush=True)
     plan = Plan(asked.seed, asked.frames, asked.seconds, tuple(asked.transports), say=say)
-    with tempfile.TemporaryDirectory(prefix="iggy-siege-") as folder:
-        outcome = lay_siege(plan, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="iggy-hostile-") as folder:
+        outcome = run_attack(plan, Path(folder))
     say(outcome.table())
     return 1 if outcome.findings else 0
 

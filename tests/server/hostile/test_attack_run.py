@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.server.hostile.attack_run import SHARES, Plan, lay_siege
+from tests.server.hostile.attack_run import SHARES, Plan, run_attack
 from tests.server.hostile.attacker import (
     Attacker,
     Target,
@@ -18,7 +18,7 @@ from tests.server.hostile.attacker import (
     recorded_frames,
 )
 
-SEED = int(os.environ.get("IGGY_SIEGE_SEED", "13"))
+SEED = int(os.environ.get("IGGY_HOSTILE_SEED", "13"))
 
 
 def attacker(seed=SEED):
@@ -31,7 +31,7 @@ def attacker(seed=SEED):
 def test_server_when_attacked_for_seconds_then_other_clients_are_served(tmp_path, transports):
     plan = Plan(SEED, frames=60_000, seconds=3.0, transports=transports, say=lambda line: None)
 
-    outcome = lay_siege(plan, tmp_path)
+    outcome = run_attack(plan, tmp_path)
 
     assert not outcome.findings, outcome.table()
     assert outcome.frames > 100, outcome.table()
@@ -42,7 +42,7 @@ def test_server_when_attacked_for_seconds_then_other_clients_are_served(tmp_path
 def test_server_when_attacked_with_a_million_frames_then_other_clients_are_served(tmp_path):
     plan = Plan(SEED, frames=1_000_000, seconds=3_600.0)
 
-    outcome = lay_siege(plan, tmp_path)
+    outcome = run_attack(plan, tmp_path)
 
     assert not outcome.findings, outcome.table()
     assert outcome.frames >= 1_000_000, outcome.table()

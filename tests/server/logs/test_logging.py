@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.config.schema import LoggingConfig
 
 SETTINGS = default_config().system.logging
-OURS = logging.getLogger("iggy_ref_server.rooms")
+OURS = logging.getLogger("iggy_ref_server.net")
 THEIRS = logging.getLogger("somebody.else")
 
 
@@ -44,7 +44,7 @@ def test_logging_when_started_then_lines_reach_terminal_and_file(tmp_path):
     text = log_all(tmp_path, SETTINGS)
 
     assert shown(text) == ["ours at 20", "theirs at 20", "ours at 40", "theirs at 40"]
-    assert " INFO shard-1 rooms: ours at 20" in text
+    assert " INFO shard-1 net: ours at 20" in text
     assert (tmp_path / "logs" / "iggy-server.log").read_text() == text
 
 
@@ -84,7 +84,7 @@ def test_logging_when_it_ends_then_everything_is_as_before(tmp_path):
     root = logging.getLogger()
     before = (root.level, list(root.handlers), OURS.level)
 
-    log_all(tmp_path, replace(SETTINGS, level="trace,iggy.rooms=debug"))
+    log_all(tmp_path, replace(SETTINGS, level="trace,iggy.net=debug"))
 
     assert (root.level, root.handlers, OURS.level) == before
 
@@ -103,9 +103,9 @@ def test_logging_when_a_process_forks_then_each_writes_its_own_lines(tmp_path):
 
     lines = (tmp_path / "logs" / "iggy-server.log").read_text().splitlines()
     assert sorted(line.partition("INFO ")[2] for line in lines) == [
-        "shard-0 rooms: below",
-        "supervisor rooms: after",
-        "supervisor rooms: before",
+        "shard-0 net: below",
+        "supervisor net: after",
+        "supervisor net: before",
     ]
 
 

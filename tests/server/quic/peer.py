@@ -1,4 +1,4 @@
-"""A client of the QUIC door for tests that sends anything, good or bad, and shows what comes.
+"""A client of the QUIC listener for tests that sends anything, good or bad, and shows what comes.
 
     async with open_peer(plug, server_address) as peer:
         assert await peer.ask(frame_of(Ping())) == bytes(8)

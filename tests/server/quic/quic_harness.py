@@ -1,4 +1,4 @@
-"""A shard with a QUIC door on a network in memory, all of it on one virtual clock."""
+"""A shard with a QUIC listener on a network in memory, all of it on one virtual clock."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SERVER = ("127.0.0.1", 8080)
 
 
 class QuicHarness:
-    """A door, and what its clients can be told to do."""
+    """A listener, and what its clients can be told to do."""
 
-    def __init__(self, door: QuicListener, shard: Shard, network: Network) -> None:
-        self.door = door
+    def __init__(self, listener: QuicListener, shard: Shard, network: Network) -> None:
+        self.listener = listener
         self.shard = shard
         self.network = network
 
@@ -53,19 +53,19 @@ def make_certificate(folder: Path) -> CertificateFiles:
 
 
 @asynccontextmanager
-async def open_pond(
+async def open_harness(
     folder: Path,
     *,
     settings: Mapping[str, str] | None = None,
     budget: BufferBudget | None = None,
     **weather: Any,
 ) -> AsyncIterator[QuicHarness]:
-    """Open a door for the time of the block; ``weather`` is the network's."""
+    """Open a listener for the time of the block; ``weather`` is the network's."""
     config = make_config(settings or {})
     async with open_simulated_server(settings=settings) as world, trio.open_nursery() as nursery:
         shard = world.shards[0]
         network = Network(nursery, **weather)
-        door = make_quic_listener(
+        listener = make_quic_listener(
             network.plug(SERVER),
             make_certificate(folder),
             config=config,
@@ -77,6 +77,6 @@ async def open_pond(
             reset_key=bytes(32),
             budget=budget,
         )
-        nursery.start_soon(door.serve)
-        yield QuicHarness(door, shard, network)
+        nursery.start_soon(listener.serve)
+        yield QuicHarness(listener, shard, network)
         nursery.cancel_scope.cancel()

@@ -9,7 +9,7 @@ from iggy_protocol import Partitioning, SendMessages
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.net.quic import connection
 from tests.server.features.topic_calls import frame_of
-from tests.server.quic.quic_harness import open_pond
+from tests.server.quic.quic_harness import open_harness
 from tests.server.quic.test_packets import PING, PONG, make_topic, poll_of, send_of, stored
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(60)]
@@ -33,7 +33,10 @@ async def test_large_request_when_there_is_no_room_then_waits_while_small_ones_a
     tmp_path, autojump_clock
 ):
     budget = BufferBudget(4 * MIB)
-    async with open_pond(tmp_path, settings=WINDOW, budget=budget) as pond, pond.peer() as peer:
+    async with (
+        open_harness(tmp_path, settings=WINDOW, budget=budget) as harness,
+        harness.peer() as peer,
+    ):
         await make_topic(peer)
         other = open_other(budget, 3 * MIB)
         stream_id = peer.send(large_send(2 * MIB))
@@ -62,9 +65,9 @@ async def test_large_requests_when_they_fit_one_after_another_then_never_pass_th
             await trio.sleep(0.01)
 
     async with (
-        open_pond(tmp_path, settings=WINDOW, budget=budget) as pond,
-        pond.peer(1) as one,
-        pond.peer(2) as two,
+        open_harness(tmp_path, settings=WINDOW, budget=budget) as harness,
+        harness.peer(1) as one,
+        harness.peer(2) as two,
         trio.open_nursery() as nursery,
     ):
         await make_topic(one)
@@ -79,7 +82,7 @@ async def test_large_requests_when_they_fit_one_after_another_then_never_pass_th
 
 async def test_reply_when_it_is_not_acknowledged_then_counts(tmp_path, autojump_clock, monkeypatch):
     budget = BufferBudget(64 * MIB)
-    async with open_pond(tmp_path, budget=budget) as pond, pond.peer() as peer:
+    async with open_harness(tmp_path, budget=budget) as harness, harness.peer() as peer:
         await make_topic(peer)
         for number in range(20):
             assert await peer.ask(send_of(number)) == PONG
@@ -89,7 +92,7 @@ async def test_reply_when_it_is_not_acknowledged_then_counts(tmp_path, autojump_
         monkeypatch.setattr(peer.datagrams, "send", lambda datagrams: None)
         await trio.sleep(1)
 
-        (line,) = pond.door._connections
+        (line,) = harness.listener._connections
         assert line._core.buffered_bytes > 50_000
         assert budget.total_bytes >= line._core.buffered_bytes
 
@@ -98,7 +101,10 @@ async def test_request_when_its_beginning_is_missing_then_what_came_counts(
     tmp_path, autojump_clock
 ):
     budget = BufferBudget(64 * MIB)
-    async with open_pond(tmp_path, settings=WINDOW, budget=budget) as pond, pond.peer() as peer:
+    async with (
+        open_harness(tmp_path, settings=WINDOW, budget=budget) as harness,
+        harness.peer() as peer,
+    ):
         await make_topic(peer)
         await trio.sleep(1)
         core = peer.core
@@ -116,7 +122,10 @@ async def test_client_when_it_holds_most_and_the_budget_is_passed_then_its_conne
     tmp_path, autojump_clock, caplog
 ):
     budget = BufferBudget(4 * MIB)
-    async with open_pond(tmp_path, settings=WINDOW, budget=budget) as pond, pond.peer() as peer:
+    async with (
+        open_harness(tmp_path, settings=WINDOW, budget=budget) as harness,
+        harness.peer() as peer,
+    ):
         await make_topic(peer)
         request = large_send(MIB)
         peer.send(request[:-100], finish=False)
@@ -136,10 +145,10 @@ async def test_step_when_very_many_requests_came_then_takes_a_bounded_part_of_th
 ):
     """The rest has its turn after those of other connections."""
     served_counts: list[int] = []
-    async with open_pond(tmp_path) as pond, pond.peer() as peer:
+    async with open_harness(tmp_path) as harness, harness.peer() as peer:
         await peer.log_in()
         monkeypatch.setattr(connection, "REQUESTS_PER_STEP_MAX", 5)
-        serve, serve_step = pond.shard.scheduler.serve, connection.QuicServerConnection._serve
+        serve, serve_step = harness.shard.scheduler.serve, connection.QuicServerConnection._serve
 
         def count(link):
             served_counts[-1] += 1
@@ -149,7 +158,7 @@ async def test_step_when_very_many_requests_came_then_takes_a_bounded_part_of_th
             served_counts.append(0)
             serve_step(line)
 
-        monkeypatch.setattr(pond.shard.scheduler, "serve", count)
+        monkeypatch.setattr(harness.shard.scheduler, "serve", count)
         monkeypatch.setattr(connection.QuicServerConnection, "_serve", count_step)
         streams = [peer.send(PING) for _ in range(60)]
         assert {await peer.reply(stream_id) for stream_id in streams} == {PONG}

@@ -1,4 +1,4 @@
-"""The QUIC door of a real server over real UDP: shards, stop, refusals, hostile load."""
+"""The QUIC listener of a real server over real UDP: shards, stop, refusals, hostile load."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.trio, pytest.mark.timeout(90)]
 
 
 @asynccontextmanager
-async def visit(server, **settings):
-    """Connect to the QUIC door of a server."""
+async def connect_peer(server, **settings):
+    """Connect to the QUIC listener of a server."""
     address = door_of(server, "quic")
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bound.bind(("127.0.0.1", 0))
@@ -49,7 +49,7 @@ def decoded(command, reply):
 
 
 async def test_client_when_it_comes_by_quic_then_others_see_how(server):
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         await peer.log_in()
         me = decoded(GetMe, await peer.ask(frame_of(GetMe())))
 
@@ -67,7 +67,7 @@ async def test_client_when_it_comes_by_quic_then_others_see_how(server):
 async def test_messages_when_sent_by_quic_then_are_read_by_tcp_on_any_shard(start_server, shards):
     server = start_server(shards=shards)
     topic = make_topic(server.login(), partitions=4)
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         await peer.log_in()
         for partition in range(4):
             for size in (1, 10_000, 1_000_000):
@@ -87,7 +87,7 @@ async def test_messages_when_sent_by_quic_then_are_read_by_tcp_on_any_shard(star
 
 async def test_server_when_it_stops_then_closes_connections_and_exits_in_good_order(start_server):
     server = start_server()
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         await peer.log_in()
         await trio.to_thread.run_sync(server.stop)
 
@@ -132,8 +132,8 @@ async def test_tcp_when_quic_is_flooded_with_garbage_then_keeps_its_latency(serv
         slowest_s = max(slowest_s, time.monotonic() - asked)
     flood.close()
 
-    # A busy machine may take its time; a door that waits for the flood to end would not answer.
+    # A busy machine may take its time; a listener that waits for the flood to end would not answer.
     assert pings > 10
     assert slowest_s < SLOWEST_S
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         assert await peer.ask(PING) == PONG

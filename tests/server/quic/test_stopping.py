@@ -23,13 +23,13 @@ from iggy_protocol import (
 from tests.server.features.topic_calls import frame_of, make_topic
 from tests.server.net.ws_peer import WsPeer, door_of
 from tests.server.quic.test_packets import PING, PONG
-from tests.server.quic.test_real_socket import visit
+from tests.server.quic.test_real_socket import connect_peer
 
 pytestmark = [pytest.mark.trio, pytest.mark.timeout(90)]
 
 # What upstream's harness grants is 5 s; everything is closed within this.
 STOP_SECONDS_MAX = 4.0
-# Nobody's patience is used up by clients that behave.
+# Clients that behave use up no timeout.
 BRISK_SECONDS_MAX = 2.0
 RESET_BYTES_MIN, TOKEN_BYTES = 21, 16
 
@@ -69,7 +69,7 @@ async def test_stop_when_a_quic_client_is_silent_then_it_is_told_and_the_server_
     start_server, asked
 ):
     server = start_server()
-    async with visit(server, core=Deaf) as peer:
+    async with connect_peer(server, core=Deaf) as peer:
         await peer.log_in()
         peer.core.unheard = []
         peer.send(asked, finish=asked == PING)
@@ -110,7 +110,7 @@ async def test_stop_when_clients_of_all_transports_do_nothing_then_ends_in_time(
         stuck = stack.enter_context(WsPeer(door_of(server)))
         stuck.send(login)
         stuck.send(polls)
-        async with visit(server, core=Deaf) as peer:
+        async with connect_peer(server, core=Deaf) as peer:
             await peer.log_in()
             peer.core.unheard = []
             peer.send(frame_of(poll_of(topic)))
@@ -122,7 +122,7 @@ async def test_stop_when_clients_of_all_transports_do_nothing_then_ends_in_time(
 async def test_stop_when_clients_behave_then_is_brisk(start_server):
     server = start_server()
     idle = server.login()
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         await peer.log_in()
 
         async def hang_up_when_told():
@@ -143,7 +143,7 @@ async def test_packets_when_of_a_connection_before_a_crash_then_are_answered_wit
     server = start_server()
     host, port = door_of(server, "quic")
     server.settings["IGGY_QUIC_ADDRESS"] = f"{host}:{port}"
-    async with visit(server, core=Deaf) as peer:
+    async with connect_peer(server, core=Deaf) as peer:
         assert await peer.ask(PING) == PONG
         peer.core.unheard = []
         token = peer.core._peer_cid.stateless_reset_token
@@ -160,7 +160,7 @@ async def test_packets_when_of_a_connection_before_a_crash_then_are_answered_wit
 
 async def test_reset_key_when_made_then_only_its_owner_can_read_it(start_server):
     server = start_server()
-    async with visit(server) as peer:
+    async with connect_peer(server) as peer:
         assert await peer.ask(PING) == PONG
     key = server.data / "certificates" / "quic_reset_key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600

@@ -1,4 +1,4 @@
-"""The UDP socket of the QUIC door: datagrams in runs that the kernel cuts apart, or one by one."""
+"""The UDP socket of the QUIC listener: datagrams in runs that the kernel splits, or one by one."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Player:
             peer.send(self._patched(exchange))
         if exchange.is_send_only:
             return
-        got = peer.read_frame(self._patience_s(exchange))
+        got = peer.read_frame(self._timeout_s(exchange))
         what = difference(exchange, got)
         if isinstance(got, bytes):
             self._replies[exchange.line] = got
@@ -101,7 +101,7 @@ class Player:
         if what is not None:
             self._note(exchange.line, what, exchange.note)
 
-    def _patience_s(self, exchange: Exchange) -> float:
+    def _timeout_s(self, exchange: Exchange) -> float:
         if exchange.reply is None or (exchange.is_unasked and exchange.line in self._expected):
             return SILENCE_SECONDS
         return REPLY_SECONDS_MAX

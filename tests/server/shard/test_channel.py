@@ -182,7 +182,7 @@ async def test_budget_when_questions_are_worked_on_and_answers_unsent_then_count
 
 
 async def test_shards_when_both_are_over_their_budgets_then_still_answer_each_other():
-    """Nobody waits for the room of the other, so nobody waits for ever."""
+    """No shard waits for the space of the other, so none waits for ever."""
     ours, theirs = map(trio.socket.from_stdlib_socket, socket.socketpair())
     left = ShardChannel(ours, Peer(), BufferBudget(1))
     right = ShardChannel(theirs, Peer(), BufferBudget(1))

@@ -1,4 +1,4 @@
-"""A lock that another hand may give back."""
+"""A lock that another task may release."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_lock_when_released_by_another_task_then_the_first_waiter_gets_it(
         assert not lock.acquire_nowait()
         assert order == []
         lock.release()
-        assert not lock.acquire_nowait(), "it was handed on, nobody may slip in"
+        assert not lock.acquire_nowait(), "it was handed on, no other task may take it"
 
     assert order == ["a", "b", "c"]
     assert not lock.is_locked

@@ -41,7 +41,7 @@ def slow_disk() -> SimulatedStorage:
 async def test_senders_when_the_disk_is_slow_then_wait_and_others_are_served(
     shard_id, sends, autojump_clock
 ):
-    """Through the wall as on the spot, what is on its way stays below a mark."""
+    """Through the shard channel as locally, what is on its way stays below a mark."""
     assert owner_shard(PartitionKey(0, 0, 0), 2) == 1
     async with open_simulated_server(slow_disk(), shards_count=2) as world:
         client = await world.log_in(shard_id)

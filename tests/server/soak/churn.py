@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHURN_TRANSPORTS = ("tcp", "ws", "quic", "http")
 LOST_STREAM = "coming-and-going"
 MESSAGES = 20
-TOKEN = "guest-token"
+TOKEN = "user-token"
 # A frame that says it has 1,000 bytes, and then does not.
 HALF_A_FRAME = struct.pack("<II", 1_000, 101) + b"half"
 RESET = struct.pack("ii", 1, 0)
@@ -151,13 +151,15 @@ class UserChurn:
     async def _live_once(self) -> None:
         client = self._client
         assert client is not None
-        name = f"guest-{self._scene.chance.randrange(3)}"
+        name = f"user-{self._scene.chance.randrange(3)}"
         await self._forget(client, name)
         await client.create_user(name, "secret-1")
         made = await client.create_personal_access_token(TOKEN, expiry="never")
         for login in (f"{name}:secret-1@", f"{made.token}@"):
-            async with IggyClient(self._scene.doors.url("tcp", login=login)) as guest:
-                await guest.ping()
+            async with IggyClient(
+                self._scene.transport_server.url("tcp", login=login)
+            ) as user_client:
+                await user_client.ping()
         await self._forget(client, name)
 
     async def _forget(self, client: IggyClient, name: str) -> None:
@@ -183,7 +185,7 @@ async def churn_connections(scene: Scene) -> None:
 
 def _leave_rudely(scene: Scene) -> None:
     """Open plain connections that end in the middle of a frame, or with a reset."""
-    host, _, port = scene.doors.server.settings["IGGY_TCP_ADDRESS"].rpartition(":")
+    host, _, port = scene.transport_server.server.settings["IGGY_TCP_ADDRESS"].rpartition(":")
     for is_reset in (False, True):
         try:
             with socket.create_connection((host, int(port)), timeout=5) as raw:

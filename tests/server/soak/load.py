@@ -48,7 +48,7 @@ class Scene:
     """What all tasks of a soak share.
 
     Attributes:
-        doors: the server.
+        transport_server: the server.
         ledger: what was told and seen.
         chance: decides what is not measured.
         is_loading: whether producers go on.
@@ -56,8 +56,10 @@ class Scene:
         disturbances: how many lives of the server have ended; whoever sees it change met one.
     """
 
-    def __init__(self, doors: TransportServer, ledger: Ledger, chance: random.Random) -> None:
-        self.doors = doors
+    def __init__(
+        self, transport_server: TransportServer, ledger: Ledger, chance: random.Random
+    ) -> None:
+        self.transport_server = transport_server
         self.ledger = ledger
         self.chance = chance
         self.is_loading = True
@@ -68,7 +70,7 @@ class Scene:
     @asynccontextmanager
     async def client(self, transport: str = "tcp") -> AsyncIterator[IggyClient]:
         """Open a client that comes back after each restart."""
-        url = self.doors.url(transport)
+        url = self.transport_server.url(transport)
         async with IggyClient(url, reconnect=RECONNECT) as client:
             yield client
 

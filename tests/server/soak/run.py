@@ -113,14 +113,14 @@ class Soak:
         certificate = Certificate.make(trustme.CA(), folder)
         ports = zip(("TCP", "HTTP", "QUIC", "WEBSOCKET"), free_ports(4), strict=True)
         addresses = {f"IGGY_{name}_ADDRESS": f"127.0.0.1:{port}" for name, port in ports}
-        self._doors = TransportServer.open(
+        self._transport_server = TransportServer.open(
             folder,
             shards=plan.shards,
             secured=False,
             certificate=certificate,
             settings={**SETTINGS, **addresses},
         )
-        self._server = self._doors.server
+        self._server = self._transport_server.server
         self._scene: load.Scene | None = None
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Soak:
     async def run(self) -> Report:
         """Play all lives, settle the account, and write the report."""
         began = time.monotonic()
-        scene = self._scene = load.Scene(self._doors, self._ledger, self._chance)
+        scene = self._scene = load.Scene(self._transport_server, self._ledger, self._chance)
         await self._prepare()
         with Pinger(self._address) as pinger:
             async with anyio.create_task_group() as tasks:

@@ -33,7 +33,7 @@ NOTICED_S = 10.0
 RESET = struct.pack("ii", 1, 0)
 
 
-class Visited:
+class HttpTarget:
     """A server with much to poll, and how to reach it over HTTP."""
 
     def __init__(self, server: RunningServer, scheme: str, trusting: ssl.SSLContext | None) -> None:
@@ -66,9 +66,9 @@ class Visited:
 
 
 @pytest.fixture(scope="module", params=["http", "https"])
-def visited(
+def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Visited]:
+) -> Iterator[HttpTarget]:
     directory = tmp_path_factory.mktemp("leaving")
     settings = {"IGGY_LIMITS_HTTP_MAX_CONNECTIONS": str(PLACES)}
     trusting = None
@@ -91,36 +91,36 @@ def visited(
         for _ in range(MESSAGES_COUNT):
             message = NewMessage(bytes(MESSAGE_BYTES))
             wire.ask(SendMessages("s", "t", Partitioning.partition(0), [message]))
-        yield Visited(server, request.param, trusting)
+        yield HttpTarget(server, request.param, trusting)
 
 
-def ask_over_http1(visited: Visited) -> socket.socket:
+def ask_over_http1(target: HttpTarget) -> socket.socket:
     """Ask for much."""
-    connected = visited.connect("http/1.1")
-    head = f"GET {POLL} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {visited.token}\r\n\r\n"
+    connected = target.connect("http/1.1")
+    head = f"GET {POLL} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {target.token}\r\n\r\n"
     connected.sendall(head.encode())
     return connected
 
 
-def ask_ahead_over_http1(visited: Visited) -> socket.socket:
+def ask_ahead_over_http1(target: HttpTarget) -> socket.socket:
     """Ask for much, and for more before it has come."""
-    connected = ask_over_http1(visited)
+    connected = ask_over_http1(target)
     connected.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
     return connected
 
 
-def ask_over_http2(visited: Visited) -> socket.socket:
+def ask_over_http2(target: HttpTarget) -> socket.socket:
     """Ask for much, and grant a window for all of it."""
-    connected = visited.connect("h2")
+    connected = target.connect("h2")
     client = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
     client.initiate_connection()
     client.increment_flow_control_window(1 << 25)
     head = [
         (":method", "GET"),
         (":path", POLL),
-        (":scheme", visited.scheme),
+        (":scheme", target.scheme),
         (":authority", "x"),
-        ("authorization", f"Bearer {visited.token}"),
+        ("authorization", f"Bearer {target.token}"),
     ]
     client.send_headers(1, head, end_stream=True)
     client.increment_flow_control_window(1 << 25, 1)
@@ -139,28 +139,28 @@ ASKING = {
 @pytest.mark.parametrize("moment", ["asked", "answering"])
 @pytest.mark.parametrize("protocol", ASKING)
 def test_place_when_its_client_leaves_in_the_middle_of_an_answer_then_is_free_at_once(
-    visited: Visited, protocol: str, moment: str, way: str
+    target: HttpTarget, protocol: str, moment: str, way: str
 ):
     for _ in range(LEAVERS):
         with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLError):
-            connected = ASKING[protocol](visited)
+            connected = ASKING[protocol](target)
             if moment == "answering":
                 connected.recv(1 << 15)
             if way == "reset":
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             connected.close()
     deadline = time.monotonic() + NOTICED_S
-    while (served := visited.count_served()) < PLACES and time.monotonic() < deadline:
+    while (served := target.count_served()) < PLACES and time.monotonic() < deadline:
         continue
     assert served == PLACES
 
 
-def test_answers_when_clients_leave_then_no_traceback_is_printed(visited: Visited):
+def test_answers_when_clients_leave_then_no_traceback_is_printed(target: HttpTarget):
     for protocol in ASKING:
         for _ in range(LEAVERS):
             with (
                 contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLError),
-                ASKING[protocol](visited) as connected,
+                ASKING[protocol](target) as connected,
             ):
                 connected.recv(1 << 15)
-    assert "Traceback" not in visited.server.output()
+    assert "Traceback" not in target.server.output()

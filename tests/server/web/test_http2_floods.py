@@ -157,7 +157,7 @@ async def test_requests_when_reset_faster_than_served_then_are_bounded(monkeypat
                         await trio.testing.wait_all_tasks_blocked()
                 await read_all(stream)
             assert 0 < most <= http_protocols.IN_FLIGHT_MAX
-            # What hangs there is given up with the door.
+            # What hangs there is given up with the listener.
             site.nursery.cancel_scope.cancel()
 
 

@@ -1,4 +1,4 @@
-"""The HTTP door under clients of all kinds, good and bad, on real sockets.
+"""The HTTP listener under clients of all kinds, good and bad, on real sockets.
 
 Where a clock is moved by hand, nothing depends on how fast the machine is.
 """
@@ -34,7 +34,7 @@ STALL_S, IDLE_S, HANDSHAKE_S = 30, 120, 10
 
 
 async def assert_alive(site: Site) -> None:
-    """Both doors of the shard answer."""
+    """Both listeners of the shard answer."""
     async with await site.connect() as stream:
         await stream.send_all(PING)
         assert (await read_answer(stream)).endswith(b"pong")
@@ -455,7 +455,7 @@ async def test_accepting_when_it_fails_then_begins_again(monkeypatch, caplog):
 
 
 async def test_listener_when_closed_then_requests_under_way_are_answered(mock_clock):
-    """The clock stands still, so it is not the end of patience that closes connections."""
+    """The clock stands still, so no timeout closes connections."""
     async with open_site() as site, await site.connect() as stream, await site.connect() as idle:
         await stream.send_all(LOGIN_REQUEST[:-5])
         await idle.send_all(PING)

@@ -231,15 +231,15 @@ async def httpx_login(site: Site) -> int:
 
 async def test_place_when_all_are_taken_then_one_without_a_login_goes_before_an_older_one_with():
     async with open_shop(LIMITS_HTTP_MAX_CONNECTIONS="3") as (site, web), AsyncExitStack() as stack:
-        strangers = []
+        unauthenticated = []
         for _ in range(2):
-            strangers.append(await stack.enter_async_context(await site.connect()))
+            unauthenticated.append(await stack.enter_async_context(await site.connect()))
             await until_blocked()
         newcomer = await stack.enter_async_context(await site.connect())
         await newcomer.send_all(PING)
         assert (await read_answer(newcomer)).endswith(b"pong")
         with trio.fail_after(PATIENCE_S):
-            assert await read_all(strangers[0]) == b""
+            assert await read_all(unauthenticated[0]) == b""
         (kept,) = web.client._transport._pool.connections  # type: ignore[attr-defined]
         assert (await web.ask("GET", "/streams")).status_code == 200
         assert web.client._transport._pool.connections == [kept]  # type: ignore[attr-defined]

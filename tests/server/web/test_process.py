@@ -1,4 +1,4 @@
-"""The HTTP door of a real server, as its users see it."""
+"""The HTTP listener of a real server, as its users see it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MESSAGES = "/streams/s/topics/t/messages"
 
 
 def address_of(server: RunningServer) -> tuple[str, int]:
-    """Read where the HTTP door is."""
+    """Read where the HTTP listener is."""
     written = tomllib.loads((server.data / "runtime" / "current_config.toml").read_text())
     host, _, port = written["http"]["address"].rpartition(":")
     assert int(port)

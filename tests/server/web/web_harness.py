@@ -32,7 +32,7 @@ class Web:
 
     Attributes:
         world: the server.
-        context: what requests are served with; None where a real door is asked.
+        context: what requests are served with; None where a real listener is asked.
         token: sent with every request unless it is empty.
     """
 
@@ -74,10 +74,10 @@ class Web:
         assert answer.status_code == 200, answer.text
 
 
-def door_of(
+def make_listener_spec(
     world: SimulatedServer, tls: ssl.SSLContext | None = None, budget: BufferBudget | None = None
 ) -> HttpListenerSpec:
-    """Make the door of the shard that writes the metadata."""
+    """Make the listener spec of the shard that writes the metadata."""
     shard = world.shards[0]
     handler_context = shard.handler_context
     return HttpListenerSpec(
@@ -103,11 +103,11 @@ async def open_web(
     async with open_simulated_server(
         storage, shards_count=shards_count, settings=settings, clock=clock, seed=seed
     ) as world:
-        door = door_of(world)
+        spec = make_listener_spec(world)
         context = await open_context(
-            door.config,
-            handler_context=door.handler_context,
-            storage=door.storage,
+            spec.config,
+            handler_context=spec.handler_context,
+            storage=spec.storage,
         )
         transport = httpx.ASGITransport(app=make_app(context), client=("127.0.0.1", 40_000))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -115,12 +115,12 @@ async def open_web(
 
 
 class Site:
-    """A real door.
+    """A real listener.
 
     Attributes:
         world: the server behind it.
         port: where it is.
-        nursery: cancelled when the door is closed.
+        nursery: cancelled when the listener is closed.
     """
 
     def __init__(self, world: SimulatedServer, port: int, nursery: trio.Nursery) -> None:
@@ -177,7 +177,7 @@ async def open_site(
     tls: ssl.SSLContext | None = None,
     budget: BufferBudget | None = None,
 ) -> AsyncIterator[Site]:
-    """Run a server with a real HTTP door on a port of its own."""
+    """Run a server with a real HTTP listener on a port of its own."""
     async with (
         open_simulated_server(shards_count=shards_count, settings=settings) as world,
         trio.open_nursery() as nursery,
@@ -187,15 +187,15 @@ async def open_site(
         await listener.bind(("127.0.0.1", 0))
         listener.listen(100)
         with listener:
-            await nursery.start(_serve, door_of(world, tls, budget), listener)
+            await nursery.start(_serve, make_listener_spec(world, tls, budget), listener)
             yield Site(world, listener.getsockname()[1], nursery)
             nursery.cancel_scope.cancel()
 
 
 async def _serve(
-    door: HttpListenerSpec,
+    spec: HttpListenerSpec,
     listener: trio.socket.SocketType,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    await serve_http(door, [listener], task_status=task_status)
+    await serve_http(spec, [listener], task_status=task_status)
