@@ -33,8 +33,7 @@ from iggy_ref_server.net.socket_connection import (
     TransportCodec,
     discard_input,
 )
-from iggy_ref_server.net.socket_input import pass_on, receive_input, set_low_mark
-from iggy_ref_server.net.socket_output import send_output
+from iggy_ref_server.net.socket_io import pass_on, receive_input, send_output, set_low_mark
 from iggy_ref_server.storage.interface import FileSlice, StorageError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from iggy_ref_server.net import socket_output
-from iggy_ref_server.net.socket_output import SENT_BYTES_MAX
+from iggy_ref_server.net import socket_io
+from iggy_ref_server.net.socket_io import SENT_BYTES_MAX
 from iggy_ref_server.session import ClientSession
 from tests.server.simulated.server import open_simulated_server
 
@@ -21,7 +21,7 @@ async def test_reply_when_its_client_reads_as_fast_as_it_is_written_to_then_ends
 ):
     """A socket that takes everything would keep all others waiting until the reply is out."""
     monkeypatch.setattr(
-        socket_output, "send_buffers", lambda connected, buffers: min(MIB, sum(map(len, buffers)))
+        socket_io, "send_buffers", lambda connected, buffers: min(MIB, sum(map(len, buffers)))
     )
     ours, theirs = socket.socketpair()
     async with open_simulated_server() as server:

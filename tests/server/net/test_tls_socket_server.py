@@ -27,7 +27,7 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
 )
-from iggy_ref_server.net import socket_input, tls_codec
+from iggy_ref_server.net import socket_io, tls_codec
 from iggy_ref_server.net.tls_codec import PLAINTEXT_BYTES_MAX, RECORD_BYTES_MAX
 from iggy_ref_server.session import ClientSession
 from iggy_ref_server.storage.simulated.fault_plan import FaultPlan
@@ -396,7 +396,7 @@ async def test_requests_when_a_turn_ends_within_a_record_then_the_next_turn_goes
     autojump_clock, monkeypatch
 ):
     """The kernel has nothing left, and no reply is there to send: nothing else wakes the server."""
-    monkeypatch.setattr(socket_input, "READS_MAX", 1)
+    monkeypatch.setattr(socket_io, "READS_MAX", 1)
     monkeypatch.setattr(tls_codec, "DECRYPTED_BYTES_MAX", 1000)
     async with open_stage() as stage:
         peer, _ = await stage.log_in()
