@@ -18,6 +18,9 @@ EXTRAS ?= $(LOCKED_EXTRAS)
 LOCKS := requirements/build.txt requirements/gate.txt
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, only what is missing is added.
 UPGRADE ?=
+# What `make test-python` runs the tests with.
+PYTHON ?=
+OTHER_VENV = .venv-$(lastword $(subst /, ,$(PYTHON)))
 # How long `make soak` runs, and how many messages it sends in a second.
 MINUTES ?= 5
 RATE ?= 1000
@@ -28,7 +31,7 @@ SECONDS ?= 180
 EXAMPLES ?= 400
 
 # The gate leaves nothing to luck (tests/fix_seeds.py has its seeds); searches do, and say with which.
-test others-part check coverage: export PYTHONHASHSEED := 0
+test others-part check coverage test-lowest test-python: export PYTHONHASHSEED := 0
 SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE=fuzz
 
 # How the environment builds the C: a warning is an error, and the ring can be told to fail. What
@@ -79,6 +82,21 @@ lint: setup ## the quick half of the gate: format, lint, imports, types
 .PHONY: check
 check: setup wheels ## all tests but the slow ones, with the C extensions if they could be built
 	$(BIN)/python -m pytest
+
+# The tests once more, with other versions than the gate's. What holds for one version of Python and
+# of the tools is not tried again: the sources' style, the pages, and how they are packaged.
+TESTS_OF_VERSIONS := $(addprefix tests/,protocol sdk server transports spark interop)
+
+.PHONY: test-lowest
+test-lowest: setup wheels ## the tests with the oldest dependencies that pyproject.toml allows
+	CFLAGS='$(GATE_CFLAGS)' bash tests/make_project_venv.sh $(BIN)/python requirements/lowest.txt .venv-lowest
+	.venv-lowest/bin/python -m pytest $(TESTS_OF_VERSIONS)
+
+.PHONY: test-python
+test-python: setup wheels ## the tests with another Python, such as PYTHON=python3.13
+	@[ -n '$(PYTHON)' ] || { echo 'Say which: make test-python PYTHON=python3.13' >&2; exit 1; }
+	CFLAGS='$(GATE_CFLAGS)' bash tests/make_project_venv.sh $(PYTHON) requirements/gate.txt $(OTHER_VENV)
+	$(OTHER_VENV)/bin/python -m pytest $(TESTS_OF_VERSIONS)
 
 .PHONY: wheels
 wheels: setup ## an environment for each official client that tests talk to the server with
@@ -155,43 +173,29 @@ $(STAMP):
 	if [ -z "$$python" ]; then \
 		echo 'Python 3.11 or newer is needed, and none was found on the PATH.' >&2; exit 1; \
 	fi; \
-	if [ ! -f $(VENV)/.place ] || [ "$$(cat $(VENV)/.place)" != '$(CURDIR)' ]; then rm -rf $(VENV); fi; \
-	rm -f $(VENV)/.stamp-* $(BUILT); \
-	echo "Setting up $(VENV) with $$python; the first time takes about a minute."; \
-	if command -v uv > /dev/null; then \
-		[ -d $(VENV) ] || uv venv --quiet --python "$$python" $(VENV); \
-		install='uv pip install --quiet --python $(BIN)/python'; \
-	else \
-		[ -d $(VENV) ] || "$$python" -m venv $(VENV); \
-		install='$(BIN)/python -m pip install --quiet --disable-pip-version-check'; \
-	fi; \
-	$$install --require-hashes --requirement requirements/build.txt; \
+	rm -f $(VENV)/.stamp-*; \
 	export CFLAGS="$(GATE_CFLAGS) $${CFLAGS:-}"; \
 	if [ '$(EXTRAS)' = '$(LOCKED_EXTRAS)' ]; then \
-		$$install --require-hashes --no-build-isolation --requirement requirements/gate.txt; \
-		$$install --no-deps --no-build-isolation --editable .; \
+		bash tests/make_project_venv.sh "$$python" requirements/gate.txt $(VENV); \
 	else \
 		echo 'The hashes in requirements/gate.txt are for other EXTRAS; installing without them.'; \
-		$$install --editable '.[$(EXTRAS)]'; \
+		bash tests/make_project_venv.sh "$$python" requirements/build.txt $(VENV); \
+		$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'; \
 	fi; \
-	if command -v gcc > /dev/null && ! ls $(BUILT) > /dev/null 2>&1; then \
-		echo 'gcc is there, yet a C extension was not built. To see why:' >&2; \
-		echo '  CFLAGS="$(GATE_CFLAGS)" $(BIN)/pip install --verbose --no-deps --no-build-isolation -e .' >&2; \
-		exit 1; \
-	fi; \
-	echo '$(CURDIR)' > $(VENV)/.place; \
 	touch $@
 
 COMPILE = uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes \
 	--custom-compile-command 'make lock' --no-annotate --no-emit-index-url --no-emit-find-links
 comma := ,
+LOCKED_FROM := $(addprefix --extra ,$(subst $(comma), ,$(LOCKED_EXTRAS))) pyproject.toml
 
 .PHONY: lock
 lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
-	$(COMPILE) $(addprefix --extra ,$(subst $(comma), ,$(LOCKED_EXTRAS))) pyproject.toml \
-		--constraint requirements/build.txt --output-file requirements/gate.txt
+	$(COMPILE) $(LOCKED_FROM) --constraint requirements/build.txt --output-file requirements/gate.txt
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
+	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
+		--output-file requirements/lowest.txt
 	for version in 0.9.0 0.8.0 0.7.0; do \
 		echo "apache-iggy==$$version" \
 			| $(COMPILE) - --output-file "requirements/apache-iggy-$$version.txt"; \
@@ -200,7 +204,8 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 .PHONY: audit
 audit: setup ## look for known weaknesses of what is locked, where a database of them can be reached
 	@if bash tests/make_venv.sh $(BIN)/python requirements/audit.txt .venv-audit; then \
-		$(BIN)/python -m tools.audit .venv-audit/bin/pip-audit requirements/*.txt; \
+		$(BIN)/python -m tools.audit \
+			.venv-audit/bin/pip-audit $(filter-out requirements/lowest.txt,$(wildcard requirements/*.txt)); \
 	else \
 		echo 'Not audited: pip-audit cannot be installed on this machine.'; \
 	fi
@@ -209,5 +214,5 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-audit .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-lowest .venv-python* .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

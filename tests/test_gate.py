@@ -15,7 +15,14 @@ from tests.fix_seeds import GATE, SEARCH
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-GATE_TARGETS = ("test", "others-part", "check", "coverage")
+GATE_TARGETS = (
+    "test",
+    "others-part",
+    "check",
+    "coverage",
+    "test-lowest",
+    "test-python",
+)
 SEARCH_TARGETS = ("fuzz", "slow")
 
 # Hypothesis takes other defaults where `CI` is set: neither the gate nor a search may care.

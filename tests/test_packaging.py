@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -241,20 +242,44 @@ def pins(lock: Path) -> dict[str, list[str]]:
 
 
 def test_lock_of_the_gate_when_read_then_covers_all_that_pyproject_asks_for():
-    extras = re.search(r"^LOCKED_EXTRAS := (.+)$", MAKEFILE, re.MULTILINE)
-    assert extras is not None
-    wanted = [Requirement(text) for text in PROJECT["dependencies"]]
-    for extra in extras[1].split(","):
-        wanted += map(Requirement, PROJECT["optional-dependencies"][extra])
     locked = pins(ROOT / "requirements" / "gate.txt")
 
     unexpected = [
         str(one)
-        for one in wanted
+        for one in declared_for_the_gate()
         if not any(map(one.specifier.contains, locked.get(canonicalize_name(one.name), [])))
     ]
 
     assert not unexpected, "run `make lock`"
+
+
+def declared_for_the_gate() -> list[Requirement]:
+    """Return all that pyproject.toml declares and the Makefile locks."""
+    extras = re.search(r"^LOCKED_EXTRAS := (.+)$", MAKEFILE, re.MULTILINE)
+    assert extras is not None
+    declared = list(PROJECT["dependencies"])
+    for extra in extras[1].split(","):
+        declared += PROJECT["optional-dependencies"][extra]
+    return [Requirement(text) for text in declared]
+
+
+def test_lock_of_the_lowest_when_read_then_names_each_lower_bound():
+    locked = pins(ROOT / "requirements" / "lowest.txt")
+
+    bounds = {
+        canonicalize_name(one.name): Version(bound.version)
+        for one in declared_for_the_gate()
+        for bound in one.specifier
+        if bound.operator == ">="
+    }
+
+    assert bounds
+    higher = {
+        name: locked[name]
+        for name, bound in bounds.items()
+        if [Version(text).release[: len(bound.release)] for text in locked[name]] != [bound.release]
+    }
+    assert not higher, "run `make lock`, and raise the bounds that cannot be had"
 
 
 def test_lock_of_the_gate_when_read_then_builds_with_what_it_installs():
@@ -282,3 +307,4 @@ def test_lock_when_read_then_every_version_has_hashes_and_no_place_is_named(lock
 def test_environment_when_a_lock_changes_then_is_made_anew():
     assert re.search(r"^FINGERPRINT := .*cat pyproject.toml \$\(LOCKS\) ", MAKEFILE, re.MULTILINE)
     assert "LOCKS := requirements/build.txt requirements/gate.txt" in MAKEFILE
+    assert 'cat "$build" "$lock" | cksum' in (ROOT / "tests" / "make_project_venv.sh").read_text()
