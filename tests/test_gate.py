@@ -20,6 +20,7 @@ GATE_TARGETS = (
     "others-part",
     "check",
     "coverage",
+    "sanitize-short",
     "test-lowest",
     "test-python",
 )
@@ -123,6 +124,36 @@ def test_target_when_a_search_then_takes_another_seed_each_time(target):
     assert re.search(
         rf"^SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE={SEARCH}$", MAKEFILE, re.M
     )
+
+
+# What was reached when the floors were set, rounded down. A floor may be raised, and this with it.
+REACHED = {"iggy_ref_server": 92, "iggy_sdk": 96, "spark_jobs": 93}
+
+
+def test_floors_of_coverage_when_set_then_are_those_once_reached_or_higher():
+    floors = re.search(r"^COVERAGE_FLOORS := (.+)$", MAKEFILE, re.M)
+    assert floors is not None
+    chosen = {name: float(floor) for name, floor in (one.split(":") for one in floors[1].split())}
+
+    assert chosen.keys() == REACHED.keys()
+    assert not [name for name, floor in chosen.items() if floor < REACHED[name]]
+    assert "--branch --source=iggy_protocol" in recipe("coverage")
+    assert "floor=100;" in recipe("coverage")
+
+
+def test_floors_of_coverage_when_the_gate_runs_then_are_in_force():
+    assert "$(MAKE) --no-print-directory coverage-floors || status=1" in recipe("test")
+    for part in ("test", "others-part"):
+        assert "$(COVERED_PYTEST) " in recipe(part)
+    assert "coverage" in recipe("others-part")
+    assert '--fail-under="$${floor#*:}" || status=1' in recipe("coverage-floors")
+
+
+def test_sanitizers_when_the_gate_runs_then_try_both_extensions():
+    assert "sanitize-short" in recipe("others-part")
+    for target in ("sanitize", "sanitize-short"):
+        for script in ("tests/protocol/sanitize.sh", "tests/server/sanitize_uring.sh"):
+            assert script in recipe(target)
 
 
 # What the gate has to choose itself, search programs that choose a seed and print it, and ports,
