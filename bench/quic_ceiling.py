@@ -13,7 +13,7 @@ it ran on one core.
 
 Our transport has two processes. Large requests gain by that, where both cores work at the same
 time. Small ones lose: besides the library's work each costs two wakes of a process, four system
-calls, switches of tasks on both sides, the link of the data plane, and the write to the log.
+calls, switches of tasks on both sides, the pipeline of the scheduler, and the write to the log.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class BenchServer:
                 if isinstance(event, ErrorReceived):
                     raise BenchFailed(f"{self.name} refused {command} with {event.status}")
                 if not isinstance(event, ResponseReceived):
-                    raise BenchFailed(f"{self.name} hung up on {command}")
+                    raise BenchFailed(f"{self.name} closed the connection after {command}")
                 reply = event.payload
         return reply
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, final
 
 from iggy_protocol import Buffer
 
-# Bytes of undefined content, to be filled by ``Ring.read`` before anybody else sees them.
+# Bytes of undefined content, to be filled by ``Ring.read`` before any other code sees them.
 def blank(size: int, /) -> bytes: ...
 
 @final

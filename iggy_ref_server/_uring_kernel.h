@@ -138,7 +138,7 @@ static void kernel_find_parts(struct kernel_ring *ring, const struct io_uring_pa
         order[i] = i;
 }
 
-/* Let go of descriptors and, unless a fork has made them somebody else's, of the mappings. */
+/* Let go of descriptors and, unless a fork has passed them on, of the mappings. */
 static void kernel_close(struct kernel_ring *ring, bool is_ours)
 {
     if (is_ours && ring->shared != MAP_FAILED)

@@ -114,7 +114,7 @@ failed:
 static Py_ssize_t operation_hold_target(struct operation *operation, PyObject *target,
                                         Py_ssize_t start)
 {
-    /* `bytes` are filled in place: they come from blank(), and nobody has seen them yet. */
+    /* `bytes` are filled in place: they come from blank(), and no other code has seen them yet. */
     int flags = PyBytes_CheckExact(target) ? PyBUF_SIMPLE : PyBUF_WRITABLE;
     if (operation_allocate(operation, 1) < 0 ||
         PyObject_GetBuffer(target, operation->buffers, flags) < 0)

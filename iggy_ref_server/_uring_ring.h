@@ -20,7 +20,7 @@ enum { OPERATIONS_PER_ENTRY = 4 };
 enum { RELEASE_GIL_BYTES = 1 << 20 };
 
 #define NO_SLOT UINT32_MAX
-#define NOBODY UINT64_MAX /* marks entries whose completion interests nobody */
+#define NO_OPERATION UINT64_MAX /* marks entries whose completion is ignored */
 
 struct ring {
     PyObject_HEAD
@@ -61,11 +61,11 @@ static uint64_t ring_number(const struct ring *ring, const struct operation *ope
     return (uint64_t)operation->generation << 32 | (uint64_t)(operation - ring->operations);
 }
 
-/* The operation an entry or completion is about, or NULL where it is nobody's. */
+/* The operation an entry or completion is about, or NULL where it has none. */
 static struct operation *ring_find(struct ring *ring, uint64_t number)
 {
     uint32_t slot = (uint32_t)number;
-    if (number == NOBODY || slot >= ring->operations_count)
+    if (number == NO_OPERATION || slot >= ring->operations_count)
         return NULL;
     struct operation *operation = &ring->operations[slot];
     bool is_same = operation->generation == number >> 32 && operation->state != STATE_FREE;
@@ -98,7 +98,7 @@ static void ring_put_back(struct ring *ring, struct operation *operation)
     operation_release_buffers(operation);
     Py_CLEAR(operation->token);
     operation->state = STATE_FREE;
-    operation->generation = (operation->generation + 1) & INT32_MAX; /* so never NOBODY */
+    operation->generation = (operation->generation + 1) & INT32_MAX; /* so never NO_OPERATION */
     operation->next_free = ring->first_free;
     ring->first_free = (uint32_t)(operation - ring->operations);
     ring->free_count++;
@@ -318,10 +318,10 @@ static void ring_prepare_cancel(struct ring *ring, const struct operation *opera
     entry->opcode = IORING_OP_ASYNC_CANCEL;
     entry->fd = -1;
     entry->addr = ring_number(ring, operation);
-    entry->user_data = NOBODY;
+    entry->user_data = NO_OPERATION;
 }
 
-/* A read may wait for ever, as on a pipe; nobody is interested any more. */
+/* A read may wait for ever, as on a pipe; no operation waits for it any more. */
 static void ring_cancel_reads(struct ring *ring)
 {
     for (uint32_t i = 0; i < ring->operations_count; i++) {
@@ -359,7 +359,7 @@ static bool ring_settle(struct ring *ring)
 
 /*
  * Let go of everything. Memory that the kernel may still touch is leaked rather than freed; that
- * takes somebody who has closed our descriptor behind our back.
+ * takes code that has closed our descriptor behind our back.
  */
 static void ring_shut(struct ring *ring)
 {

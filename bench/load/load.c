@@ -4,8 +4,8 @@
  *   load port=8090 work=send stream=s topic=t messages=1000 payload=1000 window=4 seconds=1
  *
  * It connects, logs in, warms up, prints "ready" and waits for a line on its input, so that several
- * of them, and whoever measures, begin at the same moment. Then it measures and prints one line of
- * JSON. Any status but success ends it.
+ * of them, and the measuring program, begin at the same moment. Then it measures and prints one
+ * line of JSON. Any status but success ends it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -176,14 +176,14 @@ static void ask_and_wait(int fd, const uint8_t *frame, size_t size)
     if (send(fd, frame, size, MSG_NOSIGNAL) != (ssize_t)size)
         fail("cannot send: %s", strerror(errno));
     if (recv(fd, head, sizeof head, MSG_WAITALL) != sizeof head)
-        fail("the server hung up");
+        fail("the server closed the connection");
     if (head[0] != 0)
         fail("status %u", head[0]);
     if (head[1] > sizeof received)
         fail("an answer of %u bytes was not expected", head[1]);
     /* Asking for no bytes at all would wait for some. */
     if (head[1] != 0 && recv(fd, received, head[1], MSG_WAITALL) != (ssize_t)head[1])
-        fail("the server hung up");
+        fail("the server closed the connection");
 }
 
 static int connect_once(unsigned *client_port)
@@ -358,7 +358,7 @@ static void hear(struct connection *connection)
         if (size < 0 && errno == EAGAIN)
             return;
         if (size <= 0)
-            fail("the server hung up");
+            fail("the server closed the connection");
         uint64_t now = now_ns();
         const uint8_t *at = received, *end = received + size;
         while (at < end) {

@@ -1,6 +1,6 @@
 """The Spark side of the demo: the ready job ``iggy-spark-to-parquet`` as a process of its own.
 
-It is started as anybody would start it, and ended as anybody would end it: with SIGTERM. Spark
+It is started by its command and ended with SIGTERM, as in production. Spark
 needs Java; where the machine has none, the job uses the one that the extra ``spark`` brings along.
 """
 

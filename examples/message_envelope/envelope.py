@@ -1,4 +1,4 @@
-"""The envelope that producer and consumer agree on: typed events under one roof.
+"""The envelope that producer and consumer agree on: typed events in one structure.
 
 The kind of an event stands in the message itself, so any consumer can read it without headers.
 Run it to see what goes over the wire.
@@ -12,7 +12,7 @@ from iggy_sdk import MsgspecSerde
 
 
 class OrderCreated(msgspec.Struct, tag=True):
-    """Somebody has ordered something."""
+    """A customer has ordered something."""
 
     order_id: int
     item: str

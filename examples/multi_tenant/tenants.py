@@ -31,7 +31,7 @@ async def prepare(client: IggyClient, tenant: str) -> None:
 
 
 async def work(client: IggyClient, tenant: str) -> None:
-    """Send and read as one tenant, and look over the fence."""
+    """Send and read as one tenant, and try the stream of another."""
     own = client.options
     mine = IggyClient(endpoints=own.endpoints, username=f"{tenant}-user", password=PASSWORD)
     neighbour = TENANTS[(TENANTS.index(tenant) + 1) % len(TENANTS)]

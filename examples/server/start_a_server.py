@@ -27,7 +27,7 @@ SETTINGS = {
     "IGGY_HTTP_ENABLED": "false",
     "IGGY_QUIC_ENABLED": "false",
     "IGGY_WEBSOCKET_ENABLED": "false",
-    # Nobody reads the pipe while the server runs, so it had better be quiet.
+    # The pipe is not read while the server runs, so the server must not log much.
     "RUST_LOG": "error",
 }
 READY = "Connect with "

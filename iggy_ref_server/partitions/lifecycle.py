@@ -184,7 +184,7 @@ def check_first_segment(
 
 
 def check_orphans(directory: str, listing: SegmentListing, kept: SurvivingWrites) -> None:
-    """Refuse a partition with an index whose log nobody removed."""
+    """Refuse a partition with an index whose log is missing without a record of its removal."""
     starts = [files.start_offset for files in listing.segments]
     for name, size in listing.filled_orphans:
         # The log goes first when a segment is removed, and only the oldest ones are.

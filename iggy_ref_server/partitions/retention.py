@@ -99,7 +99,7 @@ def is_older_than(segment: Segment, *, max_age_us: int, now_us: int) -> bool:
 
 
 def is_removable(segment: Segment, barrier: int | None) -> bool:
-    """Tell whether a segment is complete and read by everyone who reads."""
+    """Tell whether a segment is complete and read by every consumer with a stored offset."""
     return segment.is_sealed and (barrier is None or segment.next_offset - 1 <= barrier)
 
 

@@ -237,7 +237,7 @@ class AutoLogin:
 
     @staticmethod
     def disabled() -> Credentials | None:
-        """Nobody; call ``login_user``."""
+        """No login; call ``login_user``."""
         return None
 
     @staticmethod
@@ -247,7 +247,7 @@ class AutoLogin:
 
     @staticmethod
     def personal_access_token(token: str, /) -> Credentials | None:
-        """Whoever has the token."""
+        """The user of the token."""
         return TokenLogin(token)
 
 

@@ -467,7 +467,7 @@ static PyObject *batch_header_pairs(PyObject *Py_UNUSED(module), PyObject *const
     return pairs;
 }
 
-/* ---- the rest of the door --------------------------------------------------------------- */
+/* ---- the other functions of the module -------------------------------------------------- */
 
 static PyObject *batch_checksum(PyObject *Py_UNUSED(module), PyObject *argument)
 {

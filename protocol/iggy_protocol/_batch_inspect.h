@@ -172,7 +172,7 @@ static inline bool step_if_flawless(struct inspection *walk, size_t i)
 /* Step over flawless messages from the i-th on; returns the first that needs a closer look. */
 static size_t skip_flawless(struct inspection *walk, size_t i)
 {
-    struct inspection quick = *walk; /* a copy nobody else can reach stays in registers */
+    struct inspection quick = *walk; /* a copy that no pointer reaches stays in registers */
     while (i + 1 < quick.count && step_if_flawless(&quick, i))
         i++;
     *walk = quick;

@@ -25,7 +25,7 @@ def read_refusal(connected):
     received = b""
     while len(received) < VSR_HEAD_BYTES:
         data = connected.recv(VSR_HEAD_BYTES - len(received))
-        assert data, "the server has hung up"
+        assert data, "the server has closed the connection"
         received += data
     return received
 

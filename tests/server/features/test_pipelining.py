@@ -28,7 +28,7 @@ def read_exactly(connected, size):
     received = bytearray()
     while len(received) < size:
         data = connected.recv(size - len(received))
-        assert data, "the server has hung up"
+        assert data, "the server has closed the connection"
         received += data
     return bytes(received)
 

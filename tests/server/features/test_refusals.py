@@ -221,7 +221,7 @@ def received(client, size):
     data = b""
     while len(data) < size:
         part = client.socket.recv(size - len(data))
-        assert part, "the server hung up"
+        assert part, "the server closed the connection"
         data += part
     return data
 
