@@ -1,4 +1,4 @@
-"""Queries to a server about topics: their partitions and offsets."""
+"""Queries to a server about topics: their partitions and offsets. One connection per process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks that keep two servers from sharing a data directory or a port by accident.
+"""Locks that keep two servers from sharing a data directory or a port, and the files of one run.
 
 All shards of a server listen on one port with SO_REUSEPORT, which would let a second server share
 the port without an error. So the port is first bound without that option, and then claimed by a

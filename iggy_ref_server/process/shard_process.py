@@ -7,6 +7,8 @@
 No shard accepts a connection before all shards are open. Otherwise a client could be told that a
 partition does not exist, only because its shard is still reading files. Until then connections
 wait in the kernel, in the accept queues of sockets that are bound already.
+
+A thread watches the event loop of the process.
 """
 
 from __future__ import annotations

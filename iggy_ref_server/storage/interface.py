@@ -3,8 +3,8 @@
 All paths are relative to the data directory and written with ``/``. An engine never reorders
 operations on one file: a write that was started earlier reaches the file earlier.
 
-    *_now     never waits for a disk; the result says when it would have to
-    *_soon    begins now, and calls back at the end; the result says when it cannot begin
+    *_nowait  never waits for a disk; the result says when it would have to
+    begin_*   begins now, and calls back at the end; the result says when it cannot begin
     async     may wait, and can be cancelled: a write or sync in the kernel is finished first, so
               that the caller's buffers are free when the call returns or raises
 """

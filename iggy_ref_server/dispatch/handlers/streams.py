@@ -1,4 +1,4 @@
-"""Streams, topics, partitions and segments."""
+"""Streams, topics, partitions, segments and consumer groups."""
 
 from __future__ import annotations
 
