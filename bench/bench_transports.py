@@ -112,13 +112,13 @@ class Bench:
         """Measure and print all rows whose names contain a text."""
         certificate = Certificate.make(trustme.CA(), self._folder)
         with ExitStack() as stack:
-            doors: dict[bool, TransportServer] = {}
+            servers_by_tls: dict[bool, TransportServer] = {}
             for secured in (False, True):
-                doors[secured] = TransportServer.open(
+                servers_by_tls[secured] = TransportServer.open(
                     self._folder / str(secured), shards=1, secured=secured, certificate=certificate
                 )
-                stack.callback(doors[secured].server.close)
-                with IggyClient(doors[secured].url("tls" if secured else "tcp")) as client:
+                stack.callback(servers_by_tls[secured].server.close)
+                with IggyClient(servers_by_tls[secured].url("tls" if secured else "tcp")) as client:
                     client.create_stream(STREAM)
             constant = None
             if "http" in self._transports:
@@ -126,15 +126,18 @@ class Bench:
             print(HEAD)
             for row in ROWS:
                 if pattern in row.name:
-                    self._measure(row, doors, constant)
+                    self._measure(row, servers_by_tls, constant)
 
     def _measure(
-        self, row: Row, doors: dict[bool, TransportServer], constant: tuple[str, int] | None
+        self,
+        row: Row,
+        servers_by_tls: dict[bool, TransportServer],
+        constant: tuple[str, int] | None,
     ) -> None:
         figures: dict[str, list[dict[str, float]]] = {}
         for _ in range(self._rounds):
             for name in self._transports:
-                taken = self._turn(row, name, doors[name in SECURED])
+                taken = self._turn(row, name, servers_by_tls[name in SECURED])
                 figures.setdefault(name, []).append(taken)
             if constant is not None:
                 taken = self._client(row, constant[0], "none", constant[1])
@@ -156,17 +159,17 @@ class Bench:
             ratio = figure["messages_s"] / medians["tcp"]["messages_s"]
             print(line(row, name, figure, ratio, ceilings.get(name)), flush=True)
 
-    def _turn(self, row: Row, transport: str, doors: TransportServer) -> dict[str, float]:
+    def _turn(self, row: Row, transport: str, server: TransportServer) -> dict[str, float]:
         """Run the client over one transport on its own topic."""
         topic = f"topic-{self._topics}"
         self._topics += 1
-        with IggyClient(doors.url("tls" if transport in SECURED else "tcp")) as client:
+        with IggyClient(server.url("tls" if transport in SECURED else "tcp")) as client:
             client.create_topic(STREAM, topic, 1)
             if row.work == "poll":
                 stored = [bytes(PAYLOAD_BYTES)] * STORED
                 client.send_messages(STREAM, topic, stored, partition_id=0)
             try:
-                return self._client(row, doors.url(transport), topic, doors.server.pid)
+                return self._client(row, server.url(transport), topic, server.server.pid)
             finally:
                 client.delete_topic(STREAM, topic)
 

@@ -10,7 +10,7 @@ import trustme
 
 from tests.certificates import Certificate
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
-from tests.server.net.ws_peer import door_of
+from tests.server.net.ws_peer import listening_address
 from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.interop
@@ -42,7 +42,7 @@ def report(server, url):
 @pytest.mark.parametrize("shards", [1, 2])
 def test_client_when_it_comes_by_websocket_then_everything_is_as_on_the_original(tmp_path, shards):
     with RunningServer(tmp_path, shards=shards) as server:
-        host, port = door_of(server)
+        host, port = listening_address(server)
 
         assert report(server, f"iggy+ws://iggy:iggy@{host}:{port}") == REPORT
 
@@ -50,7 +50,7 @@ def test_client_when_it_comes_by_websocket_then_everything_is_as_on_the_original
 def test_client_when_the_websocket_is_encrypted_then_it_verifies_and_works(tmp_path):
     certificate = Certificate.make(trustme.CA(), tmp_path)
     with RunningServer(tmp_path, settings=certificate.settings("WEBSOCKET_TLS")) as server:
-        _, port = door_of(server)
+        _, port = listening_address(server)
         options = f"tls=true&tls_domain=localhost&tls_ca_file={certificate.ca_file}"
 
         assert report(server, f"iggy+ws://iggy:iggy@localhost:{port}?{options}") == REPORT

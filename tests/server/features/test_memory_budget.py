@@ -11,7 +11,7 @@ import httpx
 from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
 from tests.server.features.test_unauthenticated import SEND_MESSAGES, head, resident_bytes
 from tests.server.features.topic_calls import eventually, make_topic
-from tests.server.net.ws_peer import door_of
+from tests.server.net.ws_peer import listening_address
 
 MIB = 1 << 20
 KEY = base64.b64encode(bytes(32)).decode()
@@ -68,7 +68,7 @@ def test_http_polls_when_many_come_at_once_then_the_budget_bounds_memory(start_s
     topic = make_topic(server.login())
     for _ in range(4):
         topic.send(*[bytes(500_000)] * 10)
-    host, port = door_of(server, "http")
+    host, port = listening_address(server, "http")
     url = f"http://{host}:{port}"
     with httpx.Client(base_url=url, timeout=30) as client, ExitStack() as stack:
         answer = client.post("/users/login", json={"username": "iggy", "password": "iggy"})
@@ -92,7 +92,7 @@ def test_http_bodies_when_many_come_at_once_then_the_budget_bounds_memory_and_ot
     """Without a budget these clients cost 600 MB, because 64 bodies may come at a time."""
     settings = {"IGGY_LIMITS_MEMORY_BUDGET": "64 MiB", "IGGY_HTTP_MAX_REQUEST_SIZE": "12 MB"}
     server = start_server(settings=settings)
-    host, port = door_of(server, "http")
+    host, port = listening_address(server, "http")
     size = 10 * MIB
     with httpx.Client(base_url=f"http://{host}:{port}", timeout=30) as client, ExitStack() as stack:
         answer = client.post("/users/login", json={"username": "iggy", "password": "iggy"})

@@ -11,7 +11,7 @@ import pytest
 
 from iggy_protocol import Ping, StatusCode
 from tests.server.features.topic_calls import eventually, frame_of
-from tests.server.net.ws_peer import WsPeer, door_of
+from tests.server.net.ws_peer import WsPeer, listening_address
 from tests.server.replay.raw_peer import Absence, RawPeer
 
 SEND_MESSAGES, CREATE_STREAM = 101, 202
@@ -53,7 +53,7 @@ def test_send_when_long_and_before_a_login_then_the_server_holds_nothing_of_it(
                     raw.send(bytes(MIB))
                 assert raw.read_frame(10) == REFUSED
             else:
-                peer = stack.enter_context(WsPeer(door_of(server)))
+                peer = stack.enter_context(WsPeer(listening_address(server)))
                 peer.send(head(SEND_MESSAGES, 100 * MIB))
                 for _ in range(32):
                     peer.send(bytes(MIB))
@@ -81,7 +81,7 @@ def test_request_when_it_stands_still_then_the_connection_ends(start_server, lis
         client.socket.sendall(head(SEND_MESSAGES, 100 * MIB) + bytes(1000))
         assert client.is_closed_by_peer()
     else:
-        with WsPeer(door_of(server)) as peer:
+        with WsPeer(listening_address(server)) as peer:
             peer.login()
             peer.send(head(SEND_MESSAGES, 100 * MIB) + bytes(1000))
             peer.read_end()
@@ -124,13 +124,13 @@ def test_logins_when_silent_connections_take_all_places_then_work_all_the_same(
 ):
     settings = {"IGGY_LIMITS_MAX_UNAUTHENTICATED_CONNECTIONS": "50"}
     server = start_server(settings=settings)
-    address = door_of(server, listener)
+    address = listening_address(server, listener)
     silent: list[socket.socket] = []
     try:
         for _ in range(3):
             silent += many(address, 60, first)
             assert server.login().ask(Ping()) is None
-            with WsPeer(door_of(server)) as peer:
+            with WsPeer(listening_address(server)) as peer:
                 peer.login()
         assert server.output().count("without a login") <= 4
     finally:
@@ -155,7 +155,7 @@ def test_connection_when_silent_without_a_login_then_ends_and_others_stay(start_
     known, silent, http = (
         server.login(),
         server.connect(),
-        socket.create_connection(door_of(server, "http"), timeout=20),
+        socket.create_connection(listening_address(server, "http"), timeout=20),
     )
 
     assert silent.is_closed_by_peer()
@@ -178,9 +178,9 @@ def test_handshakes_when_many_stay_unfinished_then_tls_logins_work(start_server)
 
 def test_http_when_silent_connections_take_all_places_then_newcomers_are_served(start_server):
     server = start_server(settings={"IGGY_LIMITS_HTTP_MAX_CONNECTIONS": "20"})
-    silent = many(door_of(server, "http"), 60, b"")
+    silent = many(listening_address(server, "http"), 60, b"")
     try:
-        with socket.create_connection(door_of(server, "http"), timeout=20) as client:
+        with socket.create_connection(listening_address(server, "http"), timeout=20) as client:
             client.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
     finally:

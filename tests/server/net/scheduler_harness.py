@@ -1,4 +1,4 @@
-"""A data plane between clients without sockets and appends whose outcomes come when a test says so.
+"""A request scheduler with clients without sockets, and appends that end when a test says so.
 
     stage = SchedulerHarness(nursery, pipelined_max=4)
     link = stage.connect()
@@ -72,7 +72,7 @@ class LateAppends:
         self._last_status = 0
 
     def begin_call(self) -> None:
-        """Note that the data plane is called from outside."""
+        """Note that the scheduler is called from outside."""
         self._calls_count = 0
 
     def next_status(self, session: ClientSession) -> int:
@@ -119,10 +119,10 @@ class LateAppends:
 
     def _count(self) -> None:
         self._calls_count += 1
-        assert self._calls_count <= CALLS_MAX, "one call of the data plane does not end"
+        assert self._calls_count <= CALLS_MAX, "one call of the scheduler does not end"
 
 
-class OpenDesk:
+class InlineDispatcher:
     """Answers pings, at once or in a task."""
 
     def __init__(self, appender: LateAppends) -> None:
@@ -147,7 +147,7 @@ class OpenDesk:
 
 @dataclass
 class SchedulerHarness:
-    """A data plane, its links, and the rounds in which they are served.
+    """A request scheduler, its pipelines, and the rounds in which they are served.
 
     Attributes:
         nursery: for requests that wait.
@@ -164,7 +164,7 @@ class SchedulerHarness:
     rounds_count: int = 0
 
     def __post_init__(self) -> None:
-        self.dispatcher = OpenDesk(self.appender)
+        self.dispatcher = InlineDispatcher(self.appender)
         self.scheduler = RequestScheduler(self.appender, self.dispatcher, self.nursery)
 
     def wake(self, pipeline: RequestPipeline) -> None:

@@ -1,4 +1,4 @@
-"""How doors accept: clients that are gone, and machines that have nothing left to give."""
+"""How listeners accept: clients that are gone, and machines without free descriptors."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_account_when_told_twice_then_counts_once():
     assert house.budget.accounts_count == 0
 
 
-def test_hoarder_when_the_limit_is_passed_then_the_largest_goes_loudly(caplog):
+def test_account_when_the_limit_is_passed_then_the_largest_is_closed_with_a_line(caplog):
     house = House()
     small, large = house.open("10.0.0.1:1"), house.open("10.0.0.2:2")
     small.hold(6 * MIB)
@@ -90,13 +90,13 @@ def test_large_request_when_refused_while_its_client_gives_back_then_still_waits
 
 def test_small_requests_when_the_limit_is_reached_then_go_on():
     house = House()
-    hoarder, other = house.open("hoarder"), house.open("other")
-    hoarder.hold(LIMIT)
+    holder, other = house.open("holder"), house.open("other")
+    holder.hold(LIMIT)
 
     other.hold(SMALL_BYTES_MAX)
     other.hold(10, SMALL_BYTES_MAX)
 
-    assert hoarder.is_paused
+    assert holder.is_paused
     assert not other.is_paused
 
 
@@ -132,7 +132,7 @@ def test_request_under_way_when_almost_complete_and_room_is_scarce_then_goes_on(
     assert account.is_paused
 
 
-def test_hoarder_when_others_wait_and_it_does_not_move_then_goes():
+def test_account_when_others_wait_and_it_does_not_move_then_is_closed():
     house = House()
     still, busy, waiting = house.open("still"), house.open("busy"), house.open("waiting")
     still.hold(4 * MIB)

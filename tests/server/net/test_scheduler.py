@@ -1,4 +1,4 @@
-"""Every call of the data plane ends, whatever clients pipeline and whenever outcomes are known."""
+"""Every call of the scheduler ends, whatever clients pipeline and whenever outcomes are known."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def on_stage(play, **options):
 
 
 def test_finish_when_a_client_has_as_many_unanswered_sends_as_it_may_then_returns():
-    """It used to serve the paused client again and again, and nobody else ever after."""
+    """It used to serve the paused client again and again, and no other client ever after."""
 
     async def play(stage):
         pipeline = stage.connect()

@@ -46,7 +46,7 @@ class Pair:
         try:
             return bytes(space[: self.tls.recv_into(space)])
         except BlockingIOError:
-            assert not self.tls.has_input, "nobody would ask again"
+            assert not self.tls.has_input, "no later call would read it"
             return None
 
 

@@ -350,7 +350,7 @@ async def test_client_when_it_says_nothing_for_long_then_tls_is_ended_in_order(a
 
 
 @pytest.mark.parametrize("position", ["first", "between", "within a request"])
-async def test_bytes_when_they_are_no_tls_then_one_line_says_so_and_nobody_else_notices(
+async def test_bytes_when_they_are_no_tls_then_one_line_says_so_and_others_are_served(
     autojump_clock, caplog, position
 ):
     caplog.set_level(logging.INFO)

@@ -1,4 +1,4 @@
-"""The WebSocket door of a real server: what upstream's clients do, and what nobody should."""
+"""The WebSocket listener of a real server: what official clients do, and what none should."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from iggy_protocol import (
 from tests.certificates import Certificate
 from tests.protocol.websocket.frames import ws_frame
 from tests.server.features.topic_calls import eventually, frame_of, make_topic, unique
-from tests.server.net.ws_peer import REQUEST, WsPeer, door_of, read_to_end
+from tests.server.net.ws_peer import REQUEST, WsPeer, listening_address, read_to_end
 from tests.server.running import RunningServer, ServerFailed
 
 pytestmark = pytest.mark.timeout(90)
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(90)
 OK = bytes(8)
 PING = frame_of(Ping())
 LARGE = 300_000
-# Other programs use the machine as well; a door that stands still does so for longer.
+# Other programs use the machine as well; a listener that stands still does so for longer.
 ANSWER_SECONDS_MAX = 2.0
 
 
@@ -55,7 +55,7 @@ def running(request, tmp_path_factory):
 @pytest.fixture
 def peer(running):
     """A connection that is logged in."""
-    with WsPeer(door_of(running)) as connected:
+    with WsPeer(listening_address(running)) as connected:
         connected.login()
         yield connected
 
@@ -81,8 +81,8 @@ def test_client_when_it_comes_by_websocket_then_is_listed_so(running, peer):
 def test_cluster_when_asked_for_then_names_the_ports_that_were_bound(running, peer):
     (node,) = ask(peer, GetClusterMetadata()).nodes
 
-    assert node.websocket_port == door_of(running)[1]
-    assert node.http_port == door_of(running, "http")[1]
+    assert node.websocket_port == listening_address(running)[1]
+    assert node.http_port == listening_address(running, "http")[1]
     assert node.tcp_port == running.address[1]
 
 
@@ -225,9 +225,7 @@ def test_close_when_it_follows_requests_then_they_are_answered_before_it(peer):
     ],
     ids=["unmasked", "stray", "opcode", "reserved", "long ping", "nested", "oversized", "close"],
 )
-def test_frame_when_it_breaks_the_rules_then_the_client_is_told_and_nobody_else(
-    running, peer, data, code
-):
+def test_frame_when_it_breaks_the_rules_then_only_that_client_is_closed(running, peer, data, code):
     peer.send_raw(data + bytes(100))
 
     assert peer.read_end() == code
@@ -237,7 +235,7 @@ def test_frame_when_it_breaks_the_rules_then_the_client_is_told_and_nobody_else(
 @pytest.mark.parametrize("cut", [1, 2, 5, 6, 7, 13])
 def test_connection_when_cut_within_a_frame_then_the_client_is_forgotten(running, cut):
     observer = running.login()
-    with WsPeer(door_of(running)) as peer:
+    with WsPeer(listening_address(running)) as peer:
         peer.login()
         before = observer.ask(GetStats()).clients_count
         peer.send_raw(ws_frame(PING)[:cut])
@@ -246,7 +244,7 @@ def test_connection_when_cut_within_a_frame_then_the_client_is_forgotten(running
 
 
 def connect_raw(server) -> socket.socket:
-    return socket.create_connection(door_of(server), timeout=10)
+    return socket.create_connection(listening_address(server), timeout=10)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +299,7 @@ def test_handshakes_when_many_stay_unfinished_then_newcomers_are_served(start_se
     for raw in loris:
         raw.sendall(REQUEST[:20])
 
-    with WsPeer(door_of(server)) as peer:
+    with WsPeer(listening_address(server)) as peer:
         peer.send(PING)
         assert peer.read() == OK
     assert server.login().ask(Ping()) is None
@@ -333,7 +331,7 @@ def test_tcp_when_the_websocket_door_is_besieged_then_goes_on_answering(running)
 
 def test_connections_when_there_are_enough_then_another_is_refused(start_server):
     server = start_server(settings={"IGGY_LIMITS_WEBSOCKET_MAX_CONNECTIONS": "2"})
-    with WsPeer(door_of(server)) as first, WsPeer(door_of(server)) as second:
+    with WsPeer(listening_address(server)) as first, WsPeer(listening_address(server)) as second:
         for peer in (first, second):
             peer.login()
         with connect_raw(server) as third:
@@ -353,14 +351,14 @@ def test_settings_when_made_then_they_count(start_server):
         "IGGY_LIMITS_WEBSOCKET_IDLE_TIMEOUT": "300 ms",
     }
     server = start_server(settings=settings)
-    with WsPeer(door_of(server)) as peer:
+    with WsPeer(listening_address(server)) as peer:
         peer.send_raw(ws_frame(PING * 100, mask=None) + ws_frame(PING * 100))
         assert [peer.read() for _ in range(200)] == [OK] * 200
         assert peer.read_end() == CloseCode.GOING_AWAY
-    with WsPeer(door_of(server)) as peer:
+    with WsPeer(listening_address(server)) as peer:
         peer.send_raw(ws_frame(bytes(1025)))
         assert peer.read_end() == CloseCode.MESSAGE_TOO_BIG
-    with WsPeer(door_of(server)) as peer:
+    with WsPeer(listening_address(server)) as peer:
         piece = PING * 125
         peer.send_raw(ws_frame(piece, fin=False))
         peer.send_raw(ws_frame(piece, Opcode.CONT, fin=False) + ws_frame(piece, Opcode.CONT))
@@ -370,7 +368,7 @@ def test_settings_when_made_then_they_count(start_server):
 
 def test_server_when_it_stops_then_clients_are_told_in_frames(start_server):
     server = start_server(shards=2)
-    peers = [WsPeer(door_of(server)) for _ in range(4)]
+    peers = [WsPeer(listening_address(server)) for _ in range(4)]
     for peer in peers:
         peer.login()
 
@@ -386,7 +384,7 @@ def test_server_when_it_stops_with_polls_unread_then_they_come_before_the_last_w
     server = start_server()
     topic = make_topic(server.login())
     topic.send(NewMessage(bytes(LARGE)))
-    with WsPeer(door_of(server)) as peer:
+    with WsPeer(listening_address(server)) as peer:
         peer.login()
         peer.send_raw(ws_frame(frame_of(poll_of(topic, 1))) * 30)
         assert len(peer.read()) > LARGE
@@ -404,7 +402,7 @@ def test_shards_when_there_are_two_then_both_accept(start_server):
     topic = make_topic(server.login(), partitions=4)
     name = unique("x")
     for number in range(12):
-        with WsPeer(door_of(server)) as peer:
+        with WsPeer(listening_address(server)) as peer:
             peer.login()
             message = NewMessage(f"{name} {number}".encode())
             partition = Partitioning.partition(number % 4)
@@ -414,25 +412,27 @@ def test_shards_when_there_are_two_then_both_accept(start_server):
     assert sorted(stored) == sorted(f"{name} {number}" for number in range(12))
 
 
-@pytest.mark.parametrize("door", ["websocket", "http"])
-def test_port_when_in_use_then_the_start_is_refused_and_the_setting_named(start_server, door):
-    host, port = door_of(start_server(), door)
-    setting = f"IGGY_{door.upper()}_ADDRESS"
+@pytest.mark.parametrize("transport", ["websocket", "http"])
+def test_port_when_in_use_then_the_start_is_refused_and_the_setting_named(start_server, transport):
+    host, port = listening_address(start_server(), transport)
+    setting = f"IGGY_{transport.upper()}_ADDRESS"
 
     with pytest.raises(ServerFailed, match=rf"(?s)instead of starting.*{port}.*{setting}"):
         start_server(settings={setting: f"{host}:{port}"})
 
 
-@pytest.mark.parametrize("doors", [("tcp",), ("websocket", "http")], ids=" ".join)
-def test_doors_when_disabled_then_nobody_is_there(start_server, doors):
+@pytest.mark.parametrize("transports", [("tcp",), ("websocket", "http")], ids=" ".join)
+def test_listeners_when_disabled_then_their_ports_are_closed(start_server, transports):
     """The others serve, and the start-up lines name them alone."""
-    server = start_server(settings={f"IGGY_{door.upper()}_ENABLED": "false" for door in doors})
+    server = start_server(
+        settings={f"IGGY_{transport.upper()}_ENABLED": "false" for transport in transports}
+    )
 
-    for door in ("tcp", "websocket", "http"):
-        assert (f"  {door:<9} 127.0.0.1:" in server.output()) == (door not in doors)
-    if "tcp" in doors:
+    for transport in ("tcp", "websocket", "http"):
+        assert (f"  {transport:<9} 127.0.0.1:" in server.output()) == (transport not in transports)
+    if "tcp" in transports:
         assert "Connect with iggy+ws://iggy:" in server.output()
-        with WsPeer(door_of(server)) as peer:
+        with WsPeer(listening_address(server)) as peer:
             peer.login()
     else:
         assert server.login().ask(Ping()) is None
@@ -458,7 +458,7 @@ def test_tls_when_switched_on_then_this_door_alone_speaks_it(start_server, certi
     server = start_server(shards=shards, settings=settings)
     topic = make_topic(server.login())
 
-    with WsPeer(door_of(server), tls=trust_of(authority)) as peer:
+    with WsPeer(listening_address(server), tls=trust_of(authority)) as peer:
         peer.login()
         batch = [NewMessage(bytes(LARGE))] * 4
         ask(peer, SendMessages(topic.stream, topic.topic, Partitioning.partition(0), batch))
@@ -481,8 +481,8 @@ def test_tls_when_clients_misbehave_then_they_are_dropped_and_others_served(
         plain.sendall(REQUEST)
         assert not read_to_end(plain).startswith(b"HTTP")
         with pytest.raises(ssl.SSLError):
-            WsPeer(door_of(server), tls=trust_of(trustme.CA()))
-        with WsPeer(door_of(server), tls=trust_of(authority)) as peer:
+            WsPeer(listening_address(server), tls=trust_of(trustme.CA()))
+        with WsPeer(listening_address(server), tls=trust_of(authority)) as peer:
             peer.send(PING)
             assert peer.read() == OK
         assert read_to_end(silent) == b""
@@ -496,5 +496,5 @@ def test_certificate_when_made_for_development_then_the_connect_line_trusts_it(s
 
     assert line.startswith("Connect with iggy+wss://")
     context = ssl.create_default_context(cafile=line.rpartition("tls_ca_file=")[2])
-    with WsPeer(door_of(server), tls=context) as peer:
+    with WsPeer(listening_address(server), tls=context) as peer:
         peer.login()

@@ -46,7 +46,7 @@ REPLIES = st.lists(st.lists(PARTS, max_size=4), max_size=5)
 
 
 def reply_of(parts: list[tuple[bool, int, int]]) -> list[bytes | FileSlice]:
-    """Make a reply of parts as the data plane does: a head, then what follows it."""
+    """Make a reply of parts as the scheduler does: a head, then what follows it."""
     size = sum(size for _, _, size in parts)
     payload = [
         FileSlice(FILE, position, size) if is_stored else STORED[position : position + size]
@@ -170,14 +170,14 @@ def test_pongs_when_none_is_read_then_one_waits_and_the_last_one_follows_it():
     assert drain(output_buffer, 9) == b"\x8a\x01!"
 
 
-def open_envelope(receive_bytes: int = 1 << 18) -> WebSocketCodec:
+def open_codec(receive_bytes: int = 1 << 18) -> WebSocketCodec:
     protocol = ServerProtocol(state=State.OPEN, max_size=None)
     reader = FrameReader(protocol, frame_bytes_max=1 << 20, message_bytes_max=1 << 20)
     return WebSocketCodec(reader, LIMITS, receive_bytes=receive_bytes)
 
 
-def test_envelope_when_sealed_twice_then_says_one_last_word_and_no_pong_behind_it():
-    codec = open_envelope()
+def test_codec_when_closed_twice_then_writes_one_close_frame_and_no_pong_behind_it():
+    codec = open_codec()
     codec.decode(ws_frame(b"1", Opcode.PING))
     codec.decode(ws_frame(b"2", Opcode.PING))
 
@@ -187,8 +187,8 @@ def test_envelope_when_sealed_twice_then_says_one_last_word_and_no_pong_behind_i
     assert drain(codec.output_buffer, 1) == b"\x8a\x011" + b"\x88\x02\x03\xe9"
 
 
-def test_envelope_when_the_client_closes_then_what_came_before_is_unwrapped_and_the_rest_dropped():
-    codec = open_envelope()
+def test_codec_when_the_client_closes_then_what_came_before_is_decoded_and_the_rest_dropped():
+    codec = open_codec()
     data = ws_frame(b"ab") + ws_frame(b"cd") + ws_frame(b"\x03\xe8bye", Opcode.CLOSE)
 
     assert codec.decode(data + ws_frame(b"late")) == b"abcd"
@@ -197,13 +197,13 @@ def test_envelope_when_the_client_closes_then_what_came_before_is_unwrapped_and_
     assert drain(codec.output_buffer, 100) == b"\x88\x05\x03\xe8bye"
 
 
-def test_envelope_when_a_large_payload_has_begun_then_asks_for_as_much_as_it_may():
-    codec = open_envelope(receive_bytes=100_000)
+def test_codec_when_a_large_payload_has_begun_then_asks_for_as_much_as_it_may():
+    codec = open_codec(receive_bytes=100_000)
     assert (codec.missing_bytes, codec.receive_bytes) == (0, 1 << 16)
 
     codec.decode(ws_frame(bytes(90_000))[:1000])
     assert codec.missing_bytes == codec.receive_bytes == 90_014 - 1000
 
-    codec = open_envelope(receive_bytes=100_000)
+    codec = open_codec(receive_bytes=100_000)
     codec.decode(ws_frame(bytes(900_000))[:1000])
     assert codec.missing_bytes == codec.receive_bytes == 100_000

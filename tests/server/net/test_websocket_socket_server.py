@@ -478,7 +478,7 @@ async def test_client_when_it_closes_within_a_record_then_is_answered_and_forgot
 
 
 @pytest.mark.parametrize("begun", [b"", ws_frame(PING)[:5]], ids=["between", "within a frame"])
-async def test_bytes_when_they_are_no_tls_then_one_line_says_so_and_nobody_else_notices(
+async def test_bytes_when_they_are_no_tls_then_one_line_says_so_and_others_are_served(
     secured, autojump_clock, caplog, begun
 ):
     caplog.set_level(logging.INFO)

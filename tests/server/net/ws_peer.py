@@ -32,8 +32,8 @@ REQUEST = (
 )
 
 
-def door_of(server, name: str = "websocket") -> tuple[str, int]:
-    """Say where a door of a running server is."""
+def listening_address(server, name: str = "websocket") -> tuple[str, int]:
+    """Return the address of a listener of a running server."""
     host, _, port = server.current_config()[name]["address"].rpartition(":")
     return host.strip("[]"), int(port)
 

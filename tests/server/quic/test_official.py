@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.wheels import SCENARIO_SECONDS_MAX, SCENARIOS, wheel_python
-from tests.server.net.ws_peer import door_of
+from tests.server.net.ws_peer import listening_address
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
 
@@ -24,7 +24,7 @@ LONG = "long " * 20_000
 
 def test_wheel_when_it_is_to_speak_quic_then_fails_by_itself(server):
     wheel = wheel_python()
-    host, port = door_of(server, "quic")
+    host, port = listening_address(server, "quic")
     done = subprocess.run(
         [wheel, SCENARIOS / "transport.py", f"iggy+quic://iggy:iggy@{host}:{port}"],
         capture_output=True,
@@ -40,7 +40,7 @@ def test_wheel_when_it_is_to_speak_quic_then_fails_by_itself(server):
 @pytest.mark.skipif(not COMMAND_LINE, reason="IGGY_OFFICIAL_CLI names no iggy of Apache Iggy 0.8")
 def test_command_line_when_it_speaks_quic_then_everything_works(start_server, shards):
     server = start_server(shards=shards)
-    host, port = door_of(server, "quic")
+    host, port = listening_address(server, "quic")
     login = ["--quic-server-address", f"{host}:{port}", "-u", "iggy", "-p", "iggy"]
 
     def run(*words: str) -> str:

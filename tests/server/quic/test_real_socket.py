@@ -20,7 +20,7 @@ from iggy_protocol import (
 )
 from iggy_ref_server.net.quic.udp_socket import UdpSocket
 from tests.server.features.topic_calls import eventually, frame_of, make_topic
-from tests.server.net.ws_peer import door_of
+from tests.server.net.ws_peer import listening_address
 from tests.server.quic.peer import open_peer
 from tests.server.quic.test_packets import PING, PONG
 from tests.server.running import RunningServer
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.trio, pytest.mark.timeout(90)]
 @asynccontextmanager
 async def connect_peer(server, **settings):
     """Connect to the QUIC listener of a server."""
-    address = door_of(server, "quic")
+    address = listening_address(server, "quic")
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bound.bind(("127.0.0.1", 0))
     udp = UdpSocket(bound)
@@ -95,7 +95,7 @@ async def test_server_when_it_stops_then_closes_connections_and_exits_in_good_or
 
 
 async def test_server_when_started_then_says_where_quic_is_served(server):
-    host, port = door_of(server, "quic")
+    host, port = listening_address(server, "quic")
 
     assert f"  quic      {host}:{port} with TLS\n" in server.output()
 
@@ -116,7 +116,7 @@ SLOWEST_S = 5.0
 
 
 async def test_tcp_when_quic_is_flooded_with_garbage_then_keeps_its_latency(server):
-    address = door_of(server, "quic")
+    address = listening_address(server, "quic")
     client = server.login()
     flood = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     flood.connect(address)

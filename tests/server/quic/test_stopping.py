@@ -21,7 +21,7 @@ from iggy_protocol import (
     PollMessages,
 )
 from tests.server.features.topic_calls import frame_of, make_topic
-from tests.server.net.ws_peer import WsPeer, door_of
+from tests.server.net.ws_peer import WsPeer, listening_address
 from tests.server.quic.test_packets import PING, PONG
 from tests.server.quic.test_real_socket import connect_peer
 
@@ -104,10 +104,10 @@ async def test_stop_when_clients_of_all_transports_do_nothing_then_ends_in_time(
             ("http", b"GET / HT"),
             ("http", b"POST /users/login HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"),
         ):
-            connected = socket.create_connection(door_of(server, name))
+            connected = socket.create_connection(listening_address(server, name))
             stack.enter_context(connected).sendall(data)
-        stack.enter_context(WsPeer(door_of(server))).send(login)
-        stuck = stack.enter_context(WsPeer(door_of(server)))
+        stack.enter_context(WsPeer(listening_address(server))).send(login)
+        stuck = stack.enter_context(WsPeer(listening_address(server)))
         stuck.send(login)
         stuck.send(polls)
         async with connect_peer(server, core=Deaf) as peer:
@@ -141,7 +141,7 @@ async def test_packets_when_of_a_connection_before_a_crash_then_are_answered_wit
     start_server,
 ):
     server = start_server()
-    host, port = door_of(server, "quic")
+    host, port = listening_address(server, "quic")
     server.settings["IGGY_QUIC_ADDRESS"] = f"{host}:{port}"
     async with connect_peer(server, core=Deaf) as peer:
         assert await peer.ask(PING) == PONG
