@@ -128,7 +128,7 @@ def _bind_listeners(config: ServerConfig, count: int) -> dict[str, list[socket.s
     bound: dict[str, list[socket.socket]] = {}
     for listener in LISTENERS:
         section = getattr(config, listener.name)
-        if listener.open is not None and section.enabled:
+        if section.enabled:
             host, port = parse_address(section.address)
             shards = count if listener.is_on_every_shard else 1
             bound[listener.name], _ = bind_shared_port(

@@ -101,13 +101,13 @@ class ListenerKind(NamedTuple):
 
     Attributes:
         name: the name of its configuration section.
-        open: starts to serve in a nursery, and returns when it serves.
+        start: starts to serve in a nursery, and returns when it serves.
         is_on_every_shard: whether every shard accepts, or only shard 0.
         kind: the kind of its sockets.
     """
 
     name: str
-    open: StartListener | None
+    start: StartListener
     is_on_every_shard: bool = False
     kind: socket.SocketKind = socket.SOCK_STREAM
 
@@ -123,8 +123,8 @@ async def start_listeners(
         nursery: runs the accept loops; cancel it to stop accepting.
     """
     for transport in LISTENERS:
-        if transport.open is not None and transport.name in bound_by_listener:
-            await transport.open(context, bound_by_listener[transport.name], nursery)
+        if transport.name in bound_by_listener:
+            await transport.start(context, bound_by_listener[transport.name], nursery)
 
 
 async def _start_tcp(
