@@ -58,10 +58,10 @@ SERVER_PART := $(addprefix tests/server/,corruption durability features hostile 
 SERVER_LOG := .gate-server.log
 OTHERS_LOG := .gate-others.log
 
-# How many of a package's lines the tests reach in their own process, in per cent: what was measured,
-# raised when more is reached and never lowered. The processes of servers are not counted, and so
-# neither are the tests that do nothing but talk to them (SERVER_PART). The protocol is at 100, with
-# its branches (`make coverage`).
+# How many of a package's lines the tests reach in their own process, in per cent: what was measured
+# (93.0, 96.9 and 94.1) less about a point; raised when more is reached and never lowered. The
+# processes of servers are not counted, and so neither are the tests that do nothing but talk to them
+# (SERVER_PART). The protocol is at 100, with its branches (`make coverage`).
 COVERAGE_FLOORS := iggy_ref_server:92 iggy_sdk:96 spark_jobs:93
 COVERAGE_DATA := .coverage-packages
 comma := ,
