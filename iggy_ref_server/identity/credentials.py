@@ -3,6 +3,8 @@
 Passwords are hashed with Argon2id. One hash takes about 20 MB and some hundredths of a second, so
 at most ``workers`` of them run at once in threads, at most ``waiting_max`` requests wait, and the
 next one is refused. A flood of logins thus uses a fixed amount of memory and does not stall data.
+The threads are not pinned to the core of their shard: a hash that shares it with the event loop
+would delay every client, and take several times as long itself where the core is busy.
 
 Hashes are in PHC format, as in Apache Iggy; a hash with other parameters is verified with its own.
 """
@@ -10,8 +12,11 @@ Hashes are in PHC format, as in Apache Iggy; a hash with other parameters is ver
 from __future__ import annotations
 
 import base64
+import contextlib
 import logging
+import os
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import argon2
@@ -57,6 +62,7 @@ class Passwords:
             for simulations whose time is virtual.
         waiting_max: how many requests may wait beyond those.
         random_bytes: where salts come from.
+        cores: the cores on which the threads may run; none leaves them where their process is.
     """
 
     def __init__(
@@ -66,7 +72,9 @@ class Passwords:
         workers: int = 2,
         waiting_max: int = 64,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
+        self._cores = cores
         self._hasher = argon2.PasswordHasher(
             time_cost=cost.time_cost,
             memory_cost=cost.memory_cost_kib,
@@ -120,9 +128,24 @@ class Passwords:
             if self._limiter is None:
                 await trio.lowlevel.checkpoint()
                 return work()
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            run = partial(_run_on_cores, self._cores, work)
+            return await trio.to_thread.run_sync(run, limiter=self._limiter)
         finally:
             self._requests_count -= 1
+
+
+def _run_on_cores(cores: frozenset[int], work: Callable[[], Result]) -> Result:
+    """Do work on any of these cores, and leave the thread as it was: others use it again."""
+    if not cores:
+        return work()
+    own = os.sched_getaffinity(0)  # of the calling thread
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cores)
+    try:
+        return work()
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, own)
 
 
 def _make_dummy_hash(cost: HashCost, random_bytes: Callable[[int], bytes]) -> str:

@@ -82,6 +82,7 @@ class ShardProcessSpec:
 
     Attributes:
         core: the CPU core to run on, or None to leave that to the kernel.
+        cores: the cores of all shards, on which password hashes may run.
         bound_by_listener: its bound sockets, by the name of the listener.
         peer_sockets: sockets of the channels to the other shards.
         migration_sockets: sockets over which connections migrate to the other shards.
@@ -93,6 +94,7 @@ class ShardProcessSpec:
 
     shard_id: int
     core: int | None
+    cores: frozenset[int]
     config: ServerConfig
     bound_by_listener: Mapping[str, BoundSockets]
     peer_sockets: Mapping[int, socket.socket]
@@ -173,6 +175,7 @@ async def _serve(spec: ShardProcessSpec, pipes: SupervisorPipes) -> int:
         storage=storage,
         clock=SystemClock(),
         root=root,
+        cores=spec.cores,
         peer_sockets={
             shard_id: trio.socket.from_stdlib_socket(peer_socket)
             for shard_id, peer_socket in spec.peer_sockets.items()

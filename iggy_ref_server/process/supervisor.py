@@ -200,6 +200,7 @@ def _process_specs(
         ShardProcessSpec(
             shard_id=placement.shard_id,
             core=placement.core,
+            cores=frozenset(one.core for one in placements if one.core is not None),
             config=config,
             bound_by_listener=_sockets_for_shard(placement.shard_id, bound, certificates),
             peer_sockets=channel_sockets[placement.shard_id],

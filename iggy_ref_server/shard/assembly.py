@@ -99,6 +99,7 @@ class ShardSpec:
         is_follower: whether this node reports itself as a follower.
         writes_survived: whether the machine has not rebooted since a server last used the data.
         random_bytes: the source of ids and tokens.
+        cores: the cores of all shards, if these are pinned.
     """
 
     shard_id: int
@@ -116,6 +117,7 @@ class ShardSpec:
     is_follower: bool = False
     writes_survived: bool = False
     random_bytes: Callable[[int], bytes] = secrets.token_bytes
+    cores: frozenset[int] = frozenset()
 
 
 class Shard:
@@ -197,7 +199,8 @@ class Shard:
             config=config,
             settings=settings.metadata_settings(config),
             clock=spec.clock,
-            passwords=spec.passwords or Passwords(waiting_max=config.limits.max_login_queue),
+            passwords=spec.passwords
+            or Passwords(waiting_max=config.limits.max_login_queue, cores=spec.cores),
             host=Host(
                 clock=spec.clock,
                 storage=spec.storage,

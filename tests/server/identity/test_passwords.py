@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 
@@ -157,3 +158,30 @@ async def test_passwords_when_computed_in_place_then_need_no_thread_and_no_line(
     observed = Observed(CHEAP, workers=0, waiting_max=0)
     assert await observed.verify(await passwords.hash("secret"), "secret")
     assert threads == [threading.get_ident()]
+
+
+class WatchedPasswords(Passwords):
+    """Passwords that note on which cores each check may run."""
+
+    def __init__(self, cores):
+        super().__init__(CHEAP, workers=1, cores=cores)
+        self.seen: list[set[int]] = []
+
+    def _matches(self, password_hash, password):
+        self.seen.append(os.sched_getaffinity(0))
+        return super()._matches(password_hash, password)
+
+
+@pytest.mark.trio
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+async def test_check_when_cores_are_given_then_runs_there_and_the_thread_is_as_before():
+    """A shard is pinned to one core; file operations use the same threads."""
+    all_cores = os.sched_getaffinity(0)
+    chosen = frozenset({max(all_cores)})
+    passwords = WatchedPasswords(chosen)
+
+    assert not await passwords.verify(None, "secret")
+    left = await trio.to_thread.run_sync(lambda: os.sched_getaffinity(0))
+
+    assert passwords.seen == [chosen]
+    assert left == all_cores
