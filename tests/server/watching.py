@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iggy_protocol import Ping
-from tests.server.wire_client import HungUp, Refused, WireClient
+from tests.server.wire_client import ConnectionLost, Refused, WireClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ WARM_UP_S = 60.0
 TREND_S = 120.0
 """The shortest life of which a trend is told."""
 UNFORESEEN = ("Traceback (most recent call last)", "unexpected error", "nobody foresaw")
-NEVER_ANSWERED = (HungUp, ConnectionError, TimeoutError, OSError, Refused)
+NEVER_ANSWERED = (ConnectionLost, ConnectionError, TimeoutError, OSError, Refused)
 
 
 def processes_of(group: int) -> Iterator[int]:

@@ -42,7 +42,7 @@ class Refused(Exception):
         self.command = command
 
 
-class HungUp(Exception):
+class ConnectionLost(Exception):
     """The server closed the connection."""
 
 
@@ -89,7 +89,7 @@ class WireClient:
 
         Raises:
             Refused: the server answered with an error.
-            HungUp: the server closed the connection instead.
+            ConnectionLost: the server closed the connection instead.
         """
         self.send(command)
         return cast("R", self.receive())
@@ -113,14 +113,14 @@ class WireClient:
 
         Raises:
             Refused: it is an error.
-            HungUp: the server closed the connection instead.
+            ConnectionLost: the server closed the connection instead.
         """
         event = self._next_event()
         if isinstance(event, ResponseReceived):
             return event.decode()
         if isinstance(event, ErrorReceived):
             raise Refused(event.status, event.command)
-        raise HungUp
+        raise ConnectionLost
 
     def is_closed_by_peer(self) -> bool:
         """Wait for the server to hang up, whatever it says before; False if it stays too long."""

@@ -20,7 +20,7 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_sdk.testing import RunningServer
-from tests.server.wire_client import HungUp, Refused, WireClient
+from tests.server.wire_client import ConnectionLost, Refused, WireClient
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -58,7 +58,7 @@ def test_drop_connection_when_commands_have_passed_then_cuts_before_the_server_s
     dropped = server.faults.drop_connection(after_commands=1)
     client.ask(Ping())
 
-    with pytest.raises((HungUp, ConnectionError)):
+    with pytest.raises((ConnectionLost, ConnectionError)):
         client.ask(CreateStream("never"))
 
     with WireClient(server.address) as other:
@@ -81,7 +81,7 @@ def test_drop_connection_when_pipelined_then_what_came_before_is_answered(server
 def test_drop_connection_when_executed_then_only_the_answer_is_lost(server, client):
     server.faults.drop_connection(command=CreateStream, executed=True)
 
-    with pytest.raises((HungUp, ConnectionError)):
+    with pytest.raises((ConnectionLost, ConnectionError)):
         client.ask(CreateStream("made"))
 
     with WireClient(server.address) as other:

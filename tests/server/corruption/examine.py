@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 Ask = Callable[[Any], Awaitable[Any]]
 
 REFUSALS = (server.Refused, wire_client.Refused)
-HANG_UPS = (server.HungUp, wire_client.HungUp, ConnectionError)
+HANG_UPS = (server.ConnectionLost, wire_client.ConnectionLost, ConnectionError)
 FORESEEN = (StorageError, MetadataError, ConfigError)
 """What a start may be refused with: these have words for the person who runs the server."""
 CHECKER = Consumer.single(9)

@@ -27,7 +27,7 @@ from iggy_protocol import (
     SendMessages,
     StoreConsumerOffset,
 )
-from tests.server.wire_client import HungUp
+from tests.server.wire_client import ConnectionLost
 
 if TYPE_CHECKING:
     import random
@@ -41,7 +41,7 @@ PARTITIONS = 3
 WINDOW = 4
 CONSUMER = Consumer.single(1)
 # What a connection to a killed server ends with.
-ENDED = (HungUp, ConnectionError, TimeoutError)
+ENDED = (ConnectionLost, ConnectionError, TimeoutError)
 
 
 @dataclass

@@ -21,7 +21,7 @@ from iggy_protocol import (
 )
 from tests.server.features.topic_calls import eventually
 from tests.server.running import RunningServer
-from tests.server.wire_client import HungUp
+from tests.server.wire_client import ConnectionLost
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -122,7 +122,7 @@ def test_clients_when_they_take_all_descriptors_then_files_can_still_be_opened(t
         def can_log_in():
             try:
                 server.login()
-            except (HungUp, ConnectionError):
+            except (ConnectionLost, ConnectionError):
                 return False
             return True
 

@@ -21,7 +21,7 @@ from iggy_protocol import (
 )
 from tests.server.features.topic_calls import eventually
 from tests.server.running import READY_SECONDS_MAX, RunningServer
-from tests.server.wire_client import HungUp, Refused, WireClient
+from tests.server.wire_client import ConnectionLost, Refused, WireClient
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -64,7 +64,7 @@ class Caller(threading.Thread):
                         self.answers_count += 1
             except ConnectionError:
                 self.is_over.wait(0.002)
-            except (Refused, HungUp, TimeoutError) as error:
+            except (Refused, ConnectionLost, TimeoutError) as error:
                 self.complaints.append(f"partition {number}: {error!r}")
 
     def _look_at(self, client: WireClient, number: int) -> None:

@@ -16,7 +16,7 @@ from iggy_protocol import (
     StatusCode,
 )
 from tests.server.features.topic_calls import make_topic
-from tests.server.wire_client import HungUp, Refused
+from tests.server.wire_client import ConnectionLost, Refused
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -42,7 +42,7 @@ def answers(client):
                 count += 1
             except Refused as refused:
                 last = refused.status
-    except (HungUp, ConnectionError):
+    except (ConnectionLost, ConnectionError):
         return count, last
 
 

@@ -12,7 +12,7 @@ import pytest
 from iggy_protocol import GetStreams, Ping, StatusCode
 from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.running import RunningServer, ServerFailed
-from tests.server.wire_client import HungUp, Refused
+from tests.server.wire_client import ConnectionLost, Refused
 
 
 def shard_pids(server):
@@ -40,7 +40,7 @@ def test_server_when_told_to_stop_then_clients_are_told_and_it_ends_with_0(start
         with pytest.raises(Refused) as refused:
             client.receive()
         assert refused.value.status == StatusCode.DISCONNECTED
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionLost):
             client.receive()
 
 

@@ -30,7 +30,7 @@ from iggy_protocol import (
 )
 from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.running import ServerFailed
-from tests.server.wire_client import HungUp, Refused
+from tests.server.wire_client import ConnectionLost, Refused
 
 
 def statistics(topic):
@@ -297,7 +297,7 @@ def test_tls_when_self_signed_then_a_certificate_is_made_and_plain_clients_are_d
     assert client.ask(GetStats()).clients_count == 1
 
     plain = server.connect()
-    with pytest.raises((HungUp, ConnectionError)):
+    with pytest.raises((ConnectionLost, ConnectionError)):
         plain.ask(Ping())
 
 

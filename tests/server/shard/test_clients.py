@@ -11,7 +11,7 @@ import trio
 from iggy_protocol import LoginUser, Ping, Transport
 from iggy_ref_server.clients import ClientEntry, ClientTable, UnauthenticatedLimits, network_of
 from iggy_ref_server.session import ClientSession
-from tests.server.simulated.server import HungUp, open_simulated_server
+from tests.server.simulated.server import ConnectionLost, open_simulated_server
 
 pytestmark = pytest.mark.trio
 
@@ -158,7 +158,7 @@ async def test_client_when_it_pings_before_its_login_then_stays_as_long_as_it_do
             await lively.ask(Ping())
             await trio.sleep(5)
 
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionLost):
             await silent.ask(Ping())
         await lively.ask(LoginUser("iggy", "iggy"))
         await trio.sleep(100)

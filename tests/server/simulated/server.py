@@ -54,7 +54,7 @@ class Refused(Exception):
         self.status = status
 
 
-class HungUp(Exception):
+class ConnectionLost(Exception):
     """The server closed the connection."""
 
 
@@ -76,7 +76,7 @@ class Client:
         try:
             await self.stream.send_all(b"".join(parts))
         except trio.BrokenResourceError:
-            raise HungUp from None
+            raise ConnectionLost from None
 
     async def answer(self) -> Any:
         """Wait for the answer to the oldest question."""
@@ -89,7 +89,7 @@ class Client:
             elif isinstance(event, ErrorReceived):
                 raise Refused(event.status)
             elif isinstance(event, ConnectionClosed):
-                raise HungUp
+                raise ConnectionLost
 
     async def aclose(self) -> None:
         """Hang up."""

@@ -48,7 +48,7 @@ from iggy_ref_server.storage.simulated.fault_plan import FaultPlan, Verb
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.simulated.server import (
     Client,
-    HungUp,
+    ConnectionLost,
     Refused,
     SimulatedServer,
     open_simulated_server,
@@ -227,7 +227,7 @@ async def ended(
     left: list[SimulatedStorage] = []
 
     async def ask(client: Client) -> None:
-        with suppress(Refused, HungUp):
+        with suppress(Refused, ConnectionLost):
             await client.ask(command)
             answered.append(True)
 

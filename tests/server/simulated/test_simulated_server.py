@@ -29,7 +29,7 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
-from tests.server.simulated.server import Client, HungUp, Refused, open_simulated_server
+from tests.server.simulated.server import Client, ConnectionLost, Refused, open_simulated_server
 
 SHARDS = [1, 2, 3]
 
@@ -227,7 +227,7 @@ async def test_heartbeats_that_stop_end_the_connection(autojump_clock):
         for _ in range(2):
             await trio.sleep(1)
             await lively.ask(Ping())
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionLost):
             await silent.ask(GetStreams())
 
 
@@ -267,5 +267,5 @@ async def test_client_that_missed_its_heartbeats_and_asks_for_its_place_must_com
         with pytest.raises(Refused) as refused:
             await silent.ask(late)
         assert refused.value.status in (StatusCode.CLIENT_NOT_FOUND, StatusCode.STALE_CLIENT)
-        with pytest.raises(HungUp):
+        with pytest.raises(ConnectionLost):
             await silent.ask(Ping())
