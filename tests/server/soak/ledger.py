@@ -99,13 +99,11 @@ class Life:
     Attributes:
         level: what an acknowledgement promised.
         first_batches: the number that each partition's next batch had at its beginning.
-        first_offsets: likewise for the next offset that the reader expected.
         is_killed: whether it ended with a kill.
     """
 
     level: str
     first_batches: list[int]
-    first_offsets: list[int]
     is_killed: bool = False
 
     @property
@@ -127,7 +125,7 @@ class Track:
         window: what the reader saw last, by offset.
         read: all offsets that the reader saw.
         grouped: all offsets that the group saw.
-        exempt: offsets that a killed server had acknowledged from memory only.
+        read_of_life: the same, by the number of the life whose end may take them away.
     """
 
     partition: int
@@ -139,7 +137,7 @@ class Track:
     window: OrderedDict[int, Key] = field(default_factory=OrderedDict)
     read: Intervals = field(default_factory=Intervals)
     grouped: Intervals = field(default_factory=Intervals)
-    exempt: Intervals = field(default_factory=Intervals)
+    read_of_life: dict[int, Intervals] = field(default_factory=dict)
 
 
 class Ledger:
@@ -165,33 +163,31 @@ class Ledger:
     # ---- lives
 
     def begin_life(self, level: str) -> None:
-        """Note that the server begins to serve.
-
-        What readers have got by now is of the life before, also where it came to them after the end
-        of that: it was in their buffers. If that life may lose it, the group need not see it.
-        """
-        if self.lives and self.lives[-1].may_lose:
-            for track, first in zip(self.tracks, self.lives[-1].first_offsets, strict=True):
-                if track.last_offset >= first:
-                    track.exempt.add(first, track.last_offset)
-        self.lives.append(
-            Life(
-                level,
-                [track.next_batch for track in self.tracks],
-                [track.last_offset + 1 for track in self.tracks],
-            )
-        )
+        """Note that the server begins to serve."""
+        self.lives.append(Life(level, [track.next_batch for track in self.tracks]))
 
     def end_life(self, *, is_killed: bool) -> None:
         """Note how the server has ended, before it is started again."""
         self.lives[-1].is_killed = is_killed
 
-    def _life_of(self, track: Track, batch: int) -> Life:
-        """Find the life in which a batch was sent."""
-        for life in reversed(self.lives):
-            if batch >= life.first_batches[track.partition]:
-                return life
-        return self.lives[0]
+    def _life_of(self, track: Track, batch: int) -> int:
+        """Find the number of the life in which a batch was sent."""
+        for number in range(len(self.lives) - 1, 0, -1):
+            if batch >= self.lives[number].first_batches[track.partition]:
+                return number
+        return 0
+
+    def _note_life(self, track: Track, offset: int, batch: int) -> None:
+        """Note whose end may take away what was just read.
+
+        When it was read says nothing: it may have lain in the reader's buffer since the life
+        before. A batch under way while the server changed may be there from either life.
+        """
+        number = self._life_of(track, batch)
+        track.read_of_life.setdefault(number, Intervals()).add(offset, offset)
+        while number and batch == self.lives[number].first_batches[track.partition]:
+            number -= 1
+            track.read_of_life.setdefault(number, Intervals()).add(offset, offset)
 
     # ---- producers
 
@@ -227,6 +223,7 @@ class Ledger:
         if len(track.window) > WINDOW_MESSAGES:
             track.window.popitem(last=False)
         self.counts["consumed"] += 1
+        self._note_life(track, offset, key[0])
         self._follow(track, key, where)
 
     def compare(self, track: Track, offset: int, key: Key) -> None:
@@ -266,7 +263,7 @@ class Ledger:
             batch, place = batch + 1, 0
 
     def _lose(self, track: Track, batch: int, messages: int) -> None:
-        if self._life_of(track, batch).may_lose:
+        if self.lives[self._life_of(track, batch)].may_lose:
             self.counts["lost within the promise"] += messages
         else:
             self.counts["lost"] += messages
@@ -318,6 +315,8 @@ class Ledger:
     def _ungrouped(self, track: Track) -> list[tuple[int, int]]:
         seen = Intervals()
         seen.ranges = [list(each) for each in track.grouped.ranges]
-        for first, last in track.exempt.ranges:
-            seen.add(first, last)
+        for number, offsets in track.read_of_life.items():
+            if self.lives[number].may_lose:
+                for first, last in offsets.ranges:
+                    seen.add(first, last)
         return track.read.missing_from(seen)

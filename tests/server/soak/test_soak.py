@@ -141,6 +141,34 @@ def test_ledger_when_the_group_misses_offsets_then_accuses(ledger):
     assert "the group never got offsets" in ledger.violations[0]
 
 
+def test_ledger_when_a_buffer_outlives_a_killed_memory_life_then_the_group_need_not_see_it():
+    ledger = Ledger(1)
+    ledger.begin_life("memory")
+    send(ledger, 2)
+    ledger.end_life(is_killed=True)
+    ledger.begin_life("written")
+    read(ledger, [0, 1])
+
+    assert ledger.is_grouped_up()
+    ledger.settle()
+    assert not ledger.violations
+
+
+def test_ledger_when_a_batch_of_an_earlier_life_is_read_late_then_the_group_must_see_it():
+    ledger = Ledger(1)
+    ledger.begin_life("fsync")
+    send(ledger, 2)
+    ledger.end_life(is_killed=True)
+    ledger.begin_life("memory")
+    read(ledger, [0])
+    ledger.end_life(is_killed=True)
+    ledger.begin_life("written")
+    read(ledger, [1])
+
+    ledger.settle()
+    assert "the group never got offsets" in ledger.violations[0]
+
+
 def test_intervals_when_filled_in_any_order_then_name_what_is_missing():
     left, right = Intervals(), Intervals()
     left.add(0, 9)
