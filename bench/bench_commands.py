@@ -9,6 +9,7 @@ from __future__ import annotations
 import timeit
 
 from iggy_protocol import (
+    CLASSIC,
     Command,
     Consumer,
     CreateTopic,
@@ -50,7 +51,7 @@ def microseconds(call) -> float:
 def row(sample: Command[object]) -> str:
     """Measure one command."""
     [wire] = encode_request(sample)
-    codec = COMMANDS[sample.CODE].request
+    codec = COMMANDS[sample.CODE].request[CLASSIC]
     assert isinstance(wire, bytes)
     assert isinstance(codec, RecordCodec)
     decode = microseconds(lambda: decode_request(sample.CODE, wire))

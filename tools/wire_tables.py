@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from construct import Construct, Flag, FormatField, Renamed
 
-from iggy_protocol import commands, primitives
+from iggy_protocol import CLASSIC, commands, primitives
 from iggy_protocol.commands import messages
 from iggy_protocol.commands.system import SnapshotCodec
 from iggy_protocol.commands.users import OptionalPermissions
@@ -126,7 +126,7 @@ def record_of(block: Any) -> RecordStruct | None:
 
 def reply_line(spec: CommandSpec) -> str:
     """Say what the reply is."""
-    reply = spec.reply
+    reply = spec.reply[CLASSIC]
     if reply is EMPTY:
         return "Reply: empty."
     if isinstance(reply, SnapshotCodec):
@@ -142,11 +142,12 @@ def command_lines(spec: CommandSpec) -> list[str]:
     """Render one command."""
     lines = [f"#### {spec.command.__name__} ({spec.code.value})", ""]
     lines += [str(inspect.getdoc(spec.command)).splitlines()[0], ""]
-    if isinstance(spec.request, messages.SendMessagesCodec):
+    request = spec.request[CLASSIC]
+    if isinstance(request, messages.SendMessagesCodec):
         lines += ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
     else:
-        assert isinstance(spec.request, RecordCodec)
-        record = record_of(spec.request.layout.construct)
+        assert isinstance(request, RecordCodec)
+        record = record_of(request.layout.construct)
         assert record is not None
         lines += [*table(record), ""] if record.fields else ["Request: empty.", ""]
     return [*lines, reply_line(spec), ""]

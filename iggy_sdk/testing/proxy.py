@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from iggy_protocol import CLASSIC
+from iggy_protocol import CLASSIC_FRAMING
 from iggy_sdk.testing.faults import FaultAction, FaultEffect, FaultRules
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class ProxyConnection:
         """Return the replies of the proxy that have no older pending request."""
         frames = b""
         while self._waiting and self._waiting[0].action is FaultAction.ANSWER:
-            frames += CLASSIC.response_head(self._waiting.popleft().status, 0)
+            frames += CLASSIC_FRAMING.response_head(self._waiting.popleft().status, 0)
             self._capacity.release()
         return frames
 
@@ -413,9 +413,9 @@ class FrameSplitter:
 
 def requests() -> FrameSplitter:
     """Make a splitter for what a client sends."""
-    return FrameSplitter(CLASSIC.request_head_bytes, CLASSIC.read_request_head)
+    return FrameSplitter(CLASSIC_FRAMING.request_head_bytes, CLASSIC_FRAMING.read_request_head)
 
 
 def replies() -> FrameSplitter:
     """Make a splitter for what a server sends."""
-    return FrameSplitter(CLASSIC.response_head_bytes, CLASSIC.read_response_head)
+    return FrameSplitter(CLASSIC_FRAMING.response_head_bytes, CLASSIC_FRAMING.read_response_head)

@@ -63,13 +63,13 @@ class BaseConnection(Generic[T]):
     """Input, end of stream, outstanding requests and counters of a connection.
 
     Args:
-        dialect: the framing of this connection.
+        framing: the framing of this connection.
         limits: the bounds of this connection.
         keeps_spare: whether a chunk with live views is kept for later use.
     """
 
-    def __init__(self, *, dialect: Framing, limits: Limits, keeps_spare: bool = False) -> None:
-        self._dialect = dialect
+    def __init__(self, *, framing: Framing, limits: Limits, keeps_spare: bool = False) -> None:
+        self._framing = framing
         self._limits = limits
         self._buffer = ReceiveBuffer(
             unread_bytes_max=limits.unread_bytes_max,
@@ -224,7 +224,7 @@ class BaseConnection(Generic[T]):
     # Frames out
 
     def _check_payload(self, size: int) -> None:
-        if not 0 <= size <= self._dialect.payload_bytes_max:
+        if not 0 <= size <= self._framing.payload_bytes_max:
             raise LocalProtocolError(f"no frame can hold a payload of {size} bytes")
 
     def _count_out(self, size: int) -> None:

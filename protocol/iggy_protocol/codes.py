@@ -12,12 +12,16 @@ from iggy_protocol.status_table import STATUSES, Status, StatusCode
 
 @unique
 class CommandCode(IntEnum):
-    """What a request asks for: the second word of its frame."""
+    """What a request asks for, in any dialect; ``COMMANDS`` says which dialects have it."""
 
     PING = 1
     GET_STATS = 10
     GET_SNAPSHOT = 11
     GET_CLUSTER_METADATA = 12
+    DESCRIBE_OPTIONS = 13
+    ATTACH_CONSUMER_SESSION = 14
+    BIND_SESSION = 15
+    GET_METADATA_CHANGES = 17
     GET_ME = 20
     GET_CLIENT = 21
     GET_CLIENTS = 22
@@ -30,6 +34,7 @@ class CommandCode(IntEnum):
     CHANGE_PASSWORD = 37
     LOGIN_USER = 38
     LOGOUT_USER = 39
+    REGISTER = 40
     GET_PERSONAL_ACCESS_TOKENS = 41
     CREATE_PERSONAL_ACCESS_TOKEN = 42
     DELETE_PERSONAL_ACCESS_TOKEN = 43
@@ -37,9 +42,17 @@ class CommandCode(IntEnum):
     POLL_MESSAGES = 100
     SEND_MESSAGES = 101
     FLUSH_UNSAVED_BUFFER = 102
+    GET_POLL_ROUTE = 103
+    POLL_ON_PRIMARY = 104
+    GET_PARTITION_ROUTE = 105
+    POLL_DEFERRED = 106
+    WAIT_FOR_MESSAGES = 107
+    CANCEL_DEFERRED = 108
+    FETCH_MESSAGES = 109
     GET_CONSUMER_OFFSET = 120
     STORE_CONSUMER_OFFSET = 121
     DELETE_CONSUMER_OFFSET = 122
+    GET_OFFSET_ROUTE = 123
     GET_STREAM = 200
     GET_STREAMS = 201
     CREATE_STREAM = 202
@@ -61,6 +74,7 @@ class CommandCode(IntEnum):
     DELETE_CONSUMER_GROUP = 603
     JOIN_CONSUMER_GROUP = 604
     LEAVE_CONSUMER_GROUP = 605
+    SYNC_CONSUMER_GROUP = 606
 
 
 def status(code: int) -> Status:

@@ -38,7 +38,7 @@ from iggy_protocol.events import (
     ResponseReceived,
     ServerEvent,
 )
-from iggy_protocol.framing import CLASSIC, Framing, HeadroomBuffer, join_small, size_of
+from iggy_protocol.framing import CLASSIC_FRAMING, Framing, HeadroomBuffer, join_small, size_of
 from iggy_protocol.framing.vsr import (
     VSR_HEAD_BYTES,
     begins_vsr_request,
@@ -70,12 +70,12 @@ class ServerConnection(BaseConnection[int]):
     def __init__(
         self,
         *,
-        dialect: Framing = CLASSIC,
+        framing: Framing = CLASSIC_FRAMING,
         limits: Limits = DEFAULT_LIMITS,
         is_authenticated: bool = True,
     ) -> None:
-        super().__init__(dialect=dialect, limits=limits)
-        self._head_bytes = dialect.request_head_bytes
+        super().__init__(framing=framing, limits=limits)
+        self._head_bytes = framing.request_head_bytes
         self.is_authenticated = is_authenticated
 
     def next_event(self) -> ServerEvent:
@@ -96,7 +96,7 @@ class ServerConnection(BaseConnection[int]):
         buffer, head_bytes = self._buffer, self._head_bytes
         if not buffer.ensure(head_bytes):
             return self._no_event()
-        code, size = self._dialect.read_request_head(buffer.view, buffer.start)
+        code, size = self._framing.read_request_head(buffer.view, buffer.start)
         size_max = (
             self._limits.request_bytes_max(code)
             if self.is_authenticated
@@ -180,7 +180,7 @@ class ServerConnection(BaseConnection[int]):
         buffer = self._buffer
         if buffer.start == buffer.end or self._error or self._discarding_bytes:
             return None
-        if self._dialect is not CLASSIC:
+        if self._framing is not CLASSIC_FRAMING:
             return None
         start = buffer.start
         room = self._limits.pipelined_max - len(self._outstanding)
@@ -242,7 +242,7 @@ class ServerConnection(BaseConnection[int]):
             raise LocalProtocolError("a reply cannot be one byte: official clients do not read it")
         self._check_payload(payload_bytes)
         self._outstanding.popleft()
-        head = self._dialect.response_head(SUCCESS, payload_bytes)
+        head = self._framing.response_head(SUCCESS, payload_bytes)
         self._count_out(len(head) + payload_bytes)
         return head
 
@@ -260,7 +260,7 @@ class ServerConnection(BaseConnection[int]):
             )
         for _ in range(count):
             self._outstanding.popleft()
-        frames = self._dialect.response_head(SUCCESS, 0) * count
+        frames = self._framing.response_head(SUCCESS, 0) * count
         self._frames_out += count
         self._bytes_out += len(frames)
         return frames
@@ -286,7 +286,7 @@ class ServerConnection(BaseConnection[int]):
         """
         if not SUCCESS < status <= STATUS_MAX:
             raise LocalProtocolError(f"{status} is no status of an error")
-        head = self._dialect.response_head(status, 0)
+        head = self._framing.response_head(status, 0)
         self._count_out(len(head))
         return [head]
 
@@ -323,9 +323,11 @@ class ServerConnection(BaseConnection[int]):
 class ClientConnection(BaseConnection["Command[Any]"]):
     """The client side: commands go out, replies come in, in the same order."""
 
-    def __init__(self, *, dialect: Framing = CLASSIC, limits: Limits = DEFAULT_LIMITS) -> None:
-        super().__init__(dialect=dialect, limits=limits, keeps_spare=True)
-        self._head_bytes = dialect.response_head_bytes
+    def __init__(
+        self, *, framing: Framing = CLASSIC_FRAMING, limits: Limits = DEFAULT_LIMITS
+    ) -> None:
+        super().__init__(framing=framing, limits=limits, keeps_spare=True)
+        self._head_bytes = framing.response_head_bytes
         self._last_reply_bytes = 0
 
     def send(self, command: Command[Any]) -> list[Buffer]:
@@ -358,16 +360,16 @@ class ClientConnection(BaseConnection["Command[Any]"]):
         assert len(payload) == len(parts), "a buffer with headroom is a payload of its own"
         size = size_of(payload)
         self._check_request(code, size)
-        return join_small([self._dialect.request_head(code, size), *payload])
+        return join_small([self._framing.request_head(code, size), *payload])
 
     def _frame_in_place(self, code: int, prepared: HeadroomBuffer) -> list[Buffer]:
         buffer, headroom = prepared.buffer, prepared.headroom
         size = len(buffer) - headroom
         self._check_request(code, size)
-        start = headroom - self._dialect.request_head_bytes
+        start = headroom - self._framing.request_head_bytes
         if start < 0:
-            return [self._dialect.request_head(code, size), memoryview(buffer)[headroom:]]
-        self._dialect.write_request_head(buffer, start, code, size)
+            return [self._framing.request_head(code, size), memoryview(buffer)[headroom:]]
+        self._framing.write_request_head(buffer, start, code, size)
         return [memoryview(buffer)[start:] if start else buffer]
 
     def _check_request(self, code: int, size: int) -> None:
@@ -387,7 +389,7 @@ class ClientConnection(BaseConnection["Command[Any]"]):
         buffer, head_bytes = self._buffer, self._head_bytes
         if not buffer.ensure(head_bytes):
             return self._no_event()
-        status, size = self._dialect.read_response_head(buffer.view, buffer.start)
+        status, size = self._framing.read_response_head(buffer.view, buffer.start)
         if size > self._limits.response_bytes_max:
             self._fail(frame_too_large(size, self._limits.response_bytes_max))
         if status != SUCCESS:

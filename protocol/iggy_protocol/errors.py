@@ -2,6 +2,7 @@
 
 ProtocolError                   abstract, never raised itself
 ├─ LocalProtocolError           we asked for something the wire cannot say
+│  └─ NotInDialect              the dialect of the peer has no such command or option
 ├─ RemoteProtocolError          the peer's bytes are wrong (.field .offset .need .have .status)
 │  ├─ TruncatedField            the bytes end before the field does
 │  ├─ TrailingBytes             bytes are left over where the layout allows none
@@ -43,6 +44,10 @@ class LocalProtocolError(ProtocolError):
         super().__init__(f"{field}: {message}" if field else message)
         self.message = message
         self.field = field
+
+
+class NotInDialect(LocalProtocolError):
+    """The generation of the wire that the peer speaks has no such command, field or option."""
 
 
 class RemoteProtocolError(ProtocolError):

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from iggy_protocol import registry
+from iggy_protocol.dialect import CLASSIC, Dialect
 from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.records import record
 from iggy_protocol.registry import Command
@@ -39,10 +40,12 @@ class RequestReceived:
     Attributes:
         code: the command code, which may be unknown.
         payload: the request without its frame. It is writable where ``readonly`` is False.
+        dialect: what the client speaks.
     """
 
     code: int
     payload: memoryview
+    dialect: Dialect = CLASSIC
 
     def decode(self) -> Command[Any]:
         """Read the command.
@@ -50,7 +53,7 @@ class RequestReceived:
         Raises:
             RemoteProtocolError: the code or the payload is wrong; answer with ``status``.
         """
-        return registry.decode_request(self.code, self.payload)
+        return registry.decode_request(self.code, self.payload, self.dialect)
 
 
 @record
@@ -88,10 +91,12 @@ class ResponseReceived(Generic[R]):
     Attributes:
         command: the oldest outstanding request.
         payload: the reply without its frame.
+        dialect: what the server speaks.
     """
 
     command: Command[R]
     payload: memoryview
+    dialect: Dialect = CLASSIC
 
     def decode(self) -> R:
         """Read the reply.
@@ -99,7 +104,7 @@ class ResponseReceived(Generic[R]):
         Raises:
             RemoteProtocolError: the payload is not a reply to this command.
         """
-        return cast("R", registry.decode_reply(self.command.CODE, self.payload))
+        return cast("R", registry.decode_reply(self.command.CODE, self.payload, self.dialect))
 
 
 @record

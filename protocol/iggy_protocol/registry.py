@@ -1,8 +1,8 @@
 """The table of commands by code, and encoding and decoding of all of them.
 
 A command is a frozen dataclass with ``@command``, which registers its code, the layout of its
-request and the layout of its reply. Importing ``iggy_protocol.commands`` fills the table; a code
-that is declared twice raises an error.
+request and the layout of its reply, with what differs from dialect to dialect. Importing
+``iggy_protocol.commands`` fills the table; a code that is declared twice raises an error.
 
 Requests may have trailing bytes, as in Apache Iggy 0.8; replies may not. SendMessages and
 PolledMessages, whose bodies are whole batches, have codecs of their own.
@@ -14,13 +14,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.errors import LocalProtocolError, TrailingBytes, UnknownCommand
+from iggy_protocol.dialect import CLASSIC, ByDialect, Dialect
+from iggy_protocol.errors import (
+    LocalProtocolError,
+    NotInDialect,
+    TrailingBytes,
+    UnknownCommand,
+)
 from iggy_protocol.fields import Field, RecordStruct, StrictGreedyRange
 from iggy_protocol.layout import Buffer, Layout
 from iggy_protocol.records import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from iggy_protocol.framing import HeadroomBuffer
 
@@ -110,12 +116,17 @@ def reply_of_many(record: Field, name: str) -> Codec:
 
 @record
 class CommandSpec:
-    """One row of the table of commands."""
+    """One row of the table of commands.
+
+    Attributes:
+        request: the codec of the request in each dialect; None where the command does not exist.
+        reply: the codec of the reply in each dialect.
+    """
 
     code: CommandCode
     command: type[Command[Any]]
-    request: Codec
-    reply: Codec
+    request: ByDialect[Codec | None]
+    reply: ByDialect[Codec]
 
 
 _specs: dict[int, CommandSpec] = {}
@@ -125,9 +136,11 @@ COMMANDS = MappingProxyType(_specs)
 def command(
     code: CommandCode,
     *fields: Field,
-    reply: Codec,
+    reply: Codec | ByDialect[Codec],
     request: Codec | None = None,
     codec: Callable[[Layout[Any]], Codec] = RecordCodec,
+    since: Dialect = CLASSIC,
+    changes: Mapping[Dialect, Codec | tuple[Field, ...] | None] = MappingProxyType({}),
 ) -> Callable[[type[R]], type[R]]:
     """Register a command in the table.
 
@@ -137,63 +150,97 @@ def command(
         reply: the codec of the answer.
         request: a codec that takes the place of ``fields``.
         codec: makes the request's codec from the layout of its fields.
+        since: the oldest dialect that has the command.
+        changes: the dialects in which the request changes: its fields or its codec from there on,
+            or None where the command is gone.
     """
 
     def register(type_: type[R]) -> type[R]:
         if code in _specs:
             raise LocalProtocolError(f"{code!r} is {_specs[code].command.__name__} already")
         assert issubclass(type_, Command)
-        layout: Layout[Any] = Layout(
-            type_.__name__, RecordStruct(type_, *fields), surplus_allowed=True
+
+        def codec_of(layout: Codec | tuple[Field, ...] | None) -> Codec | None:
+            if not isinstance(layout, tuple):
+                return layout
+            struct = RecordStruct(type_, *layout)
+            return codec(Layout(type_.__name__, struct, surplus_allowed=True))
+
+        first = codec_of(request or fields)
+        later = {dialect: codec_of(layout) for dialect, layout in changes.items()}
+        requests = (
+            ByDialect(first, later)
+            if since is CLASSIC
+            else ByDialect(None, {since: first, **later})
         )
+        replies = reply if isinstance(reply, ByDialect) else ByDialect(reply)
         type_.CODE = code
-        _specs[code] = CommandSpec(code, type_, request or codec(layout), reply)
+        _specs[code] = CommandSpec(code, type_, requests, replies)
         return type_
 
     return register
 
 
-def _spec(code: int) -> CommandSpec:
+def commands_of(dialect: Dialect) -> frozenset[CommandCode]:
+    """Return the codes of all commands that exist in a dialect."""
+    return frozenset(spec.code for spec in _specs.values() if spec.request[dialect] is not None)
+
+
+def _request_codec(code: int, dialect: Dialect) -> Codec:
+    spec = _specs.get(code)
+    codec = spec.request[dialect] if spec is not None else None
+    if codec is None:
+        raise UnknownCommand(f"{code} is no command", field="code")
+    return codec
+
+
+def _reply_codec(code: int, dialect: Dialect) -> Codec:
     try:
-        return _specs[code]
+        return _specs[code].reply[dialect]
     except KeyError:
         raise UnknownCommand(f"{code} is no command", field="code") from None
 
 
-def encode_request(request: Command[Any]) -> Sequence[Buffer | HeadroomBuffer]:
+def encode_request(
+    request: Command[Any], dialect: Dialect = CLASSIC
+) -> Sequence[Buffer | HeadroomBuffer]:
     """Write the payload of a request, without its frame.
 
     Raises:
+        NotInDialect: the dialect has no such command.
         LocalProtocolError: a field does not fit the wire.
     """
-    return _specs[request.CODE].request.encode(request)
+    codec = _specs[request.CODE].request[dialect]
+    if codec is None:
+        raise NotInDialect(f"{type(request).__name__} does not exist in {dialect}")
+    return codec.encode(request)
 
 
-def decode_request(code: int, payload: Buffer) -> Command[Any]:
+def decode_request(code: int, payload: Buffer, dialect: Dialect = CLASSIC) -> Command[Any]:
     """Read the payload of a request.
 
     Raises:
         RemoteProtocolError: the code or the payload is wrong; ``status`` says what to answer.
     """
-    value = _spec(code).request.decode(payload)
+    value = _request_codec(code, dialect).decode(payload)
     assert isinstance(value, Command)
     return value
 
 
-def encode_reply(code: int, reply: object) -> Sequence[Buffer]:
+def encode_reply(code: int, reply: object, dialect: Dialect = CLASSIC) -> Sequence[Buffer]:
     """Write the payload of the reply to the command with this code.
 
     Raises:
         LocalProtocolError: the reply does not fit the command.
     """
-    buffers: Sequence[Any] = _spec(code).reply.encode(reply)
+    buffers: Sequence[Any] = _reply_codec(code, dialect).encode(reply)
     return buffers
 
 
-def decode_reply(code: int, payload: Buffer) -> Any:
+def decode_reply(code: int, payload: Buffer, dialect: Dialect = CLASSIC) -> Any:
     """Read the payload of a successful reply to the command with this code.
 
     Raises:
         RemoteProtocolError: the payload is not such a reply.
     """
-    return _spec(code).reply.decode(payload)
+    return _reply_codec(code, dialect).decode(payload)

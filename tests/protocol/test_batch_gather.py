@@ -23,7 +23,7 @@ from iggy_protocol import (
     gather_sends,
     inspect_send,
 )
-from iggy_protocol.framing import CLASSIC
+from iggy_protocol.framing import CLASSIC_FRAMING
 from tests.protocol.batch_strategies import TWINS, load_twin
 
 HERE, ELSEWHERE = Partitioning.partition(0), Partitioning.partition(1)
@@ -229,7 +229,7 @@ def test_connection_when_another_command_follows_then_leaves_it():
 
 
 def test_connection_when_its_framing_is_another_then_gives_events_one_by_one():
-    connection = ServerConnection(dialect=copy(CLASSIC))
+    connection = ServerConnection(framing=copy(CLASSIC_FRAMING))
     receive(connection, frame(b"a") * 2)
     connection.next_event()
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from iggy_protocol import CLASSIC, commands_of
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import PollMessages, encode_polled
 from iggy_protocol.commands.streams import CreateStream
@@ -43,18 +44,19 @@ from tests.protocol.strategies import values_of
 # Each of these runs for every command and for every prefix, so a part of the examples is enough.
 some_examples = settings(max_examples=settings().max_examples // 4)
 
-LAID_OUT = [spec for spec in COMMANDS.values() if isinstance(spec.request, RecordCodec)]
-REPLYING = [spec for spec in COMMANDS.values() if isinstance(spec.reply, RecordCodec)]
+LAID_OUT = [spec for spec in COMMANDS.values() if isinstance(spec.request[CLASSIC], RecordCodec)]
+REPLYING = [spec for spec in COMMANDS.values() if isinstance(spec.reply[CLASSIC], RecordCodec)]
 
 
 def by_name(spec):
     return spec.command.__name__
 
 
-def test_table_when_imported_then_holds_all_47_codes_once():
-    assert set(COMMANDS) == set(CommandCode)
-    assert len(COMMANDS) == 47
-    assert len({spec.command for spec in COMMANDS.values()}) == 47
+def test_table_when_imported_then_holds_all_47_classic_codes_once():
+    classic = commands_of(CLASSIC)
+
+    assert len(classic) == 47
+    assert len({COMMANDS[code].command for code in classic}) == 47
 
 
 def test_table_when_split_then_only_the_bodies_that_are_batches_or_archives_stand_apart():
@@ -62,7 +64,7 @@ def test_table_when_split_then_only_the_bodies_that_are_batches_or_archives_stan
     assert {
         by_name(spec)
         for spec in COMMANDS.values()
-        if spec not in REPLYING and spec.reply is not EMPTY
+        if spec not in REPLYING and spec.reply[CLASSIC] is not EMPTY
     } == {"PollMessages", "GetSnapshot"}
 
 
@@ -79,7 +81,7 @@ def test_command_when_looked_at_then_is_a_frozen_documented_dataclass(spec):
 @some_examples
 @given(data=st.data())
 def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec, data):
-    value = data.draw(values_of(spec.request.layout.construct))
+    value = data.draw(values_of(spec.request[CLASSIC].layout.construct))
     wire = joined(encode_request(value))
     assert decode_request(spec.code, wire) == value
     assert decode_request(spec.code, wire + b"\xaa\xbb\xcc") == value
@@ -89,7 +91,7 @@ def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec
 @some_examples
 @given(data=st.data())
 def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
-    wire = joined(encode_request(data.draw(values_of(spec.request.layout.construct))))
+    wire = joined(encode_request(data.draw(values_of(spec.request[CLASSIC].layout.construct))))
     for end in range(len(wire)):
         with pytest.raises(TruncatedField) as caught:
             decode_request(spec.code, wire[:end])
@@ -101,7 +103,7 @@ def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
 @some_examples
 @given(data=st.data())
 def test_reply_when_encoded_then_decodes_to_itself(spec, data):
-    value = data.draw(values_of(spec.reply.layout.construct))
+    value = data.draw(values_of(spec.reply[CLASSIC].layout.construct))
     wire = joined(encode_reply(spec.code, value))
     assert decode_reply(spec.code, wire) == value
 
@@ -111,7 +113,7 @@ def test_reply_when_encoded_then_decodes_to_itself(spec, data):
 @given(data=st.data())
 def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(spec, data):
     """A list without a count, cut between elements, is a shorter list; so are older stats."""
-    layout = spec.reply.layout
+    layout = spec.reply[CLASSIC].layout
     wire = joined(encode_reply(spec.code, data.draw(values_of(layout.construct))))
     shorter_is_fine = isinstance(layout.construct, StrictGreedyRange) or has_optional_tail(
         layout.construct
@@ -254,7 +256,7 @@ def outcome_of(decode, payload):
 @some_examples
 @given(data=st.data())
 def test_poll_when_read_by_what_is_remembered_then_like_the_layout_says_or_as_wrong(data):
-    codec = POLL_SPEC.request
+    codec = POLL_SPEC.request[CLASSIC]
     assert isinstance(codec, RecordCodec)
     value = data.draw(values_of(codec.layout.construct))
     wire = bytearray(joined(encode_request(value)))
@@ -286,7 +288,7 @@ def test_poll_when_read_by_what_is_remembered_then_like_the_layout_says_or_as_wr
     ids=str,
 )
 def test_poll_when_a_field_does_not_fit_then_refused_as_by_its_layout(wrong):
-    codec = POLL_SPEC.request
+    codec = POLL_SPEC.request[CLASSIC]
     assert isinstance(codec, RecordCodec)
     fields: dict[str, typing.Any] = {
         "consumer": Consumer.single(1),

@@ -22,7 +22,7 @@ from iggy_protocol.events import (
     RequestReceived,
     ResponseReceived,
 )
-from iggy_protocol.framing import CLASSIC, HeadroomBuffer
+from iggy_protocol.framing import CLASSIC_FRAMING, HeadroomBuffer
 from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.receive_buffer import CHUNK_BYTES
 from tests.protocol.frame_oracle import (
@@ -56,13 +56,13 @@ def test_client_when_batch_has_headroom_then_head_is_written_in_place():
     (buffer,) = client.send(SEND)
 
     assert isinstance(buffer, bytearray)
-    assert CLASSIC.read_request_head(buffer, 0) == (SEND_MESSAGES, len(buffer) - 8)
+    assert CLASSIC_FRAMING.read_request_head(buffer, 0) == (SEND_MESSAGES, len(buffer) - 8)
 
 
 @pytest.mark.parametrize("head_bytes", [4, 7, 9, 256])
-def test_pair_when_dialect_has_other_heads_then_all_goes_on_the_same(head_bytes):
-    dialect = OtherFraming(head_bytes)
-    pair = ConnectionPair(ClientConnection(dialect=dialect), ServerConnection(dialect=dialect))
+def test_pair_when_framing_has_other_heads_then_all_goes_on_the_same(head_bytes):
+    framing = OtherFraming(head_bytes)
+    pair = ConnectionPair(ClientConnection(framing=framing), ServerConnection(framing=framing))
 
     ping, send = pair.ask(Ping(), SEND)
 
@@ -74,7 +74,7 @@ def test_pair_when_dialect_has_other_heads_then_all_goes_on_the_same(head_bytes)
 
 @pytest.mark.parametrize(("head_bytes", "buffers"), [(4, 1), (8, 1), (9, 2)])
 def test_client_when_headroom_suffices_then_frame_is_one_buffer(head_bytes, buffers):
-    client = ClientConnection(dialect=OtherFraming(head_bytes))
+    client = ClientConnection(framing=OtherFraming(head_bytes))
 
     assert len(client.send(SEND)) == buffers
 

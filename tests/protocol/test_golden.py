@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from iggy_protocol.codes import CommandCode, status
+from iggy_protocol import CLASSIC, commands_of
+from iggy_protocol.codes import status
 from iggy_protocol.commands.messages import POLLED_HEAD, SendMessages
 from iggy_protocol.commands.topics import PARTITION
 from iggy_protocol.commands.users import PERMISSIONS
 from iggy_protocol.errors import InvalidBatch, RemoteProtocolError, RuleViolation
-from iggy_protocol.framing import CLASSIC
+from iggy_protocol.framing import CLASSIC_FRAMING
 from iggy_protocol.layout import Layout
 from iggy_protocol.registry import (
     COMMANDS,
@@ -118,7 +119,7 @@ def test_recordings_when_counted_then_nothing_was_left_out():
             counted["refusals"] += exchange.status in UNREADABLE
             codes.add(exchange.code)
     assert counted == {"requests": 3874, "replies": 2441, "refusals": 674}
-    assert set(CommandCode) <= codes
+    assert commands_of(CLASSIC) <= codes
 
 
 def test_exceptions_when_read_then_each_has_a_recording_and_a_reason():
@@ -179,7 +180,7 @@ def test_capture_when_its_client_deviates_then_is_refused(kind, capture):
 
 @pytest.mark.parametrize(("kind", "capture"), captures("error"))
 def test_capture_when_it_is_an_error_then_has_a_name_and_no_payload(kind, capture):
-    code, size = CLASSIC.read_response_head(bytes.fromhex(capture[kind]), 0)
+    code, size = CLASSIC_FRAMING.read_response_head(bytes.fromhex(capture[kind]), 0)
 
     assert (status(code).name, size) == (capture["means"], 0)
 

@@ -1,7 +1,7 @@
-"""Frames of requests and replies, one module for each dialect of the protocol.
+"""Frames of requests and replies: a module for the heads of 8 bytes, one for those of 256.
 
-``Framing`` is the interface of a dialect: the size of a head, how to read one and how to write one.
-``CLASSIC`` is the dialect of servers up to 0.8. The other names help to write a frame without
+``Framing`` is the interface of the short heads: how to read one and how to write one;
+``CLASSIC_FRAMING`` is that of the classic dialect. The other names help to write a frame without
 copying its payload.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from iggy_protocol.framing.classic import CLASSIC
+from iggy_protocol.framing.classic import CLASSIC_FRAMING
 from iggy_protocol.records import record
 
 if TYPE_CHECKING:
@@ -17,7 +17,14 @@ if TYPE_CHECKING:
 
     from iggy_protocol.layout import Buffer
 
-__all__ = ["CLASSIC", "JOINED_BYTES_MAX", "Framing", "HeadroomBuffer", "join_small", "size_of"]
+__all__ = [
+    "CLASSIC_FRAMING",
+    "JOINED_BYTES_MAX",
+    "Framing",
+    "HeadroomBuffer",
+    "join_small",
+    "size_of",
+]
 
 JOINED_BYTES_MAX = 4_096
 """Parts up to this size are copied together: that is cheaper than one more entry in a vectored
@@ -25,7 +32,7 @@ write. Larger parts are not copied."""
 
 
 class Framing(Protocol):
-    """The interface of a dialect; every frame is a head of fixed size and a payload.
+    """The interface of short heads; every frame is a head of fixed size and a payload.
 
     Readers never fail: a head is any bytes of its size. A request whose length is too
     small for the head has a negative payload size, because the refusal needs its code, which an

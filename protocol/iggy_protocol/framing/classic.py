@@ -36,7 +36,7 @@ _RESPONSE, _ = derive_struct(RESPONSE_HEAD)
 
 
 class ClassicFraming:
-    """The heads of the classic dialect; stateless, so ``CLASSIC`` is the only one needed."""
+    """The heads of the classic dialect; stateless, so there is one: ``CLASSIC_FRAMING``."""
 
     __slots__ = ()
 
@@ -74,4 +74,4 @@ class ClassicFraming:
         _REQUEST.pack_into(buffer, position, payload_bytes + CODE_BYTES, code)
 
 
-CLASSIC = ClassicFraming()
+CLASSIC_FRAMING = ClassicFraming()

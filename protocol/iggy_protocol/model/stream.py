@@ -45,6 +45,21 @@ class Partition:
 
 
 @record
+class PartitionContext:
+    """The state of a partition that a request from 0.10 on refers to.
+
+    Attributes:
+        incarnation: changes when the offsets of the partition start over; 0 is none.
+        owner_generation: changes when another member of a group owns the partition; 0 without one.
+        metadata_position: the change of metadata that the server must have applied.
+    """
+
+    incarnation: int = 0
+    owner_generation: int = 0
+    metadata_position: int = 0
+
+
+@record
 class TopicDetails(Topic):
     """A topic with its partitions, which are numbered from 0 without gaps."""
 

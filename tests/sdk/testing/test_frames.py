@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol import CLASSIC, CommandCode
+from iggy_protocol import CLASSIC_FRAMING, CommandCode
 from iggy_sdk.testing.proxy import replies, requests
 
 FRAMES = [(1, b""), (101, b"x" * 40), (100, b"yz"), (1, b"")]
@@ -32,21 +32,21 @@ def walked(walker, chunks):
 
 @given(st.lists(st.integers(0, 20), max_size=30))
 def test_walker_when_requests_come_in_any_pieces_then_finds_each_of_them(sizes):
-    data = b"".join(CLASSIC.request_head(code, len(body)) + body for code, body in FRAMES)
+    data = b"".join(CLASSIC_FRAMING.request_head(code, len(body)) + body for code, body in FRAMES)
 
     assert walked(requests(), cut(data, sizes)) == FRAMES
 
 
 @given(st.lists(st.integers(0, 20), max_size=30))
 def test_walker_when_replies_come_in_any_pieces_then_finds_each_of_them(sizes):
-    data = b"".join(CLASSIC.response_head(code, len(body)) + body for code, body in FRAMES)
+    data = b"".join(CLASSIC_FRAMING.response_head(code, len(body)) + body for code, body in FRAMES)
 
     assert walked(replies(), cut(data, sizes)) == FRAMES
 
 
 def test_walker_when_a_frame_is_larger_than_any_memory_then_passes_what_is_there():
     walker = requests()
-    head = CLASSIC.request_head(int(CommandCode.SEND_MESSAGES), 4_000_000_000)
+    head = CLASSIC_FRAMING.request_head(int(CommandCode.SEND_MESSAGES), 4_000_000_000)
 
     pieces = [*walker.feed(head), *walker.feed(b"a" * 1000)]
 
@@ -60,6 +60,6 @@ def test_walker_when_a_length_is_below_its_minimum_then_skips_the_head_alone():
     walker = requests()
     malformed = (2).to_bytes(4, "little") + (1).to_bytes(4, "little")
 
-    pieces = list(walker.feed(malformed + CLASSIC.request_head(1, 0)))
+    pieces = list(walker.feed(malformed + CLASSIC_FRAMING.request_head(1, 0)))
 
     assert [piece.ends for piece in pieces] == [True, True]

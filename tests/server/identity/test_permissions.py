@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from iggy_protocol import (
+    CLASSIC,
     CommandCode,
     GlobalPermissions,
     Permissions,
@@ -20,6 +21,7 @@ from iggy_protocol import (
     StreamPermissions,
     TopicPermissions,
     UpdatePermissions,
+    commands_of,
     decode_request,
 )
 from iggy_ref_server.dispatch.table import COMMAND_TABLE, Login
@@ -101,7 +103,7 @@ def holding(scope, *flags):
 def allowed(permissions, stream_id=STREAM, topic_id=TOPIC):
     return {
         code
-        for code in CommandCode
+        for code in commands_of(CLASSIC)
         if is_allowed(code, permissions, stream_id=stream_id, topic_id=topic_id)
     }
 
@@ -116,7 +118,7 @@ def test_flags_when_listed_then_none_is_missing():
         ("stream", "topics"),
         ("topic", "topic_id"),
     }
-    assert set(COMMAND_TABLE) == set(CommandCode)
+    assert set(COMMAND_TABLE) == commands_of(CLASSIC)
 
 
 @pytest.mark.parametrize(("scope", "flag"), ALLOWS)
@@ -132,7 +134,7 @@ def test_permissions_when_empty_then_only_a_login_is_of_use(permissions):
 def test_permissions_when_all_are_on_then_everything_is_allowed():
     flags = [field.name for field in fields(GlobalPermissions)]
 
-    assert allowed(holding("server", *flags), None, None) == set(CommandCode)
+    assert allowed(holding("server", *flags), None, None) == commands_of(CLASSIC)
 
 
 @pytest.mark.parametrize(("scope", "flag"), [flag for flag in ALLOWS if flag[0] != "server"])
@@ -223,7 +225,7 @@ def test_commands_when_not_logged_in_then_those_recorded_as_open_are_open():
     open_codes = {code for code, status in answered.items() if status != StatusCode.UNAUTHENTICATED}
 
     assert open_codes <= UNAUTHENTICATED_COMMANDS
-    assert set(CommandCode) - answered.keys() <= UNAUTHENTICATED_COMMANDS | {
+    assert commands_of(CLASSIC) - answered.keys() <= UNAUTHENTICATED_COMMANDS | {
         CommandCode.SEND_MESSAGES
     }
 
