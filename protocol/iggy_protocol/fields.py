@@ -201,12 +201,12 @@ class Repeated(CompilingSubconstruct, ABC):
     def _emitparse(self, code: Any) -> str:
         self._compileinstance(code)
         inner = self.subcon._compileparse(code)
-        return f"linkedinstances[{id(self)}].gather(io, lambda index: {inner})"
+        return f"linkedinstances[{id(self)}].parse_elements(io, lambda index: {inner})"
 
     def _emitbuild(self, code: Any) -> str:
         self._compileinstance(code)
         inner = self.subcon._compilebuild(code)
-        return f"linkedinstances[{id(self)}].scatter(obj, io, lambda obj, index: {inner})"
+        return f"linkedinstances[{id(self)}].build_elements(obj, io, lambda obj, index: {inner})"
 
 
 class StrictGreedyRange(Repeated):
