@@ -233,6 +233,7 @@ from iggy_protocol.registry import (
     encode_request,
 )
 from iggy_protocol.status_table import STATUSES, Status, StatusCode, StatusGroup
+from iggy_protocol.unit_text import parse_duration
 from iggy_protocol.user_headers import (
     HeaderKey,
     HeaderKind,
@@ -427,6 +428,7 @@ __all__ = [
     "is_vsr_answer",
     "is_vsr_refusal",
     "pack_namespace",
+    "parse_duration",
     "partition_for_key",
     "record",
     "shard_for_namespace",
