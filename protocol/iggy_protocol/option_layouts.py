@@ -113,7 +113,7 @@ def _merge(command: Any, settings: tuple[Setting, ...]) -> Options:
                 f"given as an option and as the field {setting.field}", field="options"
             )
         merged[setting.spec.key] = setting.option_of(value)
-    return Options(sorted(merged.items()))
+    return Options(dict(sorted(merged.items())))
 
 
 def _refuse_unsaid(command: Any, unsaid: Mapping[str, tuple[Any, ...]]) -> None:

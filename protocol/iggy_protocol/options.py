@@ -10,6 +10,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum, IntFlag
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from iggy_protocol.dialect import V0_11, V0_12_0, V0_12_2, ByDialect, Dialect
@@ -48,12 +49,11 @@ class Options(Mapping[str, OptionValue]):
 
     def __init__(
         self,
-        values: Mapping[str, OptionValue | HeaderScalar]
-        | Iterable[tuple[str, OptionValue | HeaderScalar]] = (),
+        values: Mapping[str, OptionValue | HeaderScalar] = MappingProxyType({}),
     ) -> None:
         self._values: dict[str, OptionValue] = {
             key: value if isinstance(value, OptionValue) else OptionValue.of(value)
-            for key, value in dict(values).items()
+            for key, value in values.items()
         }
 
     def __getitem__(self, key: str) -> OptionValue:

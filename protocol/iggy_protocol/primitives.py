@@ -379,7 +379,7 @@ def _options(entries: tuple[OptionEntry, ...]) -> Options:
     fault = _options_fault(entries)
     if fault is not None:
         raise InvalidField(fault[0], status=fault[1])
-    return Options(entries)
+    return Options(dict(entries))
 
 
 def _option_entries(options: Options) -> tuple[OptionEntry, ...]:

@@ -75,7 +75,7 @@ ENTRIES = st.one_of(
     ),
     st.tuples(st.sampled_from(["name", "username"]), NAMES.map(OptionValue.string)),
 ).filter(_is_valid)
-OPTION_SETS = st.lists(ENTRIES, max_size=3).map(Options)
+OPTION_SETS = st.lists(ENTRIES, max_size=3).map(dict).map(Options)
 _UNSIGNED = {"B": 8, "H": 16, "L": 32, "Q": 64}
 _NAMED: dict[int, st.SearchStrategy[Any]] = {
     id(primitives.NAME): NAMES,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iggy_protocol import (
@@ -257,7 +259,7 @@ def test_update_when_the_caller_contradicts_itself_then_local_error(command, pro
 
 def topic(**changes):
     partition = Partition(0, 1, 1, 0, 0, 0)
-    values = {
+    values: dict[str, Any] = {
         "id": 1,
         "created_at_us": 2,
         "partitions_count": 1,
