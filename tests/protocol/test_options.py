@@ -26,6 +26,8 @@ from iggy_protocol import (
     OptionValue,
     RemoteProtocolError,
     RuleViolation,
+    TrailingBytes,
+    TruncatedField,
     UpdateStream,
     UpdateTopic,
     UpdateUser,
@@ -142,13 +144,15 @@ def test_options_when_too_many_or_too_large_then_refused_both_ways():
         assert status_of(BLOCK.decode, data) == 4043
 
 
-@pytest.mark.parametrize("size", [0, 11, 13, 24])
-def test_prefixed_options_when_their_size_is_wrong_then_refused(size):
+@pytest.mark.parametrize(
+    ("size", "error"),
+    [(0, TrailingBytes), (11, InvalidField), (13, TruncatedField), (2**32 - 1, TruncatedField)],
+)
+def test_prefixed_options_when_their_size_is_wrong_then_refused(size, error):
     entry = bytes.fromhex("020100000061020100000062")
-    wrong = size.to_bytes(4, "little") + entry + entry
 
-    with pytest.raises(RemoteProtocolError):
-        PREFIXED.decode(wrong if size != 24 else wrong[:-1])
+    with pytest.raises(error):
+        PREFIXED.decode(size.to_bytes(4, "little") + entry)
 
 
 # The table
