@@ -15,7 +15,7 @@ import re
 from fractions import Fraction
 from typing import Final, NamedTuple, TypeAlias
 
-from iggy_protocol import record
+from iggy_protocol import parse_duration, record
 
 U64_MAX: Final = 2**64 - 1
 
@@ -34,26 +34,6 @@ EXPIRY_US_MAX: Final = (2**32 - 1) * 1_000_000
 _SECOND: Final = 1_000_000
 _DAY: Final = 86_400 * _SECOND
 
-# A month is a twelfth of a year, and a year has 365.25 days.
-_DURATION_UNITS: Final[dict[str, Fraction]] = {
-    name: Fraction(microseconds)
-    for names, microseconds in (
-        ("ns nsec nanos", Fraction(1, 1000)),
-        ("us usec µs micros", 1),
-        ("ms msec millis", 1000),
-        ("s sec secs second seconds", _SECOND),
-        ("m min mins minute minutes", 60 * _SECOND),
-        ("h hr hrs hour hours", 3600 * _SECOND),
-        ("d day days", _DAY),
-        ("w wk wks week weeks", 7 * _DAY),
-        ("mon month months", 2_630_016 * _SECOND),
-        ("y yr yrs year years", 31_557_600 * _SECOND),
-    )
-    for name in names.split()
-}
-_DURATION_PART: Final = re.compile(r"\s*([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zµ]+)")
-_NO_DURATION: Final = frozenset({"0", "unlimited", "disabled", "none"})
-
 _WRITTEN_DURATION_UNITS: Final = (
     ("days", _DAY),
     ("h", 3600 * _SECOND),
@@ -71,35 +51,6 @@ _SIZE_UNITS: Final[dict[str, int]] = {
 }
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,20}(?:\.[0-9]{1,20})?)\s*(?P<unit>[A-Za-z]*)")
 _NO_SIZE: Final = frozenset({"unlimited", "none"})
-
-
-def parse_duration(text: str) -> int:
-    """Parse a duration; none, such as ``"none"``, is 0.
-
-    Args:
-        text: such as ``"5ms"``, ``"1 m"`` or ``"2 days 4 hours"``, in any case.
-
-    Returns:
-        Microseconds.
-
-    Raises:
-        ValueError: the text is not a duration; the message says what was expected.
-    """
-    lowered = text.strip().lower()
-    if lowered in _NO_DURATION:
-        return 0
-    total, position = Fraction(0), 0
-    while position < len(lowered):
-        match = _DURATION_PART.match(lowered, position)
-        if match is None or match[2] not in _DURATION_UNITS:
-            break
-        total += Fraction(match[1]) * _DURATION_UNITS[match[2]]
-        position = match.end()
-    if position == 0 or position < len(lowered):
-        raise ValueError(f'{text!r} is not a duration; write a number and a unit, such as "30 s"')
-    if total.denominator != 1 or total > U64_MAX:
-        raise ValueError(f"{text!r} is not a whole number of microseconds in 64 bits")
-    return int(total)
 
 
 def format_duration(duration_us: int) -> str:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol, TypeAlias
 from msgspec import Struct
 from msgspec.structs import fields
 
+from iggy_protocol import parse_duration
 from iggy_ref_server.config.syntax import (
     format_duration,
     format_expiry,
     format_size,
     format_topic_size,
     parse_cpu_allocation,
-    parse_duration,
     parse_expiry,
     parse_size,
     parse_topic_size,

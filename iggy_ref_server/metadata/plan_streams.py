@@ -47,6 +47,7 @@ from iggy_ref_server.metadata.state import (
     MetadataSettings,
     PlanContext,
     StreamRecord,
+    TopicRecord,
 )
 
 
@@ -76,9 +77,10 @@ def plan_update_stream(
 ) -> StreamRenamed:
     """Plan another name for a stream; its present name will do."""
     stream = metadata.require_stream(command.stream)
-    if metadata.streams.id_by_name.get(command.name, stream.id) != stream.id:
-        raise _stream_name_taken(command.name)
-    return StreamRenamed(id=stream.id, name=command.name)
+    name = stream.name if command.name is None else command.name
+    if metadata.streams.id_by_name.get(name, stream.id) != stream.id:
+        raise _stream_name_taken(name)
+    return StreamRenamed(id=stream.id, name=name)
 
 
 def plan_delete_stream(
@@ -114,25 +116,46 @@ class TopicLimits(NamedTuple):
     replication_factor: int
 
 
-def resolve_limits(command: CreateTopic | UpdateTopic, settings: MetadataSettings) -> TopicLimits:
-    """Put the server's defaults in place of what a command leaves open."""
+def resolve_limits(
+    command: CreateTopic | UpdateTopic,
+    settings: MetadataSettings,
+    present: TopicRecord | None = None,
+) -> TopicLimits:
+    """Put the server's defaults in place of what a command leaves open.
+
+    Args:
+        command: what a client asks for.
+        settings: the defaults.
+        present: the topic that is updated, whose settings stay where the command has None.
+    """
     expiry_us, size_bytes = command.message_expiry_us, command.max_topic_size_bytes
+    factor = command.replication_factor
+    if present is not None:
+        expiry_us = present.message_expiry_us if expiry_us is None else expiry_us
+        size_bytes = present.max_size_bytes if size_bytes is None else size_bytes
+        factor = present.replication_factor if factor is None else factor
+    assert expiry_us is not None
+    assert size_bytes is not None
     return TopicLimits(
         settings.message_expiry_us if expiry_us == SERVER_DEFAULT else expiry_us,
         settings.max_topic_size_bytes if size_bytes == SERVER_DEFAULT else size_bytes,
-        command.replication_factor or REPLICATION_FACTOR_DEFAULT,
+        factor or REPLICATION_FACTOR_DEFAULT,
     )
 
 
-def _checked_limits(command: CreateTopic | UpdateTopic, settings: MetadataSettings) -> TopicLimits:
-    size_bytes = command.max_topic_size_bytes
+def _checked_limits(
+    command: CreateTopic | UpdateTopic,
+    settings: MetadataSettings,
+    present: TopicRecord | None = None,
+) -> TopicLimits:
+    size_bytes = command.max_topic_size_bytes or SERVER_DEFAULT
     if size_bytes != SERVER_DEFAULT and size_bytes < settings.segment_size_bytes:
         raise ServerFault(
             StatusCode.INVALID_TOPIC_SIZE,
             f"a topic size limit of {size_bytes} bytes is smaller than"
             f" one segment of {settings.segment_size_bytes} bytes",
         )
-    return resolve_limits(command, settings)
+    return resolve_limits(command, settings, present)
 
 
 def _topic_name_taken(name: str, stream: StreamRecord) -> ServerFault:
@@ -172,18 +195,19 @@ def plan_create_topic(
 def plan_update_topic(
     metadata: Metadata, command: UpdateTopic, context: PlanContext
 ) -> TopicUpdated:
-    """Plan another name, its present one will do, and other settings for a topic."""
+    """Plan another name, its present one will do, and other settings; None leaves one as it is."""
     stream = metadata.require_stream(command.stream)
     topic = stream.require_topic(command.topic)
-    limits = _checked_limits(command, context.settings)
-    if stream.topics.id_by_name.get(command.name, topic.id) != topic.id:
-        raise _topic_name_taken(command.name, stream)
+    limits = _checked_limits(command, context.settings, topic)
+    name = topic.name if command.name is None else command.name
+    if stream.topics.id_by_name.get(name, topic.id) != topic.id:
+        raise _topic_name_taken(name, stream)
     return TopicUpdated(
         stream_id=stream.id,
         id=topic.id,
-        name=command.name,
+        name=name,
         message_expiry_us=limits.message_expiry_us,
-        compression=command.compression,
+        compression=topic.compression if command.compression is None else command.compression,
         max_size_bytes=limits.max_size_bytes,
         replication_factor=limits.replication_factor,
     )

@@ -250,6 +250,8 @@ _REPEATABLE: Final = frozenset(
         CommandCode.GET_STATS,
         CommandCode.GET_SNAPSHOT,
         CommandCode.GET_CLUSTER_METADATA,
+        CommandCode.DESCRIBE_OPTIONS,
+        CommandCode.GET_METADATA_CHANGES,
         CommandCode.GET_ME,
         CommandCode.GET_CLIENT,
         CommandCode.GET_CLIENTS,
@@ -268,6 +270,7 @@ _REPEATABLE: Final = frozenset(
         CommandCode.GET_CONSUMER_GROUP,
         CommandCode.GET_CONSUMER_GROUPS,
         CommandCode.JOIN_CONSUMER_GROUP,
+        CommandCode.SYNC_CONSUMER_GROUP,
     }
 )
 

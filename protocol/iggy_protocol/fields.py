@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from construct import Construct, Subconstruct
 
-from iggy_protocol.errors import InvalidField, LocalProtocolError, RemoteProtocolError
+from iggy_protocol.errors import (
+    InvalidField,
+    LocalProtocolError,
+    NotInDialect,
+    RemoteProtocolError,
+    TruncatedField,
+    UnknownDiscriminant,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +64,7 @@ def add_field_to_errors(path: str) -> Iterator[None]:
     except LocalProtocolError as error:
         if error.field:
             raise
-        raise LocalProtocolError(error.message, field=field_name(path)) from None
+        raise type(error)(error.message, field=field_name(path)) from None
 
 
 class RecordStruct(CompilingConstruct):
@@ -137,6 +144,42 @@ class CompiledAdapter(CompilingSubconstruct):
         self._compileinstance(code)
         inner = self.subcon._compilebuild(code)
         return f"reuse(linkedinstances[{id(self)}].encode(obj), lambda obj: {inner})"
+
+
+class Absent(CompilingConstruct):
+    """A field of a request that a dialect does not have: no bytes, no value but its default."""
+
+    def __init__(self, default: Any) -> None:
+        super().__init__()
+        self.default = default
+
+    def refuse(self, obj: Any) -> None:
+        """Raise an error for a value that is not the default, because it would be lost."""
+        if obj != self.default:
+            raise NotInDialect("the protocol of the server cannot express this field")
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return self.default
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        with add_field_to_errors(path):
+            self.refuse(obj)
+        return obj
+
+    def _emitparse(self, code: Any) -> str:
+        self._compileinstance(code)
+        return f"linkedinstances[{id(self)}].default"
+
+    def _emitbuild(self, code: Any) -> str:
+        self._compileinstance(code)
+        return f"linkedinstances[{id(self)}].refuse(obj)"
+
+
+class Untold(Absent):
+    """A field of a reply that a dialect does not have: written as nothing, whatever it is."""
+
+    def refuse(self, obj: Any) -> None:
+        """Accept the value: a server answers what the dialect of its client can express."""
 
 
 class LengthPrefixedBytes(CompilingSubconstruct):
@@ -223,6 +266,40 @@ class StrictGreedyRange(Repeated):
             build(element, index)
 
 
+class SizePrefixedRange(Repeated):
+    """A tuple of elements behind their size in four bytes, which they must fill exactly."""
+
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> tuple[Any, ...]:
+        size = int.from_bytes(stream.read(4), "little")
+        start = stream.tell()
+        if size > stream.remaining:
+            raise TruncatedField(
+                f"{size} bytes needed, {stream.remaining} left",
+                offset=start,
+                need=size,
+                have=stream.remaining,
+            )
+        elements: list[Any] = []
+        while stream.tell() < start + size:
+            elements.append(parse(len(elements)))
+        have = stream.tell() - start
+        if have != size:
+            raise InvalidField(
+                f"the size says {size} bytes, the elements have {have}",
+                offset=start,
+                need=size,
+                have=have,
+            )
+        return tuple(elements)
+
+    def build_elements(self, obj: Any, stream: Any, build: Callable[[Any, int], Any]) -> None:
+        start = stream.tell()
+        stream.write(bytes(4))
+        for index, element in enumerate(obj):
+            build(element, index)
+        _write_size(stream, start)
+
+
 class CountPrefixedArray(Repeated):
     """A tuple of elements behind a count of one byte or four."""
 
@@ -273,6 +350,17 @@ class PresenceFlagged(Repeated):
         return path
 
 
+class StrictPresenceFlagged(PresenceFlagged):
+    """A value behind a byte that is one; no value behind a byte that is zero."""
+
+    def parse_elements(self, stream: Any, parse: Callable[[int], Any]) -> Any:
+        start = stream.tell()
+        flag = stream.read(1)
+        if flag not in (b"\0", b"\1"):
+            raise UnknownDiscriminant(f"{flag[0]} is no flag", offset=start, need=1, have=1)
+        return parse(0) if flag == b"\1" else None
+
+
 class OptionalTail(Repeated):
     """A last value that older peers omit: ``None`` when the payload ends before it."""
 
@@ -312,10 +400,15 @@ class SizeChecked(Repeated):
         start = stream.tell()
         stream.write(bytes(4))
         build(obj, 0)
-        size = stream.tell() - start - 4
-        stream.seek(start)
-        stream.write(size.to_bytes(4, "little"))
-        stream.seek(0, 2)
+        _write_size(stream, start)
 
     def _path(self, path: str, index: int) -> str:
         return path
+
+
+def _write_size(stream: Any, start: int) -> None:
+    """Write at ``start`` how many bytes follow the four of the size."""
+    size = stream.tell() - start - 4
+    stream.seek(start)
+    stream.write(size.to_bytes(4, "little"))
+    stream.seek(0, 2)

@@ -198,14 +198,15 @@ class Layout(Generic[T]):
 
     def _encode_explaining(self, value: T) -> bytes:
         stream = BytesIO()
+        kind = LocalProtocolError
         try:
             self.construct._build(value, stream, _context(), self.name)
         except ConstructError as error:
             reason, field = str(error).splitlines()[-1], field_name(error.path or "")
         except LocalProtocolError as error:
-            reason, field = error.message, error.field
+            kind, reason, field = type(error), error.message, error.field
         except (AttributeError, TypeError, ValueError) as error:
             reason, field = str(error), ""
         else:
             return stream.getvalue()
-        raise LocalProtocolError(f"{self.name} cannot be written: {reason}", field=field)
+        raise kind(f"{self.name} cannot be written: {reason}", field=field)

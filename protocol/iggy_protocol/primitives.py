@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from construct import Flag, Float32l, Int8ul, Int16ul, Int32ul, Int64ul
+from construct import Bytes, Flag, Float32l, Int8ul, Int16ul, Int32ul, Int64ul
 
 from iggy_protocol.errors import (
     INVALID_COMMAND,
     InvalidField,
     LocalProtocolError,
+    NotInDialect,
     UnknownDiscriminant,
 )
-from iggy_protocol.fields import CompiledAdapter, Field, LengthPrefixedBytes, RecordStruct
+from iggy_protocol.fields import (
+    CompiledAdapter,
+    Field,
+    LengthPrefixedBytes,
+    RecordStruct,
+    SizePrefixedRange,
+    StrictGreedyRange,
+)
 from iggy_protocol.model.identifier import (
     Consumer,
     ConsumerKind,
@@ -27,9 +35,12 @@ from iggy_protocol.model.identifier import (
     PollingKind,
     PollingStrategy,
 )
+from iggy_protocol.options import BLOCK_BYTES_MAX, ENTRIES_MAX, Options, OptionValue
+from iggy_protocol.status_table import StatusCode
+from iggy_protocol.user_headers import BYTES_MAX, HeaderKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from enum import IntEnum
 
     E = TypeVar("E", bound=IntEnum)
@@ -88,22 +99,58 @@ PASSWORD = CompiledAdapter(LengthPrefixedBytes(U8), _text, _text_bytes(255), lab
 TEXT = CompiledAdapter(LengthPrefixedBytes(U32), _text, _text_bytes(2**32 - 1), label="str32")
 
 
-def discriminant(kinds: type[E]) -> CompiledAdapter:
-    """Declare a byte that must be a member of ``kinds``."""
+def _u128_bytes(number: int) -> bytes:
+    if not 0 <= number < 1 << 128:
+        raise LocalProtocolError(f"{number} does not fit 128 bits")
+    return number.to_bytes(16, "little")
+
+
+U128 = CompiledAdapter(
+    Bytes(16), lambda data: int.from_bytes(data, "little"), _u128_bytes, label="u128"
+)
+
+
+def _checked_flag(code: int) -> bool:
+    if code > 1:
+        raise UnknownDiscriminant(f"{code} is no flag")
+    return code == 1
+
+
+STRICT_BOOL = CompiledAdapter(U8, _checked_flag, int, label="bool, strictly 0 or 1")
+
+
+def discriminant(kinds: type[E], *, later: tuple[E, ...] = ()) -> CompiledAdapter:
+    """Declare a byte that must be a member of ``kinds``, but none that ``later`` dialects have."""
 
     def decode(code: int) -> E:
         try:
-            return kinds(code)
+            kind = kinds(code)
         except ValueError:
-            raise UnknownDiscriminant(f"{code} is no {kinds.__name__}") from None
+            kind = None
+        if kind is None or kind in later:
+            raise UnknownDiscriminant(f"{code} is no {kinds.__name__}")
+        return kind
 
     def encode(kind: E) -> int:
+        if kind in later:
+            raise NotInDialect(f"the protocol of the server has no {kind!r}")
         try:
             return int(kinds(kind))
         except ValueError:
             raise LocalProtocolError(f"{kind!r} is no {kinds.__name__}") from None
 
     return CompiledAdapter(U8, decode, encode, label="u8")
+
+
+def required(block: Field) -> CompiledAdapter:
+    """Declare a value that other dialects may leave out with ``None``."""
+
+    def refuse_none(value: R) -> R:
+        if value is None:
+            raise NotInDialect("the protocol of the server cannot leave this field as it is")
+        return value
+
+    return CompiledAdapter(block, lambda value: value, refuse_none)
 
 
 def optional_number(number: Field, absent: int, label: str) -> CompiledAdapter:
@@ -116,7 +163,11 @@ def optional_number(number: Field, absent: int, label: str) -> CompiledAdapter:
     )
 
 
-def counted(record: RecordStruct, *, count: str, elements: str) -> CompiledAdapter:
+class CountedRecord(CompiledAdapter):
+    """A record with a count of elements that must be true."""
+
+
+def counted(record: Field, *, count: str, elements: str) -> CountedRecord:
     """Check that a record has as many ``elements`` as its field ``count`` says."""
 
     def check(value: R) -> R:
@@ -131,7 +182,7 @@ def counted(record: RecordStruct, *, count: str, elements: str) -> CompiledAdapt
         except InvalidField as error:
             raise LocalProtocolError(error.message, field=count) from None
 
-    return CompiledAdapter(record, check, check_local)
+    return CountedRecord(record, check, check_local)
 
 
 class Variant(NamedTuple):
@@ -185,7 +236,12 @@ IDENTIFIER_ESCAPED = CompiledAdapter(
     VARIANT, _identifier("surrogateescape"), _identifier_variant("surrogateescape"), label="ident"
 )
 
-CONSUMER = RecordStruct(Consumer, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER)
+CONSUMER = RecordStruct(
+    Consumer,
+    "kind" / discriminant(ConsumerKind, later=(ConsumerKind.EXTERNAL_GROUP,)),
+    "id" / IDENTIFIER,
+)
+CONSUMER_V0_12 = RecordStruct(Consumer, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER)
 POLLING_STRATEGY = RecordStruct(PollingStrategy, "kind" / discriminant(PollingKind), "value" / U64)
 
 
@@ -231,3 +287,112 @@ def _partitioning_variant(partitioning: Partitioning) -> Variant:
 
 
 PARTITIONING = CompiledAdapter(VARIANT, _partitioning, _partitioning_variant, label="partitioning")
+
+
+# Options: entries like user headers, with stricter rules, to the end or behind their size.
+
+
+class TypedValue(NamedTuple):
+    """The raw form of the key or the value of an option."""
+
+    kind: int
+    raw: bytes
+
+
+class OptionEntry(NamedTuple):
+    """One option."""
+
+    key: str
+    value: OptionValue
+
+
+_TYPED_VALUE = RecordStruct(
+    TypedValue, "kind" / U8, "raw" / LengthPrefixedBytes(U32, label="u32 length, bytes")
+)
+_OPTION_KINDS = {int(kind): kind for kind in HeaderKind}
+_ENTRY_HEADS_BYTES = 2 * (1 + 4)
+
+
+def _check_length(typed: TypedValue) -> None:
+    if not 1 <= len(typed.raw) <= BYTES_MAX:
+        raise InvalidField(
+            f"an option has a key and a value of 1 to {BYTES_MAX} bytes, not {len(typed.raw)}",
+            status=INVALID_COMMAND,
+        )
+
+
+def _option_key(typed: TypedValue) -> str:
+    if typed.kind != HeaderKind.STRING:
+        raise UnknownDiscriminant(f"the key of an option is a string, not of kind {typed.kind}")
+    _check_length(typed)
+    return _text(typed.raw)
+
+
+def _option_value(typed: TypedValue) -> OptionValue:
+    kind = _OPTION_KINDS.get(typed.kind)
+    if kind is None:
+        raise UnknownDiscriminant(f"{typed.kind} is no HeaderKind")
+    _check_length(typed)
+    try:
+        return OptionValue(kind, typed.raw)
+    except LocalProtocolError as error:
+        raise InvalidField(error.message, status=StatusCode.INVALID_OPTION_VALUE) from None
+
+
+_key_bytes = _text_bytes(BYTES_MAX, least=1)
+
+OPTION_ENTRY = RecordStruct(
+    OptionEntry,
+    "key"
+    / CompiledAdapter(
+        _TYPED_VALUE,
+        _option_key,
+        lambda key: TypedValue(HeaderKind.STRING, _key_bytes(key)),
+        label="u8 kind 2, u32 length, UTF-8",
+    ),
+    "value"
+    / CompiledAdapter(
+        _TYPED_VALUE,
+        _option_value,
+        lambda value: TypedValue(value.kind, value.raw),
+        label="u8 kind, u32 length, bytes",
+    ),
+)
+
+
+def _options_fault(entries: Iterable[OptionEntry]) -> tuple[str, int] | None:
+    """Say what is wrong with a block of valid entries."""
+    seen: set[str] = set()
+    size = 0
+    for key, value in entries:
+        if key in seen:
+            return f"the option {key!r} comes twice", INVALID_COMMAND
+        seen.add(key)
+        size += _ENTRY_HEADS_BYTES + len(key.encode()) + len(value.raw)
+    if len(seen) > ENTRIES_MAX or size > BLOCK_BYTES_MAX:
+        reason = f"{len(seen)} options of {size} bytes; allowed are {ENTRIES_MAX}"
+        return f"{reason} of {BLOCK_BYTES_MAX} bytes", StatusCode.OPTIONS_TOO_LARGE
+    return None
+
+
+def _options(entries: tuple[OptionEntry, ...]) -> Options:
+    fault = _options_fault(entries)
+    if fault is not None:
+        raise InvalidField(fault[0], status=fault[1])
+    return Options(dict(entries))
+
+
+def _option_entries(options: Options) -> tuple[OptionEntry, ...]:
+    entries = tuple(OptionEntry(key, value) for key, value in options.items())
+    fault = _options_fault(entries)
+    if fault is not None:
+        raise LocalProtocolError(fault[0])
+    return entries
+
+
+OPTIONS_TO_END = CompiledAdapter(
+    StrictGreedyRange(OPTION_ENTRY), _options, _option_entries, label="options, to the end"
+)
+PREFIXED_OPTIONS = CompiledAdapter(
+    SizePrefixedRange(OPTION_ENTRY), _options, _option_entries, label="u32 size, options"
+)

@@ -15,13 +15,27 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields, is_dataclass
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, dataclass_transform, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, dataclass_transform, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 T = TypeVar("T")
+_SHOWN_IF_SET = "shown if set"
+
+
+def optional_field(*, default: T, kw_only: bool) -> T:
+    """Declare a field that is shown only if it is not the default.
+
+    For what some dialects do not have, so that records of the others look as if there were none.
+
+    Args:
+        default: the value where none is given.
+        kw_only: whether it is given by name only; type checkers want to read it at the field.
+    """
+    declared: Any = field(default=default, kw_only=kw_only, metadata={_SHOWN_IF_SET: True})
+    return cast("T", declared)
 
 
 class _Unset:
@@ -42,7 +56,7 @@ def record(cls: type[T], /) -> type[T]: ...
 def record(*, kw_only: bool) -> Callable[[type[T]], type[T]]: ...
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+@dataclass_transform(frozen_default=True, field_specifiers=(field, optional_field))
 def record(
     cls: type[T] | None = None, /, *, kw_only: bool = False
 ) -> type[T] | Callable[[type[T]], type[T]]:
@@ -118,7 +132,12 @@ def _init_of(made: Any, all_fields: tuple[Field[Any], ...]) -> Any:
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = [f"{one.name}={getattr(self, one.name)!r}" for one in fields(self) if one.repr]
+    shown = [
+        f"{one.name}={value!r}"
+        for one in fields(self)
+        if one.repr
+        and ((value := getattr(self, one.name)) != one.default or _SHOWN_IF_SET not in one.metadata)
+    ]
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 

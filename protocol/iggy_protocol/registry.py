@@ -11,7 +11,7 @@ PolledMessages, whose bodies are whole batches, have codecs of their own.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.dialect import CLASSIC, ByDialect, Dialect
@@ -129,6 +129,11 @@ class CommandSpec:
     reply: ByDialect[Codec]
 
 
+RequestLayout: TypeAlias = (
+    "Codec | tuple[Field, ...] | Callable[[type[Command[Any]]], Field] | None"
+)
+"""How a command says what its request looks like in a dialect."""
+
 _specs: dict[int, CommandSpec] = {}
 COMMANDS = MappingProxyType(_specs)
 
@@ -140,7 +145,7 @@ def command(
     request: Codec | None = None,
     codec: Callable[[Layout[Any]], Codec] = RecordCodec,
     since: Dialect = CLASSIC,
-    changes: Mapping[Dialect, Codec | tuple[Field, ...] | None] = MappingProxyType({}),
+    changes: Mapping[Dialect, RequestLayout] = MappingProxyType({}),
 ) -> Callable[[type[R]], type[R]]:
     """Register a command in the table.
 
@@ -151,8 +156,8 @@ def command(
         request: a codec that takes the place of ``fields``.
         codec: makes the request's codec from the layout of its fields.
         since: the oldest dialect that has the command.
-        changes: the dialects in which the request changes: its fields or its codec from there on,
-            or None where the command is gone.
+        changes: the dialects in which the request changes: its fields, the function that declares
+            its layout for the class, or its codec from there on, or None where the command is gone.
     """
 
     def register(type_: type[R]) -> type[R]:
@@ -160,11 +165,14 @@ def command(
             raise LocalProtocolError(f"{code!r} is {_specs[code].command.__name__} already")
         assert issubclass(type_, Command)
 
-        def codec_of(layout: Codec | tuple[Field, ...] | None) -> Codec | None:
-            if not isinstance(layout, tuple):
+        def codec_of(layout: RequestLayout) -> Codec | None:
+            if isinstance(layout, tuple):
+                construct: Field = RecordStruct(type_, *layout)
+            elif callable(layout):
+                construct = layout(type_)
+            else:
                 return layout
-            struct = RecordStruct(type_, *layout)
-            return codec(Layout(type_.__name__, struct, surplus_allowed=True))
+            return codec(Layout(type_.__name__, construct, surplus_allowed=True))
 
         first = codec_of(request or fields)
         later = {dialect: codec_of(layout) for dialect, layout in changes.items()}

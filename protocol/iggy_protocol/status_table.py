@@ -1,6 +1,7 @@
-"""The 223 statuses a server answers or a client reports, as literal tables.
+"""The statuses a server answers or a client reports, as literal tables.
 
-Each has a number, a name, a meaning, a group and whether a retry can help. Import from ``codes``.
+Apache Iggy 0.8 has 223 of them; 0.9 and 0.10 added the others. Each has a number, a name, a
+meaning, a group and whether a retry can help. Import from ``codes``.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class StatusCode(IntEnum):
     INVALID_CLIENT_ADDRESS = 34
     INVALID_IP_ADDRESS = 35
     HTTP_ERROR = 36
+    INVALID_API_URL = 37
     UNAUTHENTICATED = 40
     UNAUTHORIZED = 41
     INVALID_CREDENTIALS = 42
@@ -110,6 +112,10 @@ class StatusCode(IntEnum):
     INVALID_PERSONAL_ACCESS_TOKEN = 53
     PERSONAL_ACCESS_TOKEN_EXPIRED = 54
     USERS_LIMIT_REACHED = 55
+    INVALID_TOKEN_EXPIRY = 56
+    TRANSIENT_NOT_COMMITTED = 57
+    TRANSIENT_NOT_ACCEPTED = 58
+    REQUEST_ALREADY_APPLIED = 59
     NOT_CONNECTED = 61
     CLIENT_SHUTDOWN = 63
     INVALID_TLS_DOMAIN = 64
@@ -131,6 +137,16 @@ class StatusCode(IntEnum):
     INVALID_NUMBER_ENCODING = 82
     INVALID_BOOLEAN_VALUE = 83
     INVALID_NUMBER_VALUE = 84
+    REQUEST_TOO_OLD = 85
+    PARTITION_HISTORY_UNAVAILABLE = 87
+    LIFECYCLE_OPERATION_PENDING = 88
+    NOT_PRIMARY = 89
+    TOO_MANY_DEFERRED_POLLS = 90
+    PRODUCER_IDS_EXHAUSTED = 91
+    PRODUCER_SEQUENCE_OUT_OF_ORDER = 92
+    PRODUCER_EPOCH_FENCED = 93
+    PRODUCER_UNKNOWN = 94
+    PRODUCER_PARTITION_REQUIRED = 95
     CLIENT_NOT_FOUND = 100
     INVALID_CLIENT_ID = 101
     CONNECTION_CLOSED = 206
@@ -164,6 +180,7 @@ class StatusCode(IntEnum):
     INVALID_STREAM_ID = 1014
     CANNOT_READ_STREAMS = 1015
     INVALID_TOPIC_SIZE = 1019
+    TOO_MANY_STREAMS = 1020
     CANNOT_CREATE_TOPICS_DIRECTORY = 2000
     CANNOT_CREATE_TOPIC_DIRECTORY = 2001
     CANNOT_CREATE_TOPIC_INFO = 2002
@@ -184,6 +201,9 @@ class StatusCode(IntEnum):
     INVALID_REPLICATION_FACTOR = 2018
     INVALID_PARTITIONS_COUNT = 2019
     TOPIC_DIRECTORY_NOT_FOUND = 2020
+    TOO_MANY_TOPICS = 2021
+    PARTITIONS_LIMIT_REACHED = 2022
+    PARTITION_RESIZE_DISABLED = 2023
     CANNOT_CREATE_PARTITION = 3000
     CANNOT_CREATE_PARTITIONS_DIRECTORY = 3001
     CANNOT_CREATE_PARTITION_DIRECTORY = 3002
@@ -197,10 +217,13 @@ class StatusCode(IntEnum):
     CANNOT_DELETE_CONSUMER_OFFSETS_DIRECTORY = 3010
     CANNOT_DELETE_CONSUMER_OFFSET_FILE = 3011
     CANNOT_CREATE_CONSUMER_OFFSETS_DIRECTORY = 3012
+    PARTITION_IDS_EXHAUSTED = 3013
+    PARTITION_HISTORY_CHANGED = 3014
     CANNOT_READ_CONSUMER_OFFSETS = 3020
     CONSUMER_OFFSET_NOT_FOUND = 3021
     NOT_RESOLVED_CONSUMER = 3022
     CANNOT_OPEN_CONSUMER_OFFSETS_FILE = 3023
+    TOO_MANY_CONSUMER_OFFSETS = 3024
     SEGMENT_NOT_FOUND = 4000
     SEGMENT_CLOSED = 4001
     INVALID_SEGMENT_SIZE = 4002
@@ -242,6 +265,9 @@ class StatusCode(IntEnum):
     INVALID_MESSAGE_TIMESTAMP_DELTA = 4038
     INVALID_BATCH_CHECKSUM = 4039
     INVALID_HEADER_KIND = 4040
+    UNSUPPORTED_OPTION_KEY = 4041
+    INVALID_OPTION_VALUE = 4042
+    OPTIONS_TOO_LARGE = 4043
     CANNOT_SEND_MESSAGES_DUE_TO_CLIENT_DISCONNECTION = 4050
     BACKGROUND_SEND_ERROR = 4051
     BACKGROUND_SEND_TIMEOUT = 4052
@@ -252,6 +278,13 @@ class StatusCode(IntEnum):
     PRODUCER_CLOSED = 4057
     INVALID_OFFSET = 4100
     INVALID_RESERVED_FIELD = 4101
+    SEGMENT_SIZE_MISMATCH = 4102
+    OPTION_NOT_UPDATABLE = 4103
+    OPTION_NOT_RESETTABLE = 4104
+    OPTION_READ_ONLY = 4105
+    STREAM_ENCRYPTION_UNAVAILABLE = 4106
+    UNSUPPORTED_CRITICAL_OPTION = 4107
+    ROOT_USER_IMMUTABLE = 4108
     CONSUMER_GROUP_ID_NOT_FOUND = 5000
     INVALID_CONSUMER_GROUP_ID = 5002
     CONSUMER_GROUP_NAME_NOT_FOUND = 5003
@@ -260,6 +293,8 @@ class StatusCode(IntEnum):
     CONSUMER_GROUP_MEMBER_NOT_FOUND = 5006
     CANNOT_CREATE_CONSUMER_GROUP_INFO = 5007
     CANNOT_DELETE_CONSUMER_GROUP_INFO = 5008
+    CONSUMER_GROUP_PARTITION_NOT_OWNED = 5009
+    TOO_MANY_CONSUMER_GROUPS = 5010
     MISSING_BASE_OFFSET_RETAINED_MESSAGE_BATCH = 6000
     MISSING_LAST_OFFSET_DELTA_RETAINED_MESSAGE_BATCH = 6001
     MISSING_MAX_TIMESTAMP_RETAINED_MESSAGE_BATCH = 6002
@@ -291,6 +326,16 @@ class StatusCode(IntEnum):
     CANNOT_BIND_TO_SOCKET = 12000
     TASK_TIMEOUT = 12001
     IO_ERROR = 13000
+    ALREADY_AUTHENTICATED = 14000
+    INVALID_SESSION = 14001
+    INCOMPATIBLE_PROTOCOL_VERSION = 14003
+    SESSION_MISMATCH = 14004
+    REQUEST_IDS_EXHAUSTED = 14005
+    OPERATION_UNCERTAIN = 14006
+    LANE_BLOCKED = 14007
+    OPERATION_NOT_RETAINED = 14008
+    PARTITION_LANE_BLOCKED = 14009
+    FETCH_PROGRESS_UNCERTAIN = 14010
 
 
 def _section(
@@ -384,6 +429,10 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.HTTP_RESPONSE_ERROR, "HTTP answer was not a success"),
             (StatusCode.INVALID_JSON_RESPONSE, "JSON answer not parseable"),
             (StatusCode.INVALID_BYTES_RESPONSE, "Binary answer not readable"),
+            (
+                StatusCode.INCOMPATIBLE_PROTOCOL_VERSION,
+                "Server does not speak the version of this client",
+            ),
         ),
     ),
     # The connection ended before the answer did, which makes this a transport error.
@@ -404,6 +453,9 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.ACCESS_TOKEN_MISSING, "HTTP client holds no access token"),
             (StatusCode.INVALID_ACCESS_TOKEN, "JWT invalid, already refreshed or revoked"),
             (StatusCode.CANNOT_FETCH_JWKS, "Key set of a trusted JWT issuer could not be fetched"),
+            (StatusCode.ALREADY_AUTHENTICATED, "Session has a login already"),
+            (StatusCode.INVALID_SESSION, "Session unknown or ended"),
+            (StatusCode.SESSION_MISMATCH, "Reply belongs to another session"),
         ),
     ),
     *_section(
@@ -416,6 +468,7 @@ _RECORDS: tuple[Status, ...] = (
                 StatusCode.CANNOT_CHANGE_PERMISSIONS,
                 "Permissions of this user may not change (root)",
             ),
+            (StatusCode.ROOT_USER_IMMUTABLE, "Root user may not be changed"),
         ),
     ),
     *_section(
@@ -443,6 +496,11 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.SEGMENT_NOT_FOUND, "Segment missing"),
             (StatusCode.CONSUMER_GROUP_ID_NOT_FOUND, "Consumer group identifier does not resolve"),
             (StatusCode.CONSUMER_GROUP_NAME_NOT_FOUND, "Consumer group name does not resolve"),
+            (
+                StatusCode.PARTITION_HISTORY_UNAVAILABLE,
+                "Partition has started over since the request was prepared",
+            ),
+            (StatusCode.OPERATION_NOT_RETAINED, "Uncertain request is not kept any more"),
         ),
     ),
     *_section(
@@ -472,6 +530,20 @@ _RECORDS: tuple[Status, ...] = (
             ),
             (StatusCode.USERS_LIMIT_REACHED, "User table full"),
             (StatusCode.TOPIC_FULL, "Topic reached its size cap (never answered by 0.8.0)"),
+            (StatusCode.PRODUCER_IDS_EXHAUSTED, "Session has used all its producer ids"),
+            (StatusCode.TOO_MANY_STREAMS, "Server holds the maximum number of streams"),
+            (StatusCode.TOO_MANY_TOPICS, "Stream holds the maximum number of topics"),
+            (StatusCode.PARTITIONS_LIMIT_REACHED, "Server holds the maximum number of partitions"),
+            (StatusCode.PARTITION_IDS_EXHAUSTED, "Topic has used all its partition ids"),
+            (
+                StatusCode.TOO_MANY_CONSUMER_OFFSETS,
+                "Partition holds the maximum number of stored offsets",
+            ),
+            (
+                StatusCode.TOO_MANY_CONSUMER_GROUPS,
+                "Topic holds the maximum number of consumer groups",
+            ),
+            (StatusCode.REQUEST_IDS_EXHAUSTED, "Session has used all its request numbers"),
         ),
     ),
     *_section(
@@ -574,6 +646,40 @@ _RECORDS: tuple[Status, ...] = (
                 "Index position unreadable (0.8.0 answers 4033 instead)",
             ),
             (StatusCode.TIMESTAMP_OUT_OF_RANGE, "Timestamp outside the representable range"),
+            (
+                StatusCode.INVALID_TOKEN_EXPIRY,
+                "Expiry of an access token outside the allowed range",
+            ),
+            (
+                StatusCode.REQUEST_ALREADY_APPLIED,
+                "Request was carried out before; its reply is not kept any more",
+            ),
+            (StatusCode.REQUEST_TOO_OLD, "Request number is too old for its outcome to be known"),
+            (
+                StatusCode.PRODUCER_PARTITION_REQUIRED,
+                "Batch of an idempotent producer must name its partition",
+            ),
+            (StatusCode.PARTITION_RESIZE_DISABLED, "Topic has a fixed number of partitions"),
+            (StatusCode.UNSUPPORTED_OPTION_KEY, "Option unknown for this resource"),
+            (
+                StatusCode.INVALID_OPTION_VALUE,
+                "Option value of the wrong kind or outside its range",
+            ),
+            (StatusCode.OPTIONS_TOO_LARGE, "Options have too many entries or bytes"),
+            (StatusCode.SEGMENT_SIZE_MISMATCH, "Segment size differs from that of the topic"),
+            (StatusCode.OPTION_NOT_UPDATABLE, "Option is set on creation only"),
+            (StatusCode.OPTION_NOT_RESETTABLE, "Option has no default to go back to"),
+            (StatusCode.OPTION_READ_ONLY, "Option is reported by the server only"),
+            (StatusCode.STREAM_ENCRYPTION_UNAVAILABLE, "Server does not encrypt single streams"),
+            (
+                StatusCode.UNSUPPORTED_CRITICAL_OPTION,
+                "Critical option that the server does not support",
+            ),
+            (StatusCode.LANE_BLOCKED, "An uncertain change of metadata must be resolved first"),
+            (
+                StatusCode.PARTITION_LANE_BLOCKED,
+                "An uncertain write to the partition must be resolved first",
+            ),
         ),
     ),
     *_section(
@@ -585,6 +691,10 @@ _RECORDS: tuple[Status, ...] = (
                 StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND,
                 "This connection is not a member of the group",
             ),
+            (
+                StatusCode.CONSUMER_GROUP_PARTITION_NOT_OWNED,
+                "Another member owns the partition; sync the group first",
+            ),
         ),
     ),
     *_section(
@@ -595,6 +705,15 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.BACKGROUND_WORKER_DISCONNECTED, "SDK background worker gone"),
             (StatusCode.PRODUCER_SEND_FAILED, "SDK producer gave up on a batch"),
             (StatusCode.PRODUCER_CLOSED, "SDK producer already closed"),
+            (
+                StatusCode.PRODUCER_SEQUENCE_OUT_OF_ORDER,
+                "Batch does not follow the last one of its producer",
+            ),
+            (StatusCode.PRODUCER_EPOCH_FENCED, "A newer epoch of the producer has sent already"),
+            (
+                StatusCode.PRODUCER_UNKNOWN,
+                "Partition does not know the producer; it starts a new epoch",
+            ),
         ),
     ),
     # The connection or the queue failed, not the batch: a lost connection comes back, a full
@@ -641,6 +760,7 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.CANNOT_PARSE_URL, "URL not parseable"),
             (StatusCode.INVALID_SEGMENT_SIZE, "Segment size unusable"),
             (StatusCode.INVALID_CONNECTION_STRING, "Connection string malformed"),
+            (StatusCode.INVALID_API_URL, "URL of the HTTP API unusable"),
         ),
     ),
     *_section(
@@ -797,6 +917,40 @@ _RECORDS: tuple[Status, ...] = (
             (StatusCode.SHARD_NOT_FOUND, "No shard owns the partition (clients see 3007 instead)"),
             (StatusCode.SHARD_COMMUNICATION_ERROR, "Message between shards failed"),
             (StatusCode.CANNOT_BIND_TO_SOCKET, "Listener could not bind"),
+        ),
+    ),
+    # The server itself says that a repeat will do; a client of 0.9 or later does it by itself.
+    *_section(
+        StatusGroup.SERVER,
+        retriable=True,
+        rows=(
+            (
+                StatusCode.TRANSIENT_NOT_COMMITTED,
+                "Outcome unknown yet; repeat the identical request",
+            ),
+            (
+                StatusCode.TRANSIENT_NOT_ACCEPTED,
+                "This node did not take the request; repeat it there or elsewhere",
+            ),
+            (
+                StatusCode.LIFECYCLE_OPERATION_PENDING,
+                "Resource is being created or deleted; ask again with a new number",
+            ),
+            (StatusCode.NOT_PRIMARY, "This node is not the primary; ask the one that is"),
+            (StatusCode.TOO_MANY_DEFERRED_POLLS, "No room for one more waiting poll"),
+            (
+                StatusCode.PARTITION_HISTORY_CHANGED,
+                "Partition changed while the request was carried out",
+            ),
+        ),
+    ),
+    # A repeat might carry the request out twice.
+    *_section(
+        StatusGroup.TIMEOUT,
+        retriable=False,
+        rows=(
+            (StatusCode.OPERATION_UNCERTAIN, "Unknown whether the request was carried out"),
+            (StatusCode.FETCH_PROGRESS_UNCERTAIN, "Unknown how far a fetch has committed"),
         ),
     ),
 )

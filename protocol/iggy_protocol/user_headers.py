@@ -108,19 +108,17 @@ class _TypedBytes:
     kind: HeaderKind
     raw: bytes
 
+    NOUN: ClassVar[str]
     ROLE: ClassVar[str]
     STATUS: ClassVar[StatusCode]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.raw) <= BYTES_MAX:
-            raise LocalProtocolError(
-                f"a header {self.ROLE} has 1 to {BYTES_MAX} bytes, not {len(self.raw)}"
-            )
+            raise LocalProtocolError(f"{self.NOUN} has 1 to {BYTES_MAX} bytes, not {len(self.raw)}")
         size = _SIZES.get(self.kind, len(self.raw))
         if len(self.raw) != size:
             raise LocalProtocolError(
-                f"a header {self.ROLE} of kind {self.kind.name} has {size} bytes,"
-                f" not {len(self.raw)}"
+                f"{self.NOUN} of kind {self.kind.name} has {size} bytes, not {len(self.raw)}"
             )
 
     @classmethod
@@ -244,7 +242,7 @@ class _TypedBytes:
     @classmethod
     def _integer(cls, kind: HeaderKind, value: int) -> Self:
         if not _fits(kind, value):
-            raise LocalProtocolError(f"{value} does not fit a header {cls.ROLE} of {kind.name}")
+            raise LocalProtocolError(f"{value} does not fit {cls.NOUN} of {kind.name}")
         return cls(kind, value.to_bytes(_SIZES[kind], "little", signed=kind in _SIGNED))
 
     @classmethod
@@ -252,15 +250,14 @@ class _TypedBytes:
         try:
             return cls(kind, _FLOATS[kind].pack(value))
         except OverflowError:
-            raise LocalProtocolError(
-                f"{value} does not fit a header {cls.ROLE} of {kind.name}"
-            ) from None
+            raise LocalProtocolError(f"{value} does not fit {cls.NOUN} of {kind.name}") from None
 
 
 class HeaderKey(_TypedBytes):
     """The key of a user header; keys of different kinds are different keys."""
 
     __slots__ = ()
+    NOUN = "a header key"
     ROLE = "key"
     STATUS = StatusCode.INVALID_HEADER_KEY
 
@@ -269,6 +266,7 @@ class HeaderValue(_TypedBytes):
     """The value of a user header."""
 
     __slots__ = ()
+    NOUN = "a header value"
     ROLE = "value"
     STATUS = StatusCode.INVALID_HEADER_VALUE
 
@@ -398,7 +396,7 @@ def _read(role: type[_T], data: bytes, offset: int, index: int) -> tuple[_T, int
     length = int.from_bytes(data[offset + 1 : start], "little")
     if not 1 <= length <= BYTES_MAX:
         raise InvalidField(
-            f"a header {role.ROLE} has 1 to {BYTES_MAX} bytes, not {length}",
+            f"{role.NOUN} has 1 to {BYTES_MAX} bytes, not {length}",
             field=_path(role, "_length", index),
             offset=offset + 1,
             need=length,
@@ -411,7 +409,7 @@ def _read(role: type[_T], data: bytes, offset: int, index: int) -> tuple[_T, int
     size = _SIZES.get(kind, length)
     if size != length:
         raise InvalidField(
-            f"a header {role.ROLE} of kind {kind.name} has {size} bytes, not {length}",
+            f"{role.NOUN} of kind {kind.name} has {size} bytes, not {length}",
             field=_path(role, "", index),
             offset=start,
             need=size,

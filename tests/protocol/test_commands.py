@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iggy_protocol import CLASSIC, commands_of
+from iggy_protocol import CLASSIC, V0_11, V0_12_0, V0_12_2, Dialect, commands_of
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import PollMessages, encode_polled
 from iggy_protocol.commands.streams import CreateStream
@@ -27,6 +27,7 @@ from iggy_protocol.fields import OptionalTail, RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Consumer, ConsumerKind, PollingKind, PollingStrategy
 from iggy_protocol.model.system import Snapshot, SnapshotType
 from iggy_protocol.model.user import RawPersonalAccessToken
+from iggy_protocol.option_layouts import OptionRecord
 from iggy_protocol.registry import (
     COMMANDS,
     EMPTY,
@@ -44,8 +45,34 @@ from tests.protocol.strategies import values_of
 # Each of these runs for every command and for every prefix, so a part of the examples is enough.
 some_examples = settings(max_examples=settings().max_examples // 4)
 
-LAID_OUT = [spec for spec in COMMANDS.values() if isinstance(spec.request[CLASSIC], RecordCodec)]
-REPLYING = [spec for spec in COMMANDS.values() if isinstance(spec.reply[CLASSIC], RecordCodec)]
+
+def changed(layouts):
+    """Name the dialects in which a codec differs from that of the dialect before."""
+    before = None
+    for dialect in Dialect:
+        if layouts[dialect] is not before:
+            yield dialect
+        before = layouts[dialect]
+
+
+def by_case(case):
+    return case.name if isinstance(case, Dialect) else by_name(case)
+
+
+LAID_OUT = [
+    (spec, dialect)
+    for spec in COMMANDS.values()
+    for dialect in changed(spec.request)
+    if isinstance(spec.request[dialect], RecordCodec)
+]
+REPLYING = [
+    (spec, dialect)
+    for spec in COMMANDS.values()
+    for dialect in changed(spec.reply)
+    if isinstance(spec.reply[dialect], RecordCodec)
+]
+RECORDED_ELSEWHERE = {"SendMessages", "PollMessages", "GetSnapshot"}
+"""Commands whose bodies are batches or archives."""
 
 
 def by_name(spec):
@@ -60,12 +87,32 @@ def test_table_when_imported_then_holds_all_47_classic_codes_once():
 
 
 def test_table_when_split_then_only_the_bodies_that_are_batches_or_archives_stand_apart():
-    assert {by_name(spec) for spec in COMMANDS.values() if spec not in LAID_OUT} == {"SendMessages"}
-    assert {
+    laid_out = {spec.code for spec, _ in LAID_OUT}
+    replying = {spec.code for spec, _ in REPLYING}
+    apart = {
         by_name(spec)
         for spec in COMMANDS.values()
-        if spec not in REPLYING and spec.reply[CLASSIC] is not EMPTY
-    } == {"PollMessages", "GetSnapshot"}
+        if spec.code not in laid_out
+        or (spec.code not in replying and spec.reply[CLASSIC] is not EMPTY)
+    }
+
+    assert apart == RECORDED_ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("dialect", "gone", "added"),
+    [
+        (V0_11, {38, 44}, {13, 606}),
+        (V0_12_0, {205, 305}, {17}),
+        (V0_12_2, set(), set()),
+    ],
+)
+def test_table_when_a_dialect_changes_it_then_commands_come_and_go(dialect, gone, added):
+    before = commands_of(list(Dialect)[dialect.age - 1])
+    now = commands_of(dialect)
+
+    assert gone <= before - now
+    assert added <= now - before
 
 
 @pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
@@ -77,57 +124,76 @@ def test_command_when_looked_at_then_is_a_frozen_documented_dataclass(spec):
     assert typing.get_type_hints(spec.command)
 
 
-@pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@pytest.mark.parametrize(("spec", "dialect"), LAID_OUT, ids=by_case)
 @some_examples
 @given(data=st.data())
-def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec, data):
-    value = data.draw(values_of(spec.request[CLASSIC].layout.construct))
-    wire = joined(encode_request(value))
-    assert decode_request(spec.code, wire) == value
-    assert decode_request(spec.code, wire + b"\xaa\xbb\xcc") == value
+def test_request_when_encoded_then_decodes_to_itself_and_surplus_is_ignored(spec, dialect, data):
+    layout = spec.request[dialect].layout
+    value = data.draw(values_of(layout.construct))
+    wire = joined(encode_request(value, dialect))
+    assert decode_request(spec.code, wire, dialect) == value
+    if layout.surplus_allowed and not isinstance(layout.construct, OptionRecord):
+        assert decode_request(spec.code, wire + b"\xaa\xbb\xcc", dialect) == value
+        return
+    with pytest.raises(RemoteProtocolError):
+        decode_request(spec.code, wire + b"\xaa\xbb\xcc", dialect)
 
 
-@pytest.mark.parametrize("spec", LAID_OUT, ids=by_name)
+@pytest.mark.parametrize(("spec", "dialect"), LAID_OUT, ids=by_case)
 @some_examples
 @given(data=st.data())
-def test_request_when_cut_anywhere_then_refused_with_status_3(spec, data):
-    wire = joined(encode_request(data.draw(values_of(spec.request[CLASSIC].layout.construct))))
+def test_request_when_cut_anywhere_then_refused_with_status_3(spec, dialect, data):
+    """Options to the end, cut between two, are fewer options, unless an update needs one."""
+    construct = spec.request[dialect].layout.construct
+    wire = joined(encode_request(data.draw(values_of(construct)), dialect))
     for end in range(len(wire)):
-        with pytest.raises(TruncatedField) as caught:
-            decode_request(spec.code, wire[:end])
+        if isinstance(construct, OptionRecord) and is_decoded(spec, wire[:end], dialect):
+            continue
+        with pytest.raises(RemoteProtocolError) as caught:
+            decode_request(spec.code, wire[:end], dialect)
+        assert isinstance(caught.value, TruncatedField) or isinstance(construct, OptionRecord)
         assert caught.value.status == 3
         assert caught.value.offset + caught.value.have == end
 
 
-@pytest.mark.parametrize("spec", REPLYING, ids=by_name)
-@some_examples
-@given(data=st.data())
-def test_reply_when_encoded_then_decodes_to_itself(spec, data):
-    value = data.draw(values_of(spec.reply[CLASSIC].layout.construct))
-    wire = joined(encode_reply(spec.code, value))
-    assert decode_reply(spec.code, wire) == value
+def is_decoded(spec, payload, dialect):
+    """Tell whether a payload is a request, and check that this is written as the payload."""
+    if status_of(decode_request, spec.code, payload, dialect):
+        return False
+    value = decode_request(spec.code, payload, dialect)
+    assert joined(encode_request(value, dialect)) == payload
+    return True
 
 
-@pytest.mark.parametrize("spec", REPLYING, ids=by_name)
+@pytest.mark.parametrize(("spec", "dialect"), REPLYING, ids=by_case)
 @some_examples
 @given(data=st.data())
-def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(spec, data):
+def test_reply_when_encoded_then_decodes_to_itself(spec, dialect, data):
+    value = data.draw(values_of(spec.reply[dialect].layout.construct))
+    wire = joined(encode_reply(spec.code, value, dialect))
+    assert decode_reply(spec.code, wire, dialect) == value
+
+
+@pytest.mark.parametrize(("spec", "dialect"), REPLYING, ids=by_case)
+@some_examples
+@given(data=st.data())
+def test_reply_when_cut_or_extended_then_refused_unless_it_is_a_shorter_reply(spec, dialect, data):
     """A list without a count, cut between elements, is a shorter list; so are older stats."""
-    layout = spec.reply[CLASSIC].layout
-    wire = joined(encode_reply(spec.code, data.draw(values_of(layout.construct))))
+    layout = spec.reply[dialect].layout
+    wire = joined(encode_reply(spec.code, data.draw(values_of(layout.construct)), dialect))
     shorter_is_fine = isinstance(layout.construct, StrictGreedyRange) or has_optional_tail(
         layout.construct
     )
     for end in range(1, len(wire)):
         try:
-            value = decode_reply(spec.code, wire[:end])
+            value = decode_reply(spec.code, wire[:end], dialect)
         except RemoteProtocolError:
             continue
         assert shorter_is_fine
-        assert joined(encode_reply(spec.code, value)) == wire[:end]
+        assert joined(encode_reply(spec.code, value, dialect)) == wire[:end]
     if not isinstance(layout.construct, StrictGreedyRange):
         with pytest.raises(RemoteProtocolError):
-            decode_reply(spec.code, wire + b"\xff")
+            decode_reply(spec.code, wire + b"\xff", dialect)
 
 
 def has_optional_tail(block):
@@ -136,17 +202,27 @@ def has_optional_tail(block):
     )
 
 
-@pytest.mark.parametrize("spec", COMMANDS.values(), ids=by_name)
+@pytest.mark.parametrize(
+    ("spec", "dialect"),
+    [
+        (spec, dialect)
+        for spec in COMMANDS.values()
+        for dialect in Dialect
+        if dialect in {*changed(spec.request), *changed(spec.reply)}
+    ],
+    ids=by_case,
+)
 @some_examples
 @given(garbage=st.binary(max_size=200))
-def test_garbage_when_decoded_then_value_or_typed_error(spec, garbage):
+def test_garbage_when_decoded_then_value_or_typed_error(spec, dialect, garbage):
+    allowed = {0, 3, 4, 6} | ({4042} if dialect.is_vsr else set())
     for decode in (decode_request, decode_reply):
-        assert status_of(decode, spec.code, garbage) in (0, 3, 4, 6)
+        assert status_of(decode, spec.code, garbage, dialect) in allowed
 
 
-def status_of(decode, code, payload):
+def status_of(decode, code, payload, dialect):
     try:
-        decode(code, payload)
+        decode(code, payload, dialect)
     except RemoteProtocolError as error:
         return error.status
     return 0
@@ -242,7 +318,7 @@ def test_secrets_when_printed_then_hidden():
     assert "secret" not in repr(RawPersonalAccessToken("secret"))
 
 
-POLL_SPEC = next(spec for spec in LAID_OUT if spec.code is CommandCode.POLL_MESSAGES)
+POLL_SPEC = COMMANDS[CommandCode.POLL_MESSAGES]
 
 
 def outcome_of(decode, payload):

@@ -127,12 +127,15 @@ def test_protocol_error_when_raised_itself_then_is_refused():
 PRIMITIVES = {
     name: value
     for name, value in vars(primitives).items()
-    if isinstance(value, Construct) and name.isupper() and name != "VARIANT"
+    if isinstance(value, Construct) and name.isupper() and name[0] != "_"
+    if name not in {"VARIANT", "OPTION_ENTRY"}
 }
+UNBOUNDED = {"OPTIONS_TO_END"}
+"""What ends with the payload; cut between two elements it is a shorter list."""
 
 
 def test_primitives_when_listed_then_none_is_missing():
-    assert len(PRIMITIVES) == 15
+    assert len(PRIMITIVES) == 20
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)
@@ -144,7 +147,7 @@ def test_primitive_when_encoded_then_decodes_to_itself(name, data):
     assert layout.decode(layout.encode(value)) == value
 
 
-@pytest.mark.parametrize("name", PRIMITIVES)
+@pytest.mark.parametrize("name", sorted(PRIMITIVES.keys() - UNBOUNDED))
 @given(data=st.data())
 def test_primitive_when_cut_or_extended_then_refused_with_the_place(name, data):
     layout: Layout[Any] = Layout(name, PRIMITIVES[name])

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.fields import CountPrefixedArray, RecordStruct, StrictGreedyRange
+from iggy_protocol.dialect import V0_11, V0_12_0
+from iggy_protocol.fields import Absent, CountPrefixedArray, RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Consumer, Identifier
 from iggy_protocol.model.stream import (
     ConsumerGroup,
+    ConsumerGroupAssignment,
     ConsumerGroupDetails,
     ConsumerGroupMember,
     ConsumerOffset,
+    OffsetAck,
 )
 from iggy_protocol.primitives import (
     CONSUMER,
+    CONSUMER_V0_12,
     IDENTIFIER,
     NAME,
     OPTIONAL_PARTITION,
     U32,
     U64,
     counted,
+    discriminant,
 )
-from iggy_protocol.records import record
+from iggy_protocol.records import optional_field, record
 from iggy_protocol.registry import (
     EMPTY,
     Command,
@@ -124,15 +129,40 @@ class LeaveConsumerGroup(Command[None]):
     group: Identifier
 
 
+ASSIGNMENT = RecordStruct(
+    ConsumerGroupAssignment,
+    "generation" / U64,
+    "partitions" / CountPrefixedArray(U32, count_size=4),
+)
+
+
+@command(
+    CommandCode.SYNC_CONSUMER_GROUP,
+    *GROUP_KEY_FIELDS,
+    reply=reply_of_optional(ASSIGNMENT, "ConsumerGroupAssignment"),
+    since=V0_11,
+)
+@record
+class SyncConsumerGroup(Command[ConsumerGroupAssignment | None]):
+    """Ask for the partitions of this member; the reply is ``None`` for one that is no member."""
+
+    stream: Identifier
+    topic: Identifier
+    group: Identifier
+
+
 # Stored offsets of consumers and groups.
 
 
-OFFSET_KEY_FIELDS = (
-    "consumer" / CONSUMER,
+OFFSET_PLACE_FIELDS = (
     "stream" / IDENTIFIER,
     "topic" / IDENTIFIER,
     "partition_id" / OPTIONAL_PARTITION,
 )
+OFFSET_KEY_FIELDS = ("consumer" / CONSUMER, *OFFSET_PLACE_FIELDS)
+OFFSET_KEY_FIELDS_V0_12 = ("consumer" / CONSUMER_V0_12, *OFFSET_PLACE_FIELDS)
+
+ACK_LEVEL = discriminant(OffsetAck)
 
 CONSUMER_OFFSET = RecordStruct(
     ConsumerOffset, "partition_id" / U32, "current_offset" / U64, "stored_offset" / U64
@@ -143,6 +173,7 @@ CONSUMER_OFFSET = RecordStruct(
     CommandCode.GET_CONSUMER_OFFSET,
     *OFFSET_KEY_FIELDS,
     reply=reply_of_optional(CONSUMER_OFFSET, "ConsumerOffset"),
+    changes={V0_12_0: OFFSET_KEY_FIELDS_V0_12},
 )
 @record
 class GetConsumerOffset(Command[ConsumerOffset | None]):
@@ -154,7 +185,17 @@ class GetConsumerOffset(Command[ConsumerOffset | None]):
     partition_id: int | None = None
 
 
-@command(CommandCode.STORE_CONSUMER_OFFSET, *OFFSET_KEY_FIELDS, "offset" / U64, reply=EMPTY)
+@command(
+    CommandCode.STORE_CONSUMER_OFFSET,
+    *OFFSET_KEY_FIELDS,
+    "offset" / U64,
+    "ack" / Absent(OffsetAck.QUORUM),
+    reply=EMPTY,
+    changes={
+        V0_11: (*OFFSET_KEY_FIELDS, "offset" / U64, "ack" / ACK_LEVEL),
+        V0_12_0: (*OFFSET_KEY_FIELDS_V0_12, "offset" / U64, "ack" / ACK_LEVEL),
+    },
+)
 @record
 class StoreConsumerOffset(Command[None]):
     """Store the last offset that was processed; the next poll goes on behind it."""
@@ -164,9 +205,19 @@ class StoreConsumerOffset(Command[None]):
     topic: Identifier
     offset: int
     partition_id: int | None = None
+    ack: OffsetAck = optional_field(default=OffsetAck.QUORUM, kw_only=True)
 
 
-@command(CommandCode.DELETE_CONSUMER_OFFSET, *OFFSET_KEY_FIELDS, reply=EMPTY)
+@command(
+    CommandCode.DELETE_CONSUMER_OFFSET,
+    *OFFSET_KEY_FIELDS,
+    "ack" / Absent(OffsetAck.QUORUM),
+    reply=EMPTY,
+    changes={
+        V0_11: (*OFFSET_KEY_FIELDS, "ack" / ACK_LEVEL),
+        V0_12_0: (*OFFSET_KEY_FIELDS_V0_12, "ack" / ACK_LEVEL),
+    },
+)
 @record
 class DeleteConsumerOffset(Command[None]):
     """Forget a stored offset."""
@@ -175,3 +226,4 @@ class DeleteConsumerOffset(Command[None]):
     stream: Identifier
     topic: Identifier
     partition_id: int | None = None
+    ack: OffsetAck = optional_field(default=OffsetAck.QUORUM, kw_only=True)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.commands.topics import TOPIC
-from iggy_protocol.fields import RecordStruct, StrictGreedyRange
+from iggy_protocol.commands.topics import TOPIC, TOPIC_V0_11, TOPIC_V0_12_0, TOPIC_V0_12_2
+from iggy_protocol.dialect import V0_11, V0_12_0, V0_12_2, ByDialect
+from iggy_protocol.fields import Absent, Field, RecordStruct, StrictGreedyRange
 from iggy_protocol.model.identifier import Identifier
 from iggy_protocol.model.stream import Stream, StreamDetails
-from iggy_protocol.primitives import IDENTIFIER, NAME, U32, U64, counted
-from iggy_protocol.records import record
+from iggy_protocol.option_layouts import REPORTED_OPTIONS, Setting, option_patch, with_options
+from iggy_protocol.options import NO_OPTIONS, Options, OptionScope, option_spec
+from iggy_protocol.primitives import (
+    IDENTIFIER,
+    NAME,
+    PREFIXED_OPTIONS,
+    U32,
+    U64,
+    counted,
+    required,
+)
+from iggy_protocol.records import optional_field, record
 from iggy_protocol.registry import (
     EMPTY,
     Command,
@@ -26,19 +37,39 @@ STREAM_FIELDS = (
     "messages_count" / U64,
     "name" / NAME,
 )
-STREAM = RecordStruct(Stream, *STREAM_FIELDS)
+STREAM_FIELDS_V0_11 = (*STREAM_FIELDS, "options" / PREFIXED_OPTIONS)
+STREAM_FIELDS_V0_12 = (*STREAM_FIELDS, *REPORTED_OPTIONS)
 
-STREAM_DETAILS = counted(
-    RecordStruct(StreamDetails, *STREAM_FIELDS, "topics" / StrictGreedyRange(TOPIC)),
-    count="topics_count",
-    elements="topics",
-)
+STREAM = RecordStruct(Stream, *STREAM_FIELDS)
+STREAM_V0_11 = RecordStruct(Stream, *STREAM_FIELDS_V0_11)
+STREAM_V0_12 = RecordStruct(Stream, *STREAM_FIELDS_V0_12)
+
+
+def _details(*fields: Field, topic: Field) -> Field:
+    return counted(
+        RecordStruct(StreamDetails, *fields, "topics" / StrictGreedyRange(topic)),
+        count="topics_count",
+        elements="topics",
+    )
+
+
+STREAM_DETAILS = _details(*STREAM_FIELDS, topic=TOPIC)
+STREAM_DETAILS_V0_11 = _details(*STREAM_FIELDS_V0_11, topic=TOPIC_V0_11)
+STREAM_DETAILS_V0_12_0 = _details(*STREAM_FIELDS_V0_12, topic=TOPIC_V0_12_0)
+STREAM_DETAILS_V0_12_2 = _details(*STREAM_FIELDS_V0_12, topic=TOPIC_V0_12_2)
 
 
 @command(
     CommandCode.GET_STREAM,
     "stream" / IDENTIFIER,
-    reply=reply_of_optional(STREAM_DETAILS, "StreamDetails"),
+    reply=ByDialect(
+        reply_of_optional(STREAM_DETAILS, "StreamDetails"),
+        {
+            V0_11: reply_of_optional(STREAM_DETAILS_V0_11, "StreamDetails"),
+            V0_12_0: reply_of_optional(STREAM_DETAILS_V0_12_0, "StreamDetails"),
+            V0_12_2: reply_of_optional(STREAM_DETAILS_V0_12_2, "StreamDetails"),
+        },
+    ),
 )
 @record
 class GetStream(Command[StreamDetails | None]):
@@ -47,18 +78,40 @@ class GetStream(Command[StreamDetails | None]):
     stream: Identifier
 
 
-@command(CommandCode.GET_STREAMS, reply=reply_of_many(STREAM, "streams"))
+@command(
+    CommandCode.GET_STREAMS,
+    reply=ByDialect(
+        reply_of_many(STREAM, "streams"),
+        {
+            V0_11: reply_of_many(STREAM_V0_11, "streams"),
+            V0_12_0: reply_of_many(STREAM_V0_12, "streams"),
+        },
+    ),
+)
 @record
 class GetStreams(Command[tuple[Stream, ...]]):
     """Ask for all streams, by ascending id."""
 
 
-@command(CommandCode.CREATE_STREAM, "name" / NAME, reply=reply_of_one(STREAM, "Stream"))
+@command(
+    CommandCode.CREATE_STREAM,
+    "name" / NAME,
+    "options" / Absent(NO_OPTIONS),
+    reply=ByDialect(
+        reply_of_one(STREAM, "Stream"),
+        {
+            V0_11: reply_of_one(STREAM_V0_11, "Stream"),
+            V0_12_0: reply_of_one(STREAM_V0_12, "Stream"),
+        },
+    ),
+    changes={V0_11: with_options("name" / NAME)},
+)
 @record
 class CreateStream(Command[Stream]):
-    """Create a stream; the server chooses its id."""
+    """Create a stream; the server chooses its id. It can have options from 0.9 on."""
 
     name: str
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
 
 
 @command(CommandCode.DELETE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
@@ -69,16 +122,40 @@ class DeleteStream(Command[None]):
     stream: Identifier
 
 
-@command(CommandCode.UPDATE_STREAM, "stream" / IDENTIFIER, "name" / NAME, reply=EMPTY)
+@command(
+    CommandCode.UPDATE_STREAM,
+    "stream" / IDENTIFIER,
+    "name" / required(NAME),
+    "options" / Absent(NO_OPTIONS),
+    "reset" / Absent(frozenset[str]()),
+    reply=EMPTY,
+    changes={
+        V0_11: with_options(
+            "stream" / IDENTIFIER, "name" / required(NAME), unsaid={"reset": (frozenset(),)}
+        ),
+        V0_12_0: option_patch(
+            OptionScope.STREAM,
+            "stream" / IDENTIFIER,
+            settings=(Setting("name", option_spec(OptionScope.STREAM, "name")),),
+        ),
+    },
+)
 @record
 class UpdateStream(Command[None]):
-    """Rename a stream."""
+    """Rename a stream; from 0.10 on ``None`` leaves the name as it is.
+
+    Attributes:
+        options: options to set; from 0.9 on.
+        reset: the keys of options that go back to the server's default; from 0.10 on.
+    """
 
     stream: Identifier
-    name: str
+    name: str | None
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
+    reset: frozenset[str] = optional_field(default=frozenset(), kw_only=True)
 
 
-@command(CommandCode.PURGE_STREAM, "stream" / IDENTIFIER, reply=EMPTY)
+@command(CommandCode.PURGE_STREAM, "stream" / IDENTIFIER, reply=EMPTY, changes={V0_12_0: None})
 @record
 class PurgeStream(Command[None]):
     """Delete all messages and stored offsets of a stream."""

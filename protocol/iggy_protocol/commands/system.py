@@ -1,18 +1,26 @@
-"""The server itself: ping, statistics, snapshot, clients, cluster."""
+"""The server itself: ping, statistics, snapshot, options, clients, cluster."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.errors import INVALID_COMMAND, InvalidField, LocalProtocolError
+from iggy_protocol.dialect import V0_11, V0_12_0, ByDialect
+from iggy_protocol.errors import (
+    INVALID_COMMAND,
+    InvalidField,
+    LocalProtocolError,
+    UnknownDiscriminant,
+)
 from iggy_protocol.fields import (
     CompiledAdapter,
     CountPrefixedArray,
+    LengthPrefixedBytes,
     OptionalTail,
     RecordStruct,
     StrictGreedyRange,
 )
+from iggy_protocol.layout import Layout
 from iggy_protocol.model.system import (
     CacheMetrics,
     ClientDetails,
@@ -23,16 +31,20 @@ from iggy_protocol.model.system import (
     HostResources,
     NodeRole,
     NodeStatus,
+    OpenFiles,
     Snapshot,
     SnapshotCompression,
     SnapshotType,
     Stats,
     Transport,
 )
+from iggy_protocol.options import OptionDescription, OptionFlags, OptionScope
 from iggy_protocol.primitives import (
     F32,
+    NAME,
     NO_USER,
     TEXT,
+    U8,
     U16,
     U32,
     U64,
@@ -43,12 +55,15 @@ from iggy_protocol.primitives import (
 from iggy_protocol.records import record
 from iggy_protocol.registry import (
     EMPTY,
+    Codec,
     Command,
+    RecordCodec,
     command,
     reply_of_many,
     reply_of_one,
     reply_of_optional,
 )
+from iggy_protocol.user_headers import HeaderKind
 
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
@@ -87,8 +102,9 @@ HOST_RESOURCES = RecordStruct(
     HostResources, "threads_count" / U32, "free_disk_bytes" / U64, "total_disk_bytes" / U64
 )
 
-STATS = RecordStruct(
-    Stats,
+OPEN_FILES = RecordStruct(OpenFiles, "count" / U64, "limit" / U64)
+
+STATS_FIELDS = (
     "process_id" / U32,
     "cpu_usage" / F32,
     "total_cpu_usage" / F32,
@@ -114,7 +130,10 @@ STATS = RecordStruct(
     "server_version" / TEXT,
     "server_semver" / U32,
     "cache_metrics" / CountPrefixedArray(CACHE_METRICS, count_size=4),
-    "host" / OptionalTail(HOST_RESOURCES),
+)
+STATS = RecordStruct(Stats, *STATS_FIELDS, "host" / OptionalTail(HOST_RESOURCES))
+STATS_V0_12 = RecordStruct(
+    Stats, *STATS_FIELDS, "host" / HOST_RESOURCES, "open_files" / OptionalTail(OPEN_FILES)
 )
 
 
@@ -159,7 +178,10 @@ class Ping(Command[None]):
     """Ask for a sign of life, and give one; works before a login."""
 
 
-@command(CommandCode.GET_STATS, reply=reply_of_one(STATS, "Stats"))
+@command(
+    CommandCode.GET_STATS,
+    reply=ByDialect(reply_of_one(STATS, "Stats"), {V0_12_0: reply_of_one(STATS_V0_12, "Stats")}),
+)
 @record
 class GetStats(Command[Stats]):
     """Ask for the statistics of the server."""
@@ -177,6 +199,54 @@ class GetSnapshot(Command[Snapshot]):
 
     compression: SnapshotCompression = SnapshotCompression.DEFLATED
     types: tuple[SnapshotType, ...] = (SnapshotType.ALL,)
+
+
+# Options: what a server says about the settings of its resources.
+
+
+def _flags(code: int) -> OptionFlags:
+    flags = OptionFlags(code)
+    if flags & ~sum(OptionFlags):
+        raise UnknownDiscriminant(f"{code} has bits that are no OptionFlags")
+    return flags
+
+
+OPTION_DEFAULT = LengthPrefixedBytes(U32, label="u32 length, bytes")
+OPTION_DESCRIPTION = RecordStruct(
+    OptionDescription,
+    "key" / NAME,
+    "kind" / discriminant(HeaderKind),
+    "default" / OPTION_DEFAULT,
+    "description" / TEXT,
+)
+OPTION_DESCRIPTION_V0_12 = RecordStruct(
+    OptionDescription,
+    "key" / NAME,
+    "kind" / discriminant(HeaderKind),
+    "flags" / CompiledAdapter(U8, _flags, int, label="u8 flags"),
+    "default" / OPTION_DEFAULT,
+    "description" / TEXT,
+)
+
+
+def _reply_of_descriptions(record: RecordStruct) -> RecordCodec:
+    return RecordCodec(Layout("options", CountPrefixedArray(record, count_size=4)))
+
+
+@command(
+    CommandCode.DESCRIBE_OPTIONS,
+    "scope" / discriminant(OptionScope),
+    reply=ByDialect[Codec](
+        _reply_of_descriptions(OPTION_DESCRIPTION),
+        {V0_12_0: _reply_of_descriptions(OPTION_DESCRIPTION_V0_12)},
+    ),
+    since=V0_11,
+)
+@record
+class DescribeOptions(Command[tuple[OptionDescription, ...]]):
+    """Ask which options a kind of resource has."""
+
+    scope: OptionScope
 
 
 @command(CommandCode.GET_ME, reply=reply_of_one(CLIENT_DETAILS, "ClientDetails"))
@@ -206,8 +276,7 @@ class GetClients(Command[tuple[ClientInfo, ...]]):
 # The cluster: its nodes, the leader and the ports.
 
 
-NODE = RecordStruct(
-    ClusterNode,
+NODE_FIELDS = (
     "name" / TEXT,
     "ip" / TEXT,
     "tcp_port" / U16,
@@ -217,13 +286,24 @@ NODE = RecordStruct(
     "role" / discriminant(NodeRole),
     "status" / discriminant(NodeStatus),
 )
+NODE = RecordStruct(ClusterNode, *NODE_FIELDS)
+NODE_V0_12 = RecordStruct(ClusterNode, "replica_id" / U8, *NODE_FIELDS)
 
 CLUSTER_METADATA = RecordStruct(
     ClusterMetadata, "name" / TEXT, "nodes" / CountPrefixedArray(NODE, count_size=4)
 )
+CLUSTER_METADATA_V0_12 = RecordStruct(
+    ClusterMetadata, "name" / TEXT, "nodes" / CountPrefixedArray(NODE_V0_12, count_size=4)
+)
 
 
-@command(CommandCode.GET_CLUSTER_METADATA, reply=reply_of_one(CLUSTER_METADATA, "ClusterMetadata"))
+@command(
+    CommandCode.GET_CLUSTER_METADATA,
+    reply=ByDialect(
+        reply_of_one(CLUSTER_METADATA, "ClusterMetadata"),
+        {V0_12_0: reply_of_one(CLUSTER_METADATA_V0_12, "ClusterMetadata")},
+    ),
+)
 @record
 class GetClusterMetadata(Command[ClusterMetadata]):
     """Ask for the nodes of the cluster; clients do so after each login."""

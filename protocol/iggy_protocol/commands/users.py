@@ -1,6 +1,7 @@
 """Users: accounts, permissions, passwords, tokens and logins.
 
-"No permissions" is one zero byte in a request and four zero bytes in a reply.
+"No permissions" is one zero byte in a request and four zero bytes in a reply. The logins here are
+those of the classic dialect.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol.codes import CommandCode
+from iggy_protocol.dialect import V0_11, V0_12_0, ByDialect
 from iggy_protocol.errors import InvalidField
 from iggy_protocol.fields import (
+    Absent,
     ContinuationFlagArray,
     PresenceFlagged,
     RecordStruct,
@@ -30,19 +33,22 @@ from iggy_protocol.model.user import (
     UserDetails,
     UserStatus,
 )
+from iggy_protocol.option_layouts import REPORTED_OPTIONS, Setting, option_patch, with_options
+from iggy_protocol.options import NO_OPTIONS, Options, OptionScope, option_spec
 from iggy_protocol.primitives import (
     BOOL,
     IDENTIFIER,
     NAME,
     NEVER_EXPIRES,
     PASSWORD,
+    PREFIXED_OPTIONS,
     TEXT,
     U32,
     U64,
     discriminant,
     optional_number,
 )
-from iggy_protocol.records import record
+from iggy_protocol.records import optional_field, record
 from iggy_protocol.registry import (
     EMPTY,
     Command,
@@ -134,15 +140,30 @@ USER_FIELDS = (
     "status" / USER_STATUS,
     "username" / NAME,
 )
+USER_FIELDS_V0_11 = (*USER_FIELDS, "options" / PREFIXED_OPTIONS)
+USER_FIELDS_V0_12 = (*USER_FIELDS, *REPORTED_OPTIONS)
+
 USER = RecordStruct(User, *USER_FIELDS)
-USER_DETAILS = RecordStruct(
-    UserDetails, *USER_FIELDS, "permissions" / OptionalPermissions(SizeChecked(PERMISSIONS))
-)
+USER_V0_11 = RecordStruct(User, *USER_FIELDS_V0_11)
+USER_V0_12 = RecordStruct(User, *USER_FIELDS_V0_12)
+
+REPORTED_PERMISSIONS = "permissions" / OptionalPermissions(SizeChecked(PERMISSIONS))
+USER_DETAILS = RecordStruct(UserDetails, *USER_FIELDS, REPORTED_PERMISSIONS)
+USER_DETAILS_V0_11 = RecordStruct(UserDetails, *USER_FIELDS_V0_11, REPORTED_PERMISSIONS)
+USER_DETAILS_V0_12 = RecordStruct(UserDetails, *USER_FIELDS_V0_12, REPORTED_PERMISSIONS)
 IDENTITY = RecordStruct(Identity, "user_id" / U32)
 
 
 @command(
-    CommandCode.GET_USER, "user" / IDENTIFIER, reply=reply_of_optional(USER_DETAILS, "UserDetails")
+    CommandCode.GET_USER,
+    "user" / IDENTIFIER,
+    reply=ByDialect(
+        reply_of_optional(USER_DETAILS, "UserDetails"),
+        {
+            V0_11: reply_of_optional(USER_DETAILS_V0_11, "UserDetails"),
+            V0_12_0: reply_of_optional(USER_DETAILS_V0_12, "UserDetails"),
+        },
+    ),
 )
 @record
 class GetUser(Command[UserDetails | None]):
@@ -151,28 +172,51 @@ class GetUser(Command[UserDetails | None]):
     user: Identifier
 
 
-@command(CommandCode.GET_USERS, reply=reply_of_many(USER, "users"))
+@command(
+    CommandCode.GET_USERS,
+    reply=ByDialect(
+        reply_of_many(USER, "users"),
+        {
+            V0_11: reply_of_many(USER_V0_11, "users"),
+            V0_12_0: reply_of_many(USER_V0_12, "users"),
+        },
+    ),
+)
 @record
 class GetUsers(Command[tuple[User, ...]]):
     """Ask for all users."""
 
 
-@command(
-    CommandCode.CREATE_USER,
+CREATED_FIELDS = (
     "username" / NAME,
     "password" / PASSWORD,
     "status" / USER_STATUS,
     "permissions" / PERMISSIONS_FIELD,
-    reply=reply_of_one(USER_DETAILS, "UserDetails"),
+)
+
+
+@command(
+    CommandCode.CREATE_USER,
+    *CREATED_FIELDS,
+    "options" / Absent(NO_OPTIONS),
+    reply=ByDialect(
+        reply_of_one(USER_DETAILS, "UserDetails"),
+        {
+            V0_11: reply_of_one(USER_DETAILS_V0_11, "UserDetails"),
+            V0_12_0: reply_of_one(USER_DETAILS_V0_12, "UserDetails"),
+        },
+    ),
+    changes={V0_11: with_options(*CREATED_FIELDS)},
 )
 @record
 class CreateUser(Command[UserDetails]):
-    """Create a user."""
+    """Create a user. It can have options from 0.9 on."""
 
     username: str
     password: str = field(repr=False)
     status: UserStatus = UserStatus.ACTIVE
     permissions: Permissions | None = None
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
 
 
 @command(CommandCode.DELETE_USER, "user" / IDENTIFIER, reply=EMPTY)
@@ -183,20 +227,47 @@ class DeleteUser(Command[None]):
     user: Identifier
 
 
-@command(
-    CommandCode.UPDATE_USER,
+UPDATED_FIELDS = (
     "user" / IDENTIFIER,
     "username" / PresenceFlagged(NAME),
     "status" / PresenceFlagged(USER_STATUS),
+)
+UPDATED_SETTINGS = (
+    Setting("username", option_spec(OptionScope.USER, "username")),
+    Setting(
+        "status",
+        option_spec(OptionScope.USER, "status"),
+        read=lambda text: UserStatus[text.upper()],
+        write=lambda status: UserStatus(status).name.lower(),
+    ),
+)
+
+
+@command(
+    CommandCode.UPDATE_USER,
+    *UPDATED_FIELDS,
+    "options" / Absent(NO_OPTIONS),
+    "reset" / Absent(frozenset[str]()),
     reply=EMPTY,
+    changes={
+        V0_11: with_options(*UPDATED_FIELDS, unsaid={"reset": (frozenset(),)}),
+        V0_12_0: option_patch(OptionScope.USER, "user" / IDENTIFIER, settings=UPDATED_SETTINGS),
+    },
 )
 @record
 class UpdateUser(Command[None]):
-    """Rename a user, or change whether it may log in; ``None`` leaves a field as it is."""
+    """Rename a user, or change whether it may log in; ``None`` leaves a field as it is.
+
+    Attributes:
+        options: options to set; from 0.9 on.
+        reset: the keys of options that go back to the server's default; from 0.10 on.
+    """
 
     user: Identifier
     username: str | None = None
     status: UserStatus | None = None
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
+    reset: frozenset[str] = optional_field(default=frozenset(), kw_only=True)
 
 
 @command(
@@ -236,6 +307,7 @@ class ChangePassword(Command[None]):
     "version" / TEXT,
     "context" / TEXT,
     reply=reply_of_one(IDENTITY, "Identity"),
+    changes={V0_11: None},
 )
 @record
 class LoginUser(Command[Identity]):
@@ -296,6 +368,7 @@ class DeletePersonalAccessToken(Command[None]):
     CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN,
     "token" / NAME,
     reply=reply_of_one(IDENTITY, "Identity"),
+    changes={V0_11: None},
 )
 @record
 class LoginWithPersonalAccessToken(Command[Identity]):

@@ -16,10 +16,11 @@ Identifier = int | str
 
 
 class ConsumerKind(IntEnum):
-    """Whether offsets belong to one consumer or to a group."""
+    """Whether offsets belong to one consumer, to a group, or to a group outside of the server."""
 
     SINGLE = 1
     GROUP = 2
+    EXTERNAL_GROUP = 3
 
 
 class PollingKind(IntEnum):
@@ -56,6 +57,11 @@ class Consumer:
     def group(cls, group: Identifier) -> Consumer:
         """Name a consumer group."""
         return cls(ConsumerKind.GROUP, group)
+
+    @classmethod
+    def external_group(cls, group: Identifier) -> Consumer:
+        """Name a group whose members the server does not know; from 0.10 on, for offsets only."""
+        return cls(ConsumerKind.EXTERNAL_GROUP, group)
 
 
 @record

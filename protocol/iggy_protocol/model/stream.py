@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from iggy_protocol.records import record
+from iggy_protocol.options import NO_OPTIONS, Options
+from iggy_protocol.records import optional_field, record
 
 # Topics and their partitions.
 
@@ -18,7 +19,12 @@ class CompressionAlgorithm(IntEnum):
 
 @record
 class Topic:
-    """A topic, its settings and its totals."""
+    """A topic, its settings and its totals.
+
+    Attributes:
+        options: what a client has set; servers before 0.9 have none.
+        derived_options: what the server chose.
+    """
 
     id: int
     created_at_us: int
@@ -30,18 +36,8 @@ class Topic:
     size_bytes: int
     messages_count: int
     name: str
-
-
-@record
-class Partition:
-    """One append-only log of a topic."""
-
-    id: int
-    created_at_us: int
-    segments_count: int
-    current_offset: int
-    size_bytes: int
-    messages_count: int
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
+    derived_options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
 
 
 @record
@@ -60,6 +56,27 @@ class PartitionContext:
 
 
 @record
+class Partition:
+    """One append-only log of a topic.
+
+    Attributes:
+        context: what requests from 0.10 on refer to.
+        replicas: the nodes that hold the partition; servers before 0.10 do not tell.
+        in_sync_replicas: those of them that have all acknowledged messages.
+    """
+
+    id: int
+    created_at_us: int
+    segments_count: int
+    current_offset: int
+    size_bytes: int
+    messages_count: int
+    context: PartitionContext = optional_field(default=PartitionContext(), kw_only=True)
+    replicas: tuple[int, ...] = optional_field(default=(), kw_only=True)
+    in_sync_replicas: tuple[int, ...] = optional_field(default=(), kw_only=True)
+
+
+@record
 class TopicDetails(Topic):
     """A topic with its partitions, which are numbered from 0 without gaps."""
 
@@ -68,7 +85,12 @@ class TopicDetails(Topic):
 
 @record
 class Stream:
-    """A stream and its totals."""
+    """A stream and its totals.
+
+    Attributes:
+        options: what a client has set; servers before 0.9 have none.
+        derived_options: what the server chose; servers before 0.10 do not tell.
+    """
 
     id: int
     created_at_us: int
@@ -76,6 +98,8 @@ class Stream:
     size_bytes: int
     messages_count: int
     name: str
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
+    derived_options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
 
 
 @record
@@ -120,3 +144,22 @@ class ConsumerOffset:
     partition_id: int
     current_offset: int
     stored_offset: int
+
+
+@record
+class ConsumerGroupAssignment:
+    """The partitions that a group assigns to the member that asks.
+
+    Attributes:
+        generation: changes with every change of the group's assignments.
+    """
+
+    generation: int
+    partitions: tuple[int, ...] = ()
+
+
+class OffsetAck(IntEnum):
+    """Which nodes must have a stored offset before the server answers; from 0.9 on."""
+
+    LOCAL = 0
+    QUORUM = 1

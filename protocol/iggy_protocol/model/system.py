@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from iggy_protocol.records import record
+from iggy_protocol.records import optional_field, record
 
 
 class Transport(IntEnum):
@@ -66,7 +66,11 @@ class NodeStatus(IntEnum):
 
 @record
 class ClusterNode:
-    """A node and the ports of its transports."""
+    """A node and the ports of its transports; a port of 0 is not served.
+
+    Attributes:
+        replica_id: names the node in routes and lists of replicas; servers before 0.10 tell 0.
+    """
 
     name: str
     ip: str
@@ -76,6 +80,7 @@ class ClusterNode:
     websocket_port: int
     role: NodeRole
     status: NodeStatus
+    replica_id: int = optional_field(default=0, kw_only=True)
 
 
 @record
@@ -111,8 +116,21 @@ class HostResources:
 
 
 @record
+class OpenFiles:
+    """How many files a server has open, and how many it may; figures since 0.10."""
+
+    count: int
+    limit: int
+
+
+@record
 class Stats:
-    """Statistics of a server; ``host`` is ``None`` from servers before 0.8."""
+    """Statistics of a server.
+
+    Attributes:
+        host: ``None`` from servers before 0.8.
+        open_files: ``None`` from servers before 0.10.
+    """
 
     process_id: int
     cpu_usage: float
@@ -140,6 +158,7 @@ class Stats:
     server_semver: int
     cache_metrics: tuple[CacheMetrics, ...] = ()
     host: HostResources | None = None
+    open_files: OpenFiles | None = optional_field(default=None, kw_only=True)
 
 
 class SnapshotCompression(IntEnum):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import field
 from enum import IntEnum
 
-from iggy_protocol.records import record
+from iggy_protocol.options import NO_OPTIONS, Options
+from iggy_protocol.records import optional_field, record
 
 # Permissions of a user: global, in a stream, in a topic.
 
@@ -68,12 +69,19 @@ class UserStatus(IntEnum):
 
 @record
 class User:
-    """A user; root is number 0."""
+    """A user; root is number 0.
+
+    Attributes:
+        options: what a client has set; servers before 0.9 have none.
+        derived_options: what the server chose; servers before 0.10 do not tell.
+    """
 
     id: int
     created_at_us: int
     status: UserStatus
     username: str
+    options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
+    derived_options: Options = optional_field(default=NO_OPTIONS, kw_only=True)
 
 
 @record

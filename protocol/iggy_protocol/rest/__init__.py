@@ -95,7 +95,7 @@ from iggy_protocol.rest.shapes import (
     UserDetailsShape,
     UserShape,
 )
-from iggy_protocol.rest.size_text import (
+from iggy_protocol.unit_text import (
     format_size,
     parse_size,
 )

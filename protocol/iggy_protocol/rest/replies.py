@@ -50,8 +50,8 @@ from iggy_protocol.model.user import (
 from iggy_protocol.rest.codec import decode_json, encode_header_entries, permissions_from_shape
 from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
 from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape, MessageShape, PolledMessagesShape
-from iggy_protocol.rest.size_text import parse_size
 from iggy_protocol.status_table import StatusCode
+from iggy_protocol.unit_text import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,8 +12,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 from msgspec import Meta, Struct, field
 
 from iggy_protocol.codes import status
-from iggy_protocol.rest.size_text import SIZE_TEXT_PATTERN
 from iggy_protocol.status_table import StatusCode
+from iggy_protocol.unit_text import SIZE_TEXT_PATTERN
 
 MESSAGE_ID_MAX: Final = 2**128 - 1
 

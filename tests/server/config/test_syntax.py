@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from iggy_protocol import parse_duration
 from iggy_ref_server.config.syntax import (
     EXPIRY_US_MAX,
     NEVER_US,
@@ -15,35 +16,12 @@ from iggy_ref_server.config.syntax import (
     format_expiry,
     format_size,
     format_topic_size,
-    parse_duration,
     parse_expiry,
     parse_size,
     parse_topic_size,
 )
 
 U64S = st.integers(0, 2**64 - 1)
-SECOND = 1_000_000
-DURATIONS = {
-    "5ms": 5_000,
-    "1 m": 60 * SECOND,
-    "7 days": 7 * 86_400 * SECOND,
-    "30s": 30 * SECOND,
-    "1h 1m 1s": 3661 * SECOND,
-    "2 days 4 hours 15 minutes": (2 * 86_400 + 4 * 3600 + 15 * 60) * SECOND,
-    "1w": 7 * 86_400 * SECOND,
-    "1 month": 2_630_016 * SECOND,
-    "1year": 31_557_600 * SECOND,
-    "100MS": 100_000,
-    "1.5s": 1_500_000,
-    "1500 ns 500ns": 2,
-    "3 us": 3,
-    "3µs": 3,
-    "0": 0,
-    "0 s": 0,
-    "none": 0,
-    "Unlimited": 0,
-    "disabled": 0,
-}
 SIZES = {
     "1 GiB": 2**30,
     "100 KB": 100_000,
@@ -60,17 +38,6 @@ SIZES = {
     "unlimited": 0,
     "none": 0,
 }
-
-
-@pytest.mark.parametrize("text", DURATIONS)
-def test_duration_when_written_as_people_do_then_is_read(text):
-    assert parse_duration(text) == DURATIONS[text]
-
-
-@pytest.mark.parametrize("text", ["", " ", "5", "s", "5 parsecs", "5s5", "-5s", "1 s, 2 s", "1ns"])
-def test_duration_when_it_is_none_then_refused(text):
-    with pytest.raises(ValueError, match=r"duration|microseconds"):
-        parse_duration(text)
 
 
 @given(U64S)

@@ -9,6 +9,7 @@ import pytest
 from iggy_protocol import (
     NEVER_EXPIRES,
     ChangePassword,
+    CompressionAlgorithm,
     CreateConsumerGroup,
     CreatePartitions,
     CreatePersonalAccessToken,
@@ -136,6 +137,21 @@ def test_rename_when_the_name_is_its_own_then_passes():
     )
 
     assert metadata.version == POPULATED.version + 3
+
+
+def test_update_when_it_leaves_settings_as_they_are_then_only_the_others_change():
+    created = after(
+        ROOTED,
+        CreateStream("s"),
+        CreateTopic("s", "t", 1, CompressionAlgorithm.GZIP, 5, NEVER_EXPIRES, 3),
+    )
+    untouched = UpdateTopic("s", "t", None, None, None, None, None)
+
+    kept = after(created, UpdateStream("s", None), untouched).require_topic("s", "t")
+    changed = after(created, replace(untouched, message_expiry_us=9)).require_topic("s", "t")
+
+    assert kept == created.require_topic("s", "t")
+    assert changed == replace(kept, message_expiry_us=9)
 
 
 def test_create_topic_when_size_and_name_are_both_wrong_then_the_size_is_blamed():

@@ -1,4 +1,4 @@
-"""Sizes as text, against every size that a real server wrote."""
+"""Sizes as text, against every size that a real server wrote, and durations as text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,34 @@ from hypothesis import strategies as st
 from iggy_protocol.errors import InvalidField, LocalProtocolError
 from iggy_protocol.rest import format_size, parse_size
 from iggy_protocol.status_table import StatusCode
+from iggy_protocol.unit_text import parse_duration
 from tests.protocol.http_recordings import EXCHANGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+SECOND = 1_000_000
+DURATIONS = {
+    "5ms": 5_000,
+    "1 m": 60 * SECOND,
+    "7 days": 7 * 86_400 * SECOND,
+    "30s": 30 * SECOND,
+    "1h 1m 1s": 3661 * SECOND,
+    "2 days 4 hours 15 minutes": (2 * 86_400 + 4 * 3600 + 15 * 60) * SECOND,
+    "1w": 7 * 86_400 * SECOND,
+    "1 month": 2_630_016 * SECOND,
+    "1year": 31_557_600 * SECOND,
+    "100MS": 100_000,
+    "1.5s": 1_500_000,
+    "1500 ns 500ns": 2,
+    "3 us": 3,
+    "3µs": 3,
+    "0": 0,
+    "0 s": 0,
+    "none": 0,
+    "Unlimited": 0,
+    "disabled": 0,
+}
 SIZES = {
     "0 B": 0,
     "1 B": 1,
@@ -120,3 +143,19 @@ def test_parse_size_when_it_is_no_size_then_refuses_with_status_80(text):
         parse_size(text)
 
     assert caught.value.status == StatusCode.INVALID_SIZE_BYTES
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_duration_when_written_as_people_do_then_is_read(text):
+    assert parse_duration(text) == DURATIONS[text]
+
+
+@pytest.mark.parametrize("text", ["", " ", "5", "s", "5 parsecs", "5s5", "-5s", "1 s, 2 s", "1ns"])
+def test_duration_when_it_is_none_then_refused(text):
+    with pytest.raises(ValueError, match=r"duration|microseconds"):
+        parse_duration(text)
+
+
+def test_duration_when_it_does_not_fit_64_bits_then_refused():
+    with pytest.raises(ValueError, match="64 bits"):
+        parse_duration("99999999999 years")
