@@ -33,7 +33,7 @@ from iggy_protocol.batch import (
     inspect_send,
     stamp,
 )
-from iggy_protocol.codes import CommandCode, status
+from iggy_protocol.codes import CommandCode, EvictionReason, status
 from iggy_protocol.commands.consumers import (
     CreateConsumerGroup,
     DeleteConsumerGroup,
@@ -130,27 +130,27 @@ from iggy_protocol.errors import (
 )
 from iggy_protocol.events import (
     NEED_DATA,
+    NO_CONTEXT,
     PAUSED,
+    CancelReceived,
     ClientEvent,
     ConnectionClosed,
     ErrorReceived,
+    EvictionReceived,
     ForeignRequestReceived,
+    RequestId,
     RequestReceived,
     RequestRefused,
     ResponseReceived,
     ServerEvent,
+    VersionRefused,
+    VsrClientEvent,
+    VsrServerEvent,
 )
 from iggy_protocol.framing import (
     CLASSIC_FRAMING,
     Framing,
     HeadroomBuffer,
-)
-from iggy_protocol.framing.vsr import (
-    VSR_HEAD_BYTES,
-    begins_vsr_request,
-    is_vsr_answer,
-    is_vsr_refusal,
-    vsr_probe,
 )
 from iggy_protocol.hashing import (
     client_id,
@@ -183,6 +183,7 @@ from iggy_protocol.model.stream import (
     ConsumerGroupMember,
     ConsumerOffset,
     Partition,
+    PartitionContext,
     Stream,
     StreamDetails,
     Topic,
@@ -244,6 +245,17 @@ from iggy_protocol.user_headers import (
 from iggy_protocol.validation import (
     validate,
 )
+from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
+from iggy_protocol.vsr.recognition import (
+    ProbeVerdict,
+    WireFraming,
+    begins_vsr_request,
+    framing_of,
+    is_vsr_answer,
+    is_vsr_refusal,
+    judge_probe,
+    vsr_probe,
+)
 
 __all__ = [
     "BATCH_IMPLEMENTATION",
@@ -252,6 +264,7 @@ __all__ = [
     "COMMANDS",
     "NEED_DATA",
     "NEVER_EXPIRES",
+    "NO_CONTEXT",
     "PAUSED",
     "PAYLOAD_BYTES_MAX",
     "SERVER_DEFAULT",
@@ -267,6 +280,7 @@ __all__ = [
     "Buffer",
     "ByDialect",
     "CacheMetrics",
+    "CancelReceived",
     "ChangePassword",
     "ClientConnection",
     "ClientDetails",
@@ -304,6 +318,8 @@ __all__ = [
     "DeleteUser",
     "Dialect",
     "ErrorReceived",
+    "EvictionReason",
+    "EvictionReceived",
     "FlushUnsavedBuffer",
     "ForeignRequestReceived",
     "FrameTooLarge",
@@ -353,6 +369,7 @@ __all__ = [
     "NodeStatus",
     "NotInDialect",
     "Partition",
+    "PartitionContext",
     "Partitioning",
     "PartitioningKind",
     "PayloadCipher",
@@ -363,11 +380,13 @@ __all__ = [
     "PolledMessages",
     "PollingKind",
     "PollingStrategy",
+    "ProbeVerdict",
     "ProtocolError",
     "PurgeStream",
     "PurgeTopic",
     "RawPersonalAccessToken",
     "RemoteProtocolError",
+    "RequestId",
     "RequestReceived",
     "RequestRefused",
     "ResponseReceived",
@@ -404,7 +423,11 @@ __all__ = [
     "UserDetails",
     "UserStatus",
     "Version",
+    "VersionRefused",
     "VersionWindow",
+    "VsrClientEvent",
+    "VsrServerEvent",
+    "WireFraming",
     "allocate",
     "begins_vsr_request",
     "checksum",
@@ -421,11 +444,13 @@ __all__ = [
     "encode_reply",
     "encode_request",
     "encode_user_headers",
+    "framing_of",
     "gather_sends",
     "index_entries",
     "inspect_send",
     "is_vsr_answer",
     "is_vsr_refusal",
+    "judge_probe",
     "pack_namespace",
     "partition_for_key",
     "record",

@@ -45,12 +45,8 @@ from iggy_protocol.events import (
     ServerEvent,
 )
 from iggy_protocol.framing import CLASSIC_FRAMING, Framing, HeadroomBuffer, join_small, size_of
-from iggy_protocol.framing.vsr import (
-    VSR_HEAD_BYTES,
-    begins_vsr_request,
-    read_vsr_request,
-    vsr_refusal,
-)
+from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
+from iggy_protocol.vsr.recognition import begins_vsr_request, read_vsr_request, vsr_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
