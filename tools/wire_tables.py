@@ -13,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 
-from iggy_protocol import CLASSIC, commands, primitives
+from iggy_protocol import Dialect, commands, primitives
 from iggy_protocol.commands import messages
+from iggy_protocol.commands.sessions import RegisterCodec
 from iggy_protocol.commands.system import SnapshotCodec
 from iggy_protocol.commands.users import OptionalPermissions
 from iggy_protocol.errors import UnknownDiscriminant
@@ -96,6 +97,8 @@ def size_of(block: Any) -> int | None:
         return SCALARS[block.fmtstr[1]][1]
     if block is Flag:
         return 1
+    if isinstance(block, Bytes):
+        return int(block.sizeof())
     if isinstance(block, RecordStruct):
         sizes = [size_of(sub) for sub in block.fields]
         return None if None in sizes else sum(size for size in sizes if size is not None)
@@ -124,9 +127,14 @@ def record_of(block: Any) -> RecordStruct | None:
     return block
 
 
+def first_dialect(spec: CommandSpec) -> Dialect:
+    """Return the oldest dialect that has a command."""
+    return next(dialect for dialect in Dialect if spec.request[dialect] is not None)
+
+
 def reply_line(spec: CommandSpec) -> str:
     """Say what the reply is."""
-    reply = spec.reply[CLASSIC]
+    reply = spec.reply[first_dialect(spec)]
     if reply is EMPTY:
         return "Reply: empty."
     if isinstance(reply, SnapshotCodec):
@@ -142,9 +150,11 @@ def command_lines(spec: CommandSpec) -> list[str]:
     """Render one command."""
     lines = [f"#### {spec.command.__name__} ({spec.code.value})", ""]
     lines += [str(inspect.getdoc(spec.command)).splitlines()[0], ""]
-    request = spec.request[CLASSIC]
+    request = spec.request[first_dialect(spec)]
     if isinstance(request, messages.SendMessagesCodec):
         lines += ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
+    elif isinstance(request, RegisterCodec):
+        lines += ["Request: LoginPrefix, from 0.10 on a secret of 32 bytes, Credentials.", ""]
     else:
         assert isinstance(request, RecordCodec)
         record = record_of(request.layout.construct)

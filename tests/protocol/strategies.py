@@ -6,7 +6,7 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 from hypothesis import strategies as st
 
 from iggy_protocol import primitives
@@ -66,6 +66,8 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return _scalars(block.fmtstr[1])
     if block is Flag:
         return st.booleans()
+    if isinstance(block, Bytes):
+        return st.binary(min_size=block.sizeof(), max_size=block.sizeof())
     if isinstance(block, RecordStruct):
         return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
     if isinstance(block, CompiledAdapter):

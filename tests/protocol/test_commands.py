@@ -60,7 +60,8 @@ def test_table_when_imported_then_holds_all_47_classic_codes_once():
 
 
 def test_table_when_split_then_only_the_bodies_that_are_batches_or_archives_stand_apart():
-    assert {by_name(spec) for spec in COMMANDS.values() if spec not in LAID_OUT} == {"SendMessages"}
+    classic = [spec for spec in COMMANDS.values() if spec.request[CLASSIC] is not None]
+    assert {by_name(spec) for spec in classic if spec not in LAID_OUT} == {"SendMessages"}
     assert {
         by_name(spec)
         for spec in COMMANDS.values()
@@ -233,11 +234,13 @@ def test_secrets_when_printed_then_hidden():
         if not field.repr
     }
     assert hidden == {
+        "BindSession.secret",
         "ChangePassword.current_password",
         "ChangePassword.new_password",
         "CreateUser.password",
         "LoginUser.password",
         "LoginWithPersonalAccessToken.token",
+        "Register.secret",
     }
     assert "secret" not in repr(RawPersonalAccessToken("secret"))
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from iggy_protocol.commands import consumers, messages, streams, system, topics, users
+from iggy_protocol.commands import (
+    consumers,
+    messages,
+    sessions,
+    streams,
+    system,
+    topics,
+    users,
+)
 
-__all__ = ["consumers", "messages", "streams", "system", "topics", "users"]
+__all__ = ["consumers", "messages", "sessions", "streams", "system", "topics", "users"]
