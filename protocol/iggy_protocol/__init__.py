@@ -253,6 +253,9 @@ from iggy_protocol.user_headers import (
 from iggy_protocol.validation import (
     validate,
 )
+from iggy_protocol.vsr.admission import SessionBinding
+from iggy_protocol.vsr.client_connection import PreparedRequest, VsrClientConnection
+from iggy_protocol.vsr.client_session import VsrClientSession
 from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
 from iggy_protocol.vsr.recognition import (
     ProbeVerdict,
@@ -264,12 +267,15 @@ from iggy_protocol.vsr.recognition import (
     judge_probe,
     vsr_probe,
 )
+from iggy_protocol.vsr.replies import UnansweredRequest
+from iggy_protocol.vsr.server_connection import DETACHED_MAX, VsrServerConnection
 
 __all__ = [
     "BATCH_IMPLEMENTATION",
     "CLASSIC",
     "CLASSIC_FRAMING",
     "COMMANDS",
+    "DETACHED_MAX",
     "NEED_DATA",
     "NEVER_EXPIRES",
     "NO_CONTEXT",
@@ -391,6 +397,7 @@ __all__ = [
     "PolledMessages",
     "PollingKind",
     "PollingStrategy",
+    "PreparedRequest",
     "ProbeVerdict",
     "ProtocolError",
     "PurgeStream",
@@ -408,6 +415,7 @@ __all__ = [
     "SendRun",
     "ServerConnection",
     "ServerEvent",
+    "SessionBinding",
     "SessionDetails",
     "Snapshot",
     "SnapshotCompression",
@@ -427,6 +435,7 @@ __all__ = [
     "TrailingBytes",
     "Transport",
     "TruncatedField",
+    "UnansweredRequest",
     "UnknownCommand",
     "UnknownDiscriminant",
     "UpdatePermissions",
@@ -439,7 +448,10 @@ __all__ = [
     "Version",
     "VersionRefused",
     "VersionWindow",
+    "VsrClientConnection",
     "VsrClientEvent",
+    "VsrClientSession",
+    "VsrServerConnection",
     "VsrServerEvent",
     "WireFraming",
     "allocate",
