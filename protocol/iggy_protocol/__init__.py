@@ -267,6 +267,14 @@ from iggy_protocol.vsr.recognition import (
     judge_probe,
     vsr_probe,
 )
+from iggy_protocol.vsr.repeats import (
+    Refresh,
+    RepeatAction,
+    RepeatRule,
+    repeat_rule,
+    rule_after_eviction,
+    rule_after_loss,
+)
 from iggy_protocol.vsr.replies import UnansweredRequest
 from iggy_protocol.vsr.server_connection import DETACHED_MAX, VsrServerConnection
 
@@ -403,8 +411,11 @@ __all__ = [
     "PurgeStream",
     "PurgeTopic",
     "RawPersonalAccessToken",
+    "Refresh",
     "Register",
     "RemoteProtocolError",
+    "RepeatAction",
+    "RepeatRule",
     "RequestId",
     "RequestReceived",
     "RequestRefused",
@@ -480,6 +491,9 @@ __all__ = [
     "pack_namespace",
     "partition_for_key",
     "record",
+    "repeat_rule",
+    "rule_after_eviction",
+    "rule_after_loss",
     "shard_for_namespace",
     "stamp",
     "status",

@@ -9,6 +9,7 @@
     server_connection   requests in, replies out
     client_session      what a client keeps over its connections
     client_connection   requests out, replies in
+    repeats             when a client sends a request once more
 
 Payloads of commands are not here: the registry has them for every dialect. No module of this
 package has a clock, a source of random bytes or a socket.
