@@ -105,6 +105,7 @@ from iggy_protocol.commands.users import (
     UpdateUser,
 )
 from iggy_protocol.connection import ClientConnection, ServerConnection
+from iggy_protocol.detection import DetectingConnection, FramingDetected
 from iggy_protocol.dialect import (
     CLASSIC,
     V0_11,
@@ -340,6 +341,7 @@ __all__ = [
     "DeleteStream",
     "DeleteTopic",
     "DeleteUser",
+    "DetectingConnection",
     "Dialect",
     "ErrorReceived",
     "EvictionReason",
@@ -348,6 +350,7 @@ __all__ = [
     "ForeignRequestReceived",
     "FrameTooLarge",
     "Framing",
+    "FramingDetected",
     "GetClient",
     "GetClients",
     "GetClusterMetadata",
