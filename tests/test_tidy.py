@@ -25,7 +25,13 @@ FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 500
 
 # Files that are one long table, which readers search and do not read through.
-TABLES = frozenset({"protocol/iggy_protocol/status_table.py", "iggy_ref_server/config/schema.py"})
+TABLES = frozenset(
+    {
+        "protocol/iggy_protocol/__init__.py",
+        "protocol/iggy_protocol/status_table.py",
+        "iggy_ref_server/config/schema.py",
+    }
+)
 
 PYTHON = frozenset({".py", ".pyi"})
 SOURCES = PYTHON | {".c", ".h"}

@@ -14,11 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 
 from iggy_protocol import CLASSIC, Dialect, commands, primitives
 from iggy_protocol.commands import messages
 from iggy_protocol.commands.metadata_changes import ReadableOptions, TaggedBody
+from iggy_protocol.commands.sessions import RegisterCodec
 from iggy_protocol.commands.system import SnapshotCodec
 from iggy_protocol.commands.users import OptionalPermissions
 from iggy_protocol.errors import UnknownDiscriminant
@@ -108,6 +109,8 @@ def size_of(block: Any) -> int | None:
         return SCALARS[block.fmtstr[1]][1]
     if block is Flag:
         return 1
+    if isinstance(block, Bytes):
+        return int(block.sizeof())
     if isinstance(block, RecordStruct):
         sizes = [size_of(sub) for sub in block.fields]
         return None if None in sizes else sum(size for size in sizes if size is not None)
@@ -187,6 +190,8 @@ def request_lines(request: Codec | None, dialect: Dialect) -> list[str]:
         return [] if dialect is CLASSIC else [f"Gone from {dialect.version} on.", ""]
     if isinstance(request, messages.SendMessagesCodec):
         return ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
+    if isinstance(request, RegisterCodec):
+        return ["Request: LoginPrefix, from 0.10 on a secret of 32 bytes, Credentials.", ""]
     assert isinstance(request, RecordCodec)
     record = record_of(request.layout.construct)
     assert record is not None

@@ -33,7 +33,7 @@ from iggy_protocol.batch import (
     inspect_send,
     stamp,
 )
-from iggy_protocol.codes import CommandCode, status
+from iggy_protocol.codes import CommandCode, EvictionReason, status
 from iggy_protocol.commands.consumers import (
     CreateConsumerGroup,
     DeleteConsumerGroup,
@@ -55,6 +55,14 @@ from iggy_protocol.commands.messages import (
     encode_polled,
 )
 from iggy_protocol.commands.metadata_changes import GetMetadataChanges
+from iggy_protocol.commands.sessions import (
+    BindSession,
+    Credentials,
+    PasswordCredentials,
+    Register,
+    SessionDetails,
+    TokenCredentials,
+)
 from iggy_protocol.commands.streams import (
     CreateStream,
     DeleteStream,
@@ -100,6 +108,7 @@ from iggy_protocol.commands.users import (
     UpdateUser,
 )
 from iggy_protocol.connection import ClientConnection, ServerConnection
+from iggy_protocol.detection import DetectingConnection, FramingDetected
 from iggy_protocol.dialect import (
     CLASSIC,
     V0_11,
@@ -133,27 +142,27 @@ from iggy_protocol.errors import (
 )
 from iggy_protocol.events import (
     NEED_DATA,
+    NO_CONTEXT,
     PAUSED,
+    CancelReceived,
     ClientEvent,
     ConnectionClosed,
     ErrorReceived,
+    EvictionReceived,
     ForeignRequestReceived,
+    RequestId,
     RequestReceived,
     RequestRefused,
     ResponseReceived,
     ServerEvent,
+    VersionRefused,
+    VsrClientEvent,
+    VsrServerEvent,
 )
 from iggy_protocol.framing import (
     CLASSIC_FRAMING,
     Framing,
     HeadroomBuffer,
-)
-from iggy_protocol.framing.vsr import (
-    VSR_HEAD_BYTES,
-    begins_vsr_request,
-    is_vsr_answer,
-    is_vsr_refusal,
-    vsr_probe,
 )
 from iggy_protocol.hashing import (
     client_id,
@@ -200,6 +209,7 @@ from iggy_protocol.model.stream import (
     ConsumerOffset,
     OffsetAck,
     Partition,
+    PartitionContext,
     Stream,
     StreamDetails,
     Topic,
@@ -276,14 +286,40 @@ from iggy_protocol.user_headers import (
 from iggy_protocol.validation import (
     validate,
 )
+from iggy_protocol.vsr.admission import SessionBinding
+from iggy_protocol.vsr.client_connection import PreparedRequest, VsrClientConnection
+from iggy_protocol.vsr.client_session import VsrClientSession
+from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
+from iggy_protocol.vsr.recognition import (
+    ProbeVerdict,
+    WireFraming,
+    begins_vsr_request,
+    framing_of,
+    is_vsr_answer,
+    is_vsr_refusal,
+    judge_probe,
+    vsr_probe,
+)
+from iggy_protocol.vsr.repeats import (
+    Refresh,
+    RepeatAction,
+    RepeatRule,
+    repeat_rule,
+    rule_after_eviction,
+    rule_after_loss,
+)
+from iggy_protocol.vsr.replies import UnansweredRequest
+from iggy_protocol.vsr.server_connection import DETACHED_MAX, VsrServerConnection
 
 __all__ = [
     "BATCH_IMPLEMENTATION",
     "CLASSIC",
     "CLASSIC_FRAMING",
     "COMMANDS",
+    "DETACHED_MAX",
     "NEED_DATA",
     "NEVER_EXPIRES",
+    "NO_CONTEXT",
     "NO_OPTIONS",
     "PAUSED",
     "PAYLOAD_BYTES_MAX",
@@ -297,9 +333,11 @@ __all__ = [
     "VERSION_WINDOWS",
     "VSR_HEAD_BYTES",
     "BatchShape",
+    "BindSession",
     "Buffer",
     "ByDialect",
     "CacheMetrics",
+    "CancelReceived",
     "ChangeKind",
     "ChangePassword",
     "ChangesPhase",
@@ -331,6 +369,7 @@ __all__ = [
     "CreateStream",
     "CreateTopic",
     "CreateUser",
+    "Credentials",
     "CurrentStateToken",
     "DecryptionFailed",
     "DeleteConsumerGroup",
@@ -342,12 +381,16 @@ __all__ = [
     "DeleteTopic",
     "DeleteUser",
     "DescribeOptions",
+    "DetectingConnection",
     "Dialect",
     "ErrorReceived",
+    "EvictionReason",
+    "EvictionReceived",
     "FlushUnsavedBuffer",
     "ForeignRequestReceived",
     "FrameTooLarge",
     "Framing",
+    "FramingDetected",
     "GetClient",
     "GetClients",
     "GetClusterMetadata",
@@ -407,8 +450,10 @@ __all__ = [
     "OptionValue",
     "Options",
     "Partition",
+    "PartitionContext",
     "Partitioning",
     "PartitioningKind",
+    "PasswordCredentials",
     "PayloadCipher",
     "Permissions",
     "PersonalAccessTokenInfo",
@@ -417,11 +462,18 @@ __all__ = [
     "PolledMessages",
     "PollingKind",
     "PollingStrategy",
+    "PreparedRequest",
+    "ProbeVerdict",
     "ProtocolError",
     "PurgeStream",
     "PurgeTopic",
     "RawPersonalAccessToken",
+    "Refresh",
+    "Register",
     "RemoteProtocolError",
+    "RepeatAction",
+    "RepeatRule",
+    "RequestId",
     "RequestReceived",
     "RequestRefused",
     "ResponseReceived",
@@ -431,6 +483,8 @@ __all__ = [
     "SendRun",
     "ServerConnection",
     "ServerEvent",
+    "SessionBinding",
+    "SessionDetails",
     "Snapshot",
     "SnapshotCompression",
     "SnapshotType",
@@ -443,12 +497,14 @@ __all__ = [
     "StreamDetails",
     "StreamPermissions",
     "SyncConsumerGroup",
+    "TokenCredentials",
     "Topic",
     "TopicDetails",
     "TopicPermissions",
     "TrailingBytes",
     "Transport",
     "TruncatedField",
+    "UnansweredRequest",
     "UnknownCommand",
     "UnknownDiscriminant",
     "UpdatePermissions",
@@ -459,7 +515,14 @@ __all__ = [
     "UserDetails",
     "UserStatus",
     "Version",
+    "VersionRefused",
     "VersionWindow",
+    "VsrClientConnection",
+    "VsrClientEvent",
+    "VsrClientSession",
+    "VsrServerConnection",
+    "VsrServerEvent",
+    "WireFraming",
     "allocate",
     "begins_vsr_request",
     "check_created_options",
@@ -479,16 +542,21 @@ __all__ = [
     "encode_reply",
     "encode_request",
     "encode_user_headers",
+    "framing_of",
     "gather_sends",
     "index_entries",
     "inspect_send",
     "is_vsr_answer",
     "is_vsr_refusal",
+    "judge_probe",
     "options_of",
     "pack_namespace",
     "parse_duration",
     "partition_for_key",
     "record",
+    "repeat_rule",
+    "rule_after_eviction",
+    "rule_after_loss",
     "shard_for_namespace",
     "stamp",
     "status",

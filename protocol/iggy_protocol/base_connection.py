@@ -1,7 +1,7 @@
 """The common part of client and server connections.
 
 It has the receive buffer, the queue of outstanding requests, the end of the stream, the final error
-and the counters. ``connection`` adds what frames mean on each side.
+and the counters. ``connection`` and ``vsr`` add what frames mean on each side.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import FrameTooLarge, LocalProtocolError, RemoteProtocolError
 from iggy_protocol.events import NEED_DATA, ConnectionClosed, Signal
-from iggy_protocol.framing import Framing, size_of
+from iggy_protocol.framing import size_of
 from iggy_protocol.receive_buffer import RETAINED_BYTES_MAX, ReceiveBuffer
 from iggy_protocol.records import record
+from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -63,13 +64,15 @@ class BaseConnection(Generic[T]):
     """Input, end of stream, outstanding requests and counters of a connection.
 
     Args:
-        framing: the framing of this connection.
+        payload_bytes_max: the largest payload that a frame of this connection can announce.
         limits: the bounds of this connection.
         keeps_spare: whether a chunk with live views is kept for later use.
     """
 
-    def __init__(self, *, framing: Framing, limits: Limits, keeps_spare: bool = False) -> None:
-        self._framing = framing
+    def __init__(
+        self, *, payload_bytes_max: int, limits: Limits, keeps_spare: bool = False
+    ) -> None:
+        self._payload_bytes_max = payload_bytes_max
         self._limits = limits
         self._buffer = ReceiveBuffer(
             unread_bytes_max=limits.unread_bytes_max,
@@ -126,7 +129,7 @@ class BaseConnection(Generic[T]):
             frames_out=self._frames_out,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
-            outstanding=len(self._outstanding),
+            outstanding=self.outstanding,
             buffered_bytes=len(self._buffer),
             reserved_bytes=self._buffer.reserved_bytes,
             chunk_allocations=self._buffer.chunk_allocations,
@@ -224,12 +227,101 @@ class BaseConnection(Generic[T]):
     # Frames out
 
     def _check_payload(self, size: int) -> None:
-        if not 0 <= size <= self._framing.payload_bytes_max:
+        if not 0 <= size <= self._payload_bytes_max:
             raise LocalProtocolError(f"no frame can hold a payload of {size} bytes")
 
     def _count_out(self, size: int) -> None:
         self._frames_out += 1
         self._bytes_out += size
+
+
+class BaseServerConnection(BaseConnection[T]):
+    """What the server's side of a connection does whatever its framing.
+
+    Attributes:
+        is_authenticated: whether the client has logged in. While it has not, no request may
+            be longer than ``limits.unauthenticated_bytes_max``. The server sets this at a login
+            and at a logout; it applies to every frame that is not complete yet.
+    """
+
+    def __init__(self, *, payload_bytes_max: int, limits: Limits, is_authenticated: bool) -> None:
+        super().__init__(payload_bytes_max=payload_bytes_max, limits=limits)
+        self.is_authenticated = is_authenticated
+
+    def _request_bytes_max(self, code: int) -> int:
+        if self.is_authenticated:
+            return self._limits.request_bytes_max(code)
+        return min(self._limits.unauthenticated_bytes_max, self._limits.request_bytes_max(code))
+
+    def _too_large(self, code: int, size: int) -> FrameTooLarge:
+        """Make the error for a request above its limit."""
+        error = frame_too_large(size, self._request_bytes_max(code))
+        if size <= self._limits.request_bytes_max(code):
+            error.status = int(StatusCode.UNAUTHENTICATED)
+        return error
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request is answered and nothing is being skipped."""
+        return not (self._outstanding or self._discarding_bytes or self._error or self._is_ended)
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether ``next_event`` would return NEED_DATA, because no unread bytes are left."""
+        return not (self._buffer.start != self._buffer.end or self._is_ended or self._error)
+
+    def unread(self) -> bytes:
+        """Return a copy of the received bytes that are not part of a returned request.
+
+        For a server that moves a client to another process, which feeds them to a new connection.
+
+        Raises:
+            LocalProtocolError: requests are outstanding, so replies would be lost.
+        """
+        if not self.is_idle:
+            raise LocalProtocolError("a connection with outstanding requests cannot be moved")
+        return self._copy_unread()
+
+    def _copy_unread(self) -> bytes:
+        buffer = self._buffer
+        buffer.ensure(len(buffer))
+        return bytes(buffer.view[buffer.start : buffer.start + len(buffer)])
+
+    def _oldest(self) -> T:
+        if not self._outstanding:
+            raise LocalProtocolError("no request is waiting for an answer")
+        return self._outstanding[0]
+
+
+class BaseClientConnection(BaseConnection[T]):
+    """What the client's side of a connection does whatever its framing."""
+
+    def __init__(self, *, payload_bytes_max: int, limits: Limits) -> None:
+        super().__init__(payload_bytes_max=payload_bytes_max, limits=limits, keeps_spare=True)
+        self._last_reply_bytes = 0
+
+    def get_buffer(self, hint: int = -1) -> memoryview:
+        """Return space for the server's next bytes.
+
+        A client that polls one large reply after the other can read each with one call. That needs
+        no copy as long as nothing can follow a reply, so only with one request outstanding.
+
+        Args:
+            hint: a wish for at least so many bytes.
+
+        Raises:
+            LocalProtocolError: too much is unread, or the server has closed.
+        """
+        self._check_not_ended()
+        if hint < 0 and self.outstanding == 1:
+            hint = self._last_reply_bytes
+        return self._buffer.get_buffer(hint)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is outstanding and no bytes are unread."""
+        is_silent = not (self.outstanding or self._discarding_bytes or len(self._buffer))
+        return is_silent and self._error is None and not self._is_ended
 
 
 # The limits of one connection, with the reasons for their numbers.

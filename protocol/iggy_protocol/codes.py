@@ -1,4 +1,4 @@
-"""Command codes and status codes.
+"""Command codes, status codes, and the reasons for which a server ends a session.
 
 The statuses are literal data in ``status_table``; import them from here.
 """
@@ -75,6 +75,27 @@ class CommandCode(IntEnum):
     JOIN_CONSUMER_GROUP = 604
     LEAVE_CONSUMER_GROUP = 605
     SYNC_CONSUMER_GROUP = 606
+
+
+@unique
+class EvictionReason(IntEnum):
+    """Why a server from 0.9 on ends the session of a client."""
+
+    NO_SESSION = 1
+    RELEASE_TOO_LOW = 2
+    RELEASE_TOO_HIGH = 3
+    INVALID_OPERATION = 4
+    INVALID_BODY = 5
+    INVALID_BODY_SIZE = 6
+    SESSION_TOO_LOW = 7
+    RELEASE_MISMATCH = 8
+    INVALID_CREDENTIALS = 9
+    INVALID_TOKEN = 10
+    USER_INACTIVE = 11
+    SESSION_ERROR = 12
+    STALE_CLIENT = 13
+    INCOMPATIBLE_PROTOCOL = 14
+    MALFORMED_LOGIN = 15
 
 
 def status(code: int) -> Status:

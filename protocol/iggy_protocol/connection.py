@@ -18,7 +18,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import registry
-from iggy_protocol.base_connection import DEFAULT_LIMITS, BaseConnection, Limits, frame_too_large
+from iggy_protocol.base_connection import (
+    DEFAULT_LIMITS,
+    BaseClientConnection,
+    BaseServerConnection,
+    Limits,
+    frame_too_large,
+)
 from iggy_protocol.batch import SendRun, gather_sends
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.errors import (
@@ -39,13 +45,8 @@ from iggy_protocol.events import (
     ServerEvent,
 )
 from iggy_protocol.framing import CLASSIC_FRAMING, Framing, HeadroomBuffer, join_small, size_of
-from iggy_protocol.framing.vsr import (
-    VSR_HEAD_BYTES,
-    begins_vsr_request,
-    read_vsr_request,
-    vsr_refusal,
-)
-from iggy_protocol.status_table import StatusCode
+from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
+from iggy_protocol.vsr.recognition import begins_vsr_request, read_vsr_request, vsr_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,13 +59,11 @@ SUCCESS = 0
 STATUS_MAX = 2**32 - 1
 
 
-class ServerConnection(BaseConnection[int]):
+class ServerConnection(BaseServerConnection[int]):
     """The server side: requests come in, replies go out in the same order.
 
-    Attributes:
-        is_authenticated: whether the client has logged in. While it has not, no request may
-            be longer than ``limits.unauthenticated_bytes_max``. The server sets this at a login
-            and at a logout; it applies to every frame that is not complete yet.
+    The methods that send take the ``position`` of metadata as those of the other framing do; the
+    classic one has no place for it.
     """
 
     def __init__(
@@ -74,9 +73,13 @@ class ServerConnection(BaseConnection[int]):
         limits: Limits = DEFAULT_LIMITS,
         is_authenticated: bool = True,
     ) -> None:
-        super().__init__(framing=framing, limits=limits)
+        super().__init__(
+            payload_bytes_max=framing.payload_bytes_max,
+            limits=limits,
+            is_authenticated=is_authenticated,
+        )
+        self._framing = framing
         self._head_bytes = framing.request_head_bytes
-        self.is_authenticated = is_authenticated
 
     def next_event(self) -> ServerEvent:
         """Return the next event, or the reason why there is none.
@@ -110,11 +113,6 @@ class ServerConnection(BaseConnection[int]):
         self._accept(code)
         return RequestReceived(code, payload)
 
-    def _request_bytes_max(self, code: int) -> int:
-        if self.is_authenticated:
-            return self._limits.request_bytes_max(code)
-        return min(self._limits.unauthenticated_bytes_max, self._limits.request_bytes_max(code))
-
     def _accept(self, code: int) -> None:
         self._frames_in += 1
         self._outstanding.append(code)
@@ -135,9 +133,7 @@ class ServerConnection(BaseConnection[int]):
             self._discard(self._head_bytes)
             malformed = MalformedFrame("a frame's length counts at least the code", field="length")
             return RequestRefused(code, malformed)
-        error = frame_too_large(size, self._request_bytes_max(code))
-        if size <= self._limits.request_bytes_max(code):
-            error.status = int(StatusCode.UNAUTHENTICATED)
+        error = self._too_large(code, size)
         if code != CommandCode.SEND_MESSAGES:
             self._fail(error)
         self._discard(self._head_bytes + size)
@@ -195,7 +191,7 @@ class ServerConnection(BaseConnection[int]):
         self._outstanding.extend(repeat(int(CommandCode.SEND_MESSAGES), run.frames_count))
         return run, messages
 
-    def send(self, reply: object) -> list[Buffer]:
+    def send(self, reply: object, *, position: int = 0) -> list[Buffer]:
         """Answer the oldest outstanding request with success.
 
         Args:
@@ -212,9 +208,9 @@ class ServerConnection(BaseConnection[int]):
             payload = registry.encode_reply(code, reply)
         except UnknownCommand:
             raise LocalProtocolError(f"{code} is no command: answer it with an error") from None
-        return self.send_payload(payload)
+        return self.send_payload(payload, position=position)
 
-    def send_payload(self, parts: Sequence[Buffer]) -> list[Buffer]:
+    def send_payload(self, parts: Sequence[Buffer], *, position: int = 0) -> list[Buffer]:
         """Answer the oldest outstanding request with an encoded reply.
 
         Args:
@@ -223,10 +219,10 @@ class ServerConnection(BaseConnection[int]):
         Raises:
             LocalProtocolError: nothing is outstanding, or no frame can hold the payload.
         """
-        head = self.send_head(size_of(parts))
+        head = self.send_head(size_of(parts), position=position)
         return join_small([head, *parts]) if parts else [head]
 
-    def send_head(self, payload_bytes: int) -> bytes:
+    def send_head(self, payload_bytes: int, *, position: int = 0) -> bytes:
         """Write the head of a reply whose payload the caller sends itself.
 
         For payloads that are not in memory, such as a file for ``sendfile``.
@@ -246,7 +242,7 @@ class ServerConnection(BaseConnection[int]):
         self._count_out(len(head) + payload_bytes)
         return head
 
-    def send_empty(self, count: int = 1) -> bytes:
+    def send_empty(self, count: int = 1, *, position: int = 0) -> bytes:
         """Answer the oldest ``count`` outstanding requests with success and no payload.
 
         One call for all acknowledgements of a group of sends that were written together.
@@ -265,7 +261,7 @@ class ServerConnection(BaseConnection[int]):
         self._bytes_out += len(frames)
         return frames
 
-    def send_error(self, status: int) -> list[Buffer]:
+    def send_error(self, status: int, *, position: int = 0) -> list[Buffer]:
         """Answer the oldest outstanding request with an error.
 
         Raises:
@@ -290,45 +286,16 @@ class ServerConnection(BaseConnection[int]):
         self._count_out(len(head))
         return [head]
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether every request is answered and nothing is being skipped."""
-        return not (self._outstanding or self._discarding_bytes or self._error or self._is_ended)
 
-    @property
-    def needs_data(self) -> bool:
-        """Whether ``next_event`` would return NEED_DATA, because no unread bytes are left."""
-        return not (self._buffer.start != self._buffer.end or self._is_ended or self._error)
-
-    def unread(self) -> bytes:
-        """Return a copy of the received bytes that are not part of a returned request.
-
-        For a server that moves a client to another process, which feeds them to a new connection.
-
-        Raises:
-            LocalProtocolError: requests are outstanding, so replies would be lost.
-        """
-        if not self.is_idle:
-            raise LocalProtocolError("a connection with outstanding requests cannot be moved")
-        buffer = self._buffer
-        buffer.ensure(len(buffer))
-        return bytes(buffer.view[buffer.start : buffer.start + len(buffer)])
-
-    def _oldest(self) -> int:
-        if not self._outstanding:
-            raise LocalProtocolError("no request is waiting for an answer")
-        return self._outstanding[0]
-
-
-class ClientConnection(BaseConnection["Command[Any]"]):
+class ClientConnection(BaseClientConnection["Command[Any]"]):
     """The client side: commands go out, replies come in, in the same order."""
 
     def __init__(
         self, *, framing: Framing = CLASSIC_FRAMING, limits: Limits = DEFAULT_LIMITS
     ) -> None:
-        super().__init__(framing=framing, limits=limits, keeps_spare=True)
+        super().__init__(payload_bytes_max=framing.payload_bytes_max, limits=limits)
+        self._framing = framing
         self._head_bytes = framing.response_head_bytes
-        self._last_reply_bytes = 0
 
     def send(self, command: Command[Any]) -> list[Buffer]:
         """Send a command.
@@ -402,29 +369,6 @@ class ClientConnection(BaseConnection["Command[Any]"]):
         self._frames_in += 1
         self._last_reply_bytes = head_bytes + size
         return ResponseReceived(self._outstanding.popleft(), payload)
-
-    def get_buffer(self, hint: int = -1) -> memoryview:
-        """Return space for the server's next bytes.
-
-        A client that polls one large reply after the other can read each with one call. That needs
-        no copy as long as nothing can follow a reply, so only with one request outstanding.
-
-        Args:
-            hint: a wish for at least so many bytes.
-
-        Raises:
-            LocalProtocolError: too much is unread, or the server has closed.
-        """
-        self._check_not_ended()
-        if hint < 0 and len(self._outstanding) == 1:
-            hint = self._last_reply_bytes
-        return self._buffer.get_buffer(hint)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request is outstanding and no bytes are unread."""
-        is_silent = not (self._outstanding or self._discarding_bytes or len(self._buffer))
-        return is_silent and self._error is None and not self._is_ended
 
     def _take_error(self, status: int, size: int) -> ErrorReceived:
         # Errors have no payload. If one has, skip it: the next frame follows it.

@@ -8,11 +8,12 @@ its memory can receive the next frames.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 from iggy_protocol import registry
-from iggy_protocol.dialect import CLASSIC, Dialect
+from iggy_protocol.dialect import CLASSIC, Dialect, Version
 from iggy_protocol.errors import RemoteProtocolError
+from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.records import record
 from iggy_protocol.registry import Command
 
@@ -33,6 +34,28 @@ PAUSED: Final = Signal.PAUSED
 """The limit of outstanding requests is reached: reply to the oldest before reading on."""
 
 
+NO_CONTEXT: Final = PartitionContext()
+"""That of a request which refers to no partition."""
+
+
+class RequestId(NamedTuple):
+    """What tells a request from all others, from 0.9 on; repeats of it carry the same.
+
+    Attributes:
+        client: sixteen bytes that the client has chosen for its session.
+        session: the number that the server gave to the session; 0 before a login.
+        number: counts the requests of the session. Reads of a client of 0.9 share one number.
+        identifier: sixteen bytes: a checksum of the body in 0.9, later random, or zeros.
+        context: the state of the partition that it refers to; from 0.10 on.
+    """
+
+    client: bytes
+    session: int
+    number: int
+    identifier: bytes
+    context: PartitionContext = NO_CONTEXT
+
+
 @record
 class RequestReceived:
     """A request; it is answered after all older ones.
@@ -41,11 +64,18 @@ class RequestReceived:
         code: the command code, which may be unknown.
         payload: the request without its frame. It is writable where ``readonly`` is False.
         dialect: what the client speaks.
+        request_id: what repeats of the request share; None in the classic dialect.
     """
 
     code: int
     payload: memoryview
     dialect: Dialect = CLASSIC
+    request_id: RequestId | None = None
+
+    @property
+    def context(self) -> PartitionContext:
+        """The state of the partition that the request refers to; empty before 0.10."""
+        return NO_CONTEXT if self.request_id is None else self.request_id.context
 
     def decode(self) -> Command[Any]:
         """Read the command.
@@ -72,6 +102,34 @@ class RequestRefused:
 
 
 @record
+class VersionRefused(RequestRefused):
+    """A login announces a version that is not supported; answer it as a RequestRefused.
+
+    The answer is an eviction with the versions that are supported.
+
+    Attributes:
+        version: what the client announces.
+        sdk_name: how its SDK calls itself, for the log.
+        sdk_version: the version of the SDK, for the log.
+    """
+
+    version: Version
+    sdk_name: str
+    sdk_version: str
+
+
+@record
+class CancelReceived:
+    """A client no longer waits for a deferred request; this event is not answered.
+
+    Attributes:
+        number: that of the request, which is not answered either.
+    """
+
+    number: int
+
+
+@record
 class ForeignRequestReceived:
     """A client uses the protocol of 0.9 or later; write the refusal.
 
@@ -92,11 +150,15 @@ class ResponseReceived(Generic[R]):
         command: the oldest outstanding request.
         payload: the reply without its frame.
         dialect: what the server speaks.
+        number: that of the request, from 0.9 on.
+        is_committed: whether the server says that this is the final result of a write; from 0.10.
     """
 
     command: Command[R]
     payload: memoryview
     dialect: Dialect = CLASSIC
+    number: int = 0
+    is_committed: bool = False
 
     def decode(self) -> R:
         """Read the reply.
@@ -115,10 +177,31 @@ class ErrorReceived:
         command: the oldest outstanding request, or None when there is none, as when a stopping
             server sends status 8.
         status: the number of the error; never 0.
+        number: that of the request, from 0.9 on.
+        is_committed: whether the server says that a write was refused for good; from 0.10 on.
     """
 
     command: Command[Any] | None
     status: int
+    number: int = 0
+    is_committed: bool = False
+
+
+@record
+class EvictionReceived:
+    """The server ends the session; every request that was sent on this connection has failed.
+
+    Attributes:
+        reason: why; an ``EvictionReason``, or a number that it does not have.
+        status: the error that the requests fail with.
+        lowest: the oldest version that the server accepts, if it refuses ours.
+        highest: the newest one.
+    """
+
+    reason: int
+    status: int
+    lowest: Version | None = None
+    highest: Version | None = None
 
 
 @record
@@ -141,3 +224,5 @@ ServerEvent = (
     | Literal[Signal.PAUSED]
 )
 ClientEvent = ResponseReceived[Any] | ErrorReceived | ConnectionClosed | Literal[Signal.NEED_DATA]
+VsrServerEvent = ServerEvent | CancelReceived
+VsrClientEvent = ClientEvent | EvictionReceived

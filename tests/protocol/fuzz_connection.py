@@ -1,4 +1,4 @@
-"""Throws bytes at both connections: garbage, and recorded conversations with something changed.
+"""Throws bytes at both connections of both framings: garbage, and changed recordings.
 
 The invariant: whatever comes and however it is cut, a connection tells events or raises a
 RemoteProtocolError, the same ones as the oracle; decoding an event gives a value or raises a
@@ -43,6 +43,7 @@ from tests.protocol.frame_oracle import (
     responses_in,
     tell,
 )
+from tests.protocol.fuzz_vsr import run_vsr_round
 
 # Small enough for garbage to reach both sides of every limit.
 LIMITS = Limits(
@@ -56,6 +57,8 @@ LIMITS = Limits(
 RESERVED_BYTES_MAX = 2 * LIMITS.response_bytes_max
 WORDS = (0, 1, 3, 4, 5, 8, 101, 3_004, 3_005, 100_004, 100_005, 200_001, 2**31, 2**32 - 1)
 GARBAGE_WORDS = 5_000
+# How many of the rounds attack the framing from 0.9 on.
+VSR_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -214,6 +217,10 @@ def converse(
 def run_round(seed: int, number: int, counter: Counter[str]) -> None:
     """Attack one connection once."""
     rng = random.Random(f"{seed}/{number}")
+    if rng.random() < VSR_SHARE:
+        run_vsr_round(rng, LIMITS, mutated, counter)
+        counter["rounds"] += 1
+        return
     conversation = rng.choice(conversations())
     is_garbage = rng.random() < 0.2
     if rng.random() < 0.6:

@@ -6,7 +6,7 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 from hypothesis import strategies as st
 
 from iggy_protocol import primitives
@@ -103,12 +103,8 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return values_of(block.subcon)
     if id(block) in _NAMED:
         return _NAMED[id(block)]
-    if isinstance(block, FormatField):
-        return _scalars(block.fmtstr[1])
-    if block is Flag:
-        return st.booleans()
-    if isinstance(block, Absent | LengthPrefixedBytes):
-        return st.just(block.default) if isinstance(block, Absent) else st.binary(max_size=60)
+    if isinstance(block, FormatField | Bytes | Absent | LengthPrefixedBytes) or block is Flag:
+        return _plain(block)
     if isinstance(block, RecordStruct):
         return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
     if isinstance(block, CompiledAdapter):
@@ -121,6 +117,17 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return st.none() | values_of(block.subcon)
     assert isinstance(block, SizeChecked), f"no strategy for {block!r}"
     return values_of(block.subcon)
+
+
+def _plain(block: Construct) -> st.SearchStrategy[Any]:
+    """Derive a strategy for a block that has no blocks in it."""
+    if isinstance(block, FormatField):
+        return _scalars(block.fmtstr[1])
+    if isinstance(block, Absent):
+        return st.just(block.default)
+    if isinstance(block, Bytes):
+        return st.binary(min_size=block.sizeof(), max_size=block.sizeof())
+    return st.booleans() if block is Flag else st.binary(max_size=60)
 
 
 def _scalars(format_: str) -> st.SearchStrategy[Any]:

@@ -276,11 +276,13 @@ def test_server_when_fed_without_end_then_memory_is_bounded(data):
 def test_fuzzer_when_run_briefly_then_finds_nothing(seed):
     counter: Counter[str] = Counter()
 
-    for number in range(60):
+    for number in range(100):
         fuzz_connection.run_round(seed, number, counter)
 
-    assert counter["rounds"] == 60
+    assert counter["rounds"] == 100
     assert all(counter[what] for what in ("decoded", "request", "response", "closed", "failed"))
+    taken = ("vsr RequestReceived", "vsr RequestRefused", "vsr client events", "vsr detected")
+    assert all(counter[what] for what in taken)
 
 
 def test_random_pieces_when_joined_then_give_the_data_back():

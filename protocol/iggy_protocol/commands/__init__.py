@@ -6,10 +6,20 @@ from iggy_protocol.commands import (
     consumers,
     messages,
     metadata_changes,
+    sessions,
     streams,
     system,
     topics,
     users,
 )
 
-__all__ = ["consumers", "messages", "metadata_changes", "streams", "system", "topics", "users"]
+__all__ = [
+    "consumers",
+    "messages",
+    "metadata_changes",
+    "sessions",
+    "streams",
+    "system",
+    "topics",
+    "users",
+]

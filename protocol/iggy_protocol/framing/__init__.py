@@ -1,4 +1,4 @@
-"""Frames of requests and replies: a module for the heads of 8 bytes, one for those of 256.
+"""Frames of requests and replies with short heads; those of 256 bytes are in ``vsr``.
 
 ``Framing`` is the interface of the short heads: how to read one and how to write one;
 ``CLASSIC_FRAMING`` is that of the classic dialect. The other names help to write a frame without

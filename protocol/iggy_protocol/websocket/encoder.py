@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from websockets.frames import Opcode
 
-from iggy_protocol.framing.vsr import VSR_HEAD_BYTES, is_vsr_refusal
+from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
+from iggy_protocol.vsr.recognition import is_vsr_refusal
 from iggy_protocol.websocket.header import (
     FIN,
     MASK_BYTES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from websockets.frames import Opcode
 
 from iggy_protocol import vsr_probe
-from iggy_protocol.framing.vsr import vsr_refusal
+from iggy_protocol.vsr.recognition import vsr_refusal
 from iggy_protocol.websocket import ReplyFramer, RequestFramer, encoder
 from tests.protocol.websocket.frames import CUTS, frames_of, open_library, pieces_of
 

@@ -1,0 +1,118 @@
+"""Writing replies: which operation, marker and positions they carry, and where an error stands.
+
+An error stands in the head (a status) if the request was refused, and in the result section of the
+body if it is the result of a committed write. Both have an effect on clients from 0.10 on: a status
+ends one attempt, a committed error ends the request for good.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from iggy_protocol.dialect import V0_11
+from iggy_protocol.status_table import StatusCode
+from iggy_protocol.vsr.evictions import login_eviction
+from iggy_protocol.vsr.heads import COMMITTED, VSR_HEAD_BYTES, ReplyHead
+from iggy_protocol.vsr.operations import (
+    DELETE_SEGMENTS,
+    NO_ERRORS,
+    NON_REPLICATED,
+    REGISTER,
+    RESULT_FRAMED,
+    committed_operation,
+    result_section,
+)
+
+if TYPE_CHECKING:
+    from iggy_protocol.codes import EvictionReason
+    from iggy_protocol.dialect import Dialect
+    from iggy_protocol.vsr.heads import RequestHead
+
+
+PAYLOAD_BYTES_MAX: Final = 2**32 - 1 - VSR_HEAD_BYTES - len(NO_ERRORS)
+_TRANSIENT = frozenset({StatusCode.TRANSIENT_NOT_COMMITTED, StatusCode.TRANSIENT_NOT_ACCEPTED})
+
+
+class UnansweredRequest:
+    """A request that a server has to answer; each is different from all others.
+
+    Attributes:
+        head: its head, of which the reply echoes a part.
+        code: its command; 0 if it is not known.
+        dialect: what the client spoke when it sent the request.
+        reason: that of the eviction which any error becomes, if the request has no session.
+    """
+
+    __slots__ = ("code", "dialect", "head", "reason")
+
+    def __init__(
+        self, head: RequestHead, code: int, dialect: Dialect, reason: EvictionReason | None = None
+    ) -> None:
+        self.head = head
+        self.code = code
+        self.dialect = dialect
+        self.reason = reason
+
+    @property
+    def number(self) -> int:
+        """The number of the request."""
+        return self.head.number
+
+    def eviction_for(self, status: int) -> EvictionReason | None:
+        """Return the eviction that answers the request in place of an error, if one does."""
+        if self.reason is None and self.head.operation == REGISTER and status not in _TRANSIENT:
+            return login_eviction(status)
+        return self.reason
+
+
+def success_head(request: UnansweredRequest, payload_bytes: int, position: int) -> bytes:
+    """Write all that stands before the payload of a reply."""
+    operation = committed_operation(request.code, request.head.operation)
+    is_framed = operation in RESULT_FRAMED or operation == REGISTER
+    section = NO_ERRORS if is_framed else b""
+    size = len(section) + payload_bytes
+    return _reply_head(request, operation, size, position=position) + section
+
+
+def error_frame(request: UnansweredRequest, status: int, position: int) -> bytes:
+    """Write the reply to a request that failed."""
+    operation = request.head.operation
+    if operation == REGISTER:
+        section = result_section(status)
+        return _reply_head(request, operation, len(section)) + section
+    if operation == DELETE_SEGMENTS and position:
+        # Its own replies have no result section; those of what a server commits for it have.
+        operation = committed_operation(request.code, operation)
+    if position and operation in RESULT_FRAMED:
+        section = result_section(status)
+        return _reply_head(request, operation, len(section), position=position) + section
+    return _reply_head(request, operation, 0, status=status)
+
+
+def _reply_head(
+    request: UnansweredRequest,
+    operation: int,
+    body_bytes: int,
+    *,
+    status: int = 0,
+    position: int = 0,
+) -> bytes:
+    head = request.head
+    is_committed = position > 0 and operation != NON_REPLICATED
+    if request.dialect is V0_11:
+        op, commit, marker, incarnation = head.session, position, 0, 0
+    else:
+        op = commit = position if is_committed else 0
+        marker, incarnation = COMMITTED if is_committed else 0, head.incarnation
+    return ReplyHead(
+        size=VSR_HEAD_BYTES + body_bytes,
+        identifier=head.identifier,
+        client=head.client,
+        op=op,
+        commit=commit,
+        number=head.number,
+        operation=operation,
+        status=status,
+        marker=marker,
+        incarnation=incarnation,
+    ).encode()
