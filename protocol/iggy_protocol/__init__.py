@@ -33,6 +33,16 @@ from iggy_protocol.batch import (
     inspect_send,
     stamp,
 )
+from iggy_protocol.batch_vsr import (
+    ClassicRecords,
+    ClassicSend,
+    ProducerSequence,
+    VsrBatches,
+    classic_records,
+    classic_send_body,
+    encode_vsr_send,
+    vsr_batches,
+)
 from iggy_protocol.codes import CommandCode, status
 from iggy_protocol.commands.consumers import (
     CreateConsumerGroup,
@@ -268,6 +278,8 @@ __all__ = [
     "ByDialect",
     "CacheMetrics",
     "ChangePassword",
+    "ClassicRecords",
+    "ClassicSend",
     "ClientConnection",
     "ClientDetails",
     "ClientEvent",
@@ -363,6 +375,7 @@ __all__ = [
     "PolledMessages",
     "PollingKind",
     "PollingStrategy",
+    "ProducerSequence",
     "ProtocolError",
     "PurgeStream",
     "PurgeTopic",
@@ -405,9 +418,12 @@ __all__ = [
     "UserStatus",
     "Version",
     "VersionWindow",
+    "VsrBatches",
     "allocate",
     "begins_vsr_request",
     "checksum",
+    "classic_records",
+    "classic_send_body",
     "client_id",
     "commands_of",
     "consumer_id",
@@ -421,6 +437,7 @@ __all__ = [
     "encode_reply",
     "encode_request",
     "encode_user_headers",
+    "encode_vsr_send",
     "gather_sends",
     "index_entries",
     "inspect_send",
@@ -433,5 +450,6 @@ __all__ = [
     "stamp",
     "status",
     "validate",
+    "vsr_batches",
     "vsr_probe",
 ]
