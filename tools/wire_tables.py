@@ -13,10 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 
-from iggy_protocol import CLASSIC, commands, primitives
-from iggy_protocol.commands import messages
+from iggy_protocol import Dialect, commands, primitives
+from iggy_protocol.commands import messages, polled
+from iggy_protocol.commands.deferred import FetchedPartitionsCodec, TargetArray
 from iggy_protocol.commands.system import SnapshotCodec
 from iggy_protocol.commands.users import OptionalPermissions
 from iggy_protocol.errors import UnknownDiscriminant
@@ -71,6 +72,7 @@ def describe(block: Any) -> str:
         CompiledAdapter: inner,
         StrictGreedyRange: f"{inner}, repeated to the end",
         CountPrefixedArray: f"u{8 * getattr(block, 'count_size', 0)} count, then so many {inner}",
+        TargetArray: f"u32 count, 1 to 1000, then so many {inner}",
         ContinuationFlagArray: f"{inner}, each behind a byte 1; a byte 0 ends the list",
         PresenceFlagged: f"byte 1 and {inner}; any other byte: nothing",
         OptionalTail: f"{inner}; servers before 0.8 end here",
@@ -96,6 +98,8 @@ def size_of(block: Any) -> int | None:
         return SCALARS[block.fmtstr[1]][1]
     if block is Flag:
         return 1
+    if isinstance(block, Bytes):
+        return block.sizeof()
     if isinstance(block, RecordStruct):
         sizes = [size_of(sub) for sub in block.fields]
         return None if None in sizes else sum(size for size in sizes if size is not None)
@@ -124,15 +128,24 @@ def record_of(block: Any) -> RecordStruct | None:
     return block
 
 
+def first_dialect(spec: CommandSpec) -> Dialect:
+    """Return the oldest dialect that has a command."""
+    return next(dialect for dialect in Dialect if spec.request[dialect] is not None)
+
+
 def reply_line(spec: CommandSpec) -> str:
     """Say what the reply is."""
-    reply = spec.reply[CLASSIC]
+    reply = spec.reply[first_dialect(spec)]
     if reply is EMPTY:
         return "Reply: empty."
     if isinstance(reply, SnapshotCodec):
         return "Reply: the bytes of a zip archive."
-    if isinstance(reply, messages.PolledMessagesCodec):
+    if isinstance(reply, polled.PolledMessagesCodec):
         return "Reply: PolledMessages, a head and then messages to the end."
+    if isinstance(reply, polled.VsrPolledMessagesCodec):
+        return "Reply: PolledMessages, a head and then batches to the end."
+    if isinstance(reply, FetchedPartitionsCodec):
+        return "Reply: u32 count, then so many FetchedHead, then the batches of all partitions."
     assert isinstance(reply, RecordCodec)
     empty = " or empty" if isinstance(reply, OptionalRecordCodec) else ""
     return f"Reply: {describe(reply.layout.construct)}{empty}."
@@ -142,7 +155,7 @@ def command_lines(spec: CommandSpec) -> list[str]:
     """Render one command."""
     lines = [f"#### {spec.command.__name__} ({spec.code.value})", ""]
     lines += [str(inspect.getdoc(spec.command)).splitlines()[0], ""]
-    request = spec.request[CLASSIC]
+    request = spec.request[first_dialect(spec)]
     if isinstance(request, messages.SendMessagesCodec):
         lines += ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
     else:

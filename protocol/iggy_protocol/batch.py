@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from iggy_protocol import batch_python
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
 from iggy_protocol.message_view import HEADER, NewMessage, as_bytes_view, header_at
+from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.records import record
 from iggy_protocol.status_table import StatusCode
 
@@ -444,13 +445,15 @@ class PolledMessages:
         messages: the messages, still as bytes of the receive buffer.
         fault: why there are fewer messages than the server sent, when the reply cannot be read to
             its end; None otherwise. The next poll from there on returns only the fault.
+        context: the state of the partition that requests refer to, from 0.10 on.
     """
 
     partition_id: int
     current_offset: int
     messages_count: int
     messages: MessageBatch
-    fault: TruncatedField | None = field(default=None, repr=False)
+    fault: InvalidField | TruncatedField | None = field(default=None, repr=False)
+    context: PartitionContext = PartitionContext()
 
 
 def intact_prefix(buffer: Buffer) -> memoryview:

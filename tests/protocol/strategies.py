@@ -6,7 +6,7 @@ import dataclasses
 from functools import cache
 from typing import Any
 
-from construct import Construct, Flag, FormatField, Renamed
+from construct import Bytes, Construct, Flag, FormatField, Renamed
 from hypothesis import strategies as st
 
 from iggy_protocol import primitives
@@ -24,6 +24,7 @@ from iggy_protocol.fields import (
 )
 from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.model.system import SnapshotType
+from tests.protocol.deferred_strategies import RULED
 from tools.wire_tables import members_of
 
 NAMES = st.text(min_size=1, max_size=60).filter(lambda text: len(text.encode()) <= 255)
@@ -66,8 +67,10 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return _scalars(block.fmtstr[1])
     if block is Flag:
         return st.booleans()
+    if isinstance(block, Bytes):
+        return st.binary(min_size=block.sizeof(), max_size=block.sizeof())
     if isinstance(block, RecordStruct):
-        return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
+        return _records(block)
     if isinstance(block, CompiledAdapter):
         return _adapted(block)
     if isinstance(block, StrictGreedyRange | CountPrefixedArray | ContinuationFlagArray):
@@ -76,6 +79,12 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
         return st.none() | values_of(block.subcon)
     assert isinstance(block, SizeChecked), f"no strategy for {block!r}"
     return values_of(block.subcon)
+
+
+def _records(block: RecordStruct) -> st.SearchStrategy[Any]:
+    if block.type in RULED:
+        return RULED[block.type]
+    return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
 
 
 def _scalars(format_: str) -> st.SearchStrategy[Any]:

@@ -2,6 +2,26 @@
 
 from __future__ import annotations
 
-from iggy_protocol.commands import consumers, messages, streams, system, topics, users
+from iggy_protocol.commands import (
+    consumers,
+    deferred,
+    messages,
+    polled,
+    routes,
+    streams,
+    system,
+    topics,
+    users,
+)
 
-__all__ = ["consumers", "messages", "streams", "system", "topics", "users"]
+__all__ = [
+    "consumers",
+    "deferred",
+    "messages",
+    "polled",
+    "routes",
+    "streams",
+    "system",
+    "topics",
+    "users",
+]
