@@ -132,8 +132,8 @@ static inline bool extend_run(struct batch_run *run, const uint8_t *record, size
     }
     uint64_t first = origin < run->first_origin ? origin : run->first_origin;
     uint64_t last = origin > run->last_origin ? origin : run->last_origin;
-    if (timestamp != run->timestamp || last - first > UINT32_MAX || offset < run->base_offset ||
-        offset - run->base_offset > UINT32_MAX)
+    uint64_t delta = offset - run->base_offset; /* of a smaller offset it is huge */
+    if (timestamp != run->timestamp || last - first > UINT32_MAX || delta > UINT32_MAX)
         return false;
     run->first_origin = first;
     run->last_origin = last;
