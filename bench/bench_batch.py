@@ -7,6 +7,9 @@ left in the cache.
 
 A copy is shown twice: into a buffer that exists (``copy``), and into a new object (``new copy``),
 which is what encoding has to make as well. The last lines say for each target whether it is met.
+
+The tables of batches of 0.9 show nanoseconds per message and bytes of classic messages per second;
+``--vsr`` prints these tables alone.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ ROUNDS = 80
 CALLS = 5
 METADATA = bytes.fromhex("10000000 020173 020174 020400000000 e8030000")
 LARGE_BYTES = 1 << 20
+UNLIMITED = 2**64 - 1
 SHORT_PAYLOADS = (185, 400, 1000)  # the first makes the shortest input that runs in lanes
 
 Work = dict[str, "Callable[[], object]"]
@@ -174,6 +178,46 @@ def bench_batch(extension: Any, payload_bytes: int, encode_limit: float) -> list
     return show(title, rows, measure(work))
 
 
+def vsr_work(twin: Any, name: str, payloads: list[bytes], body: bytearray) -> Work:
+    """List the conversions between classic messages and batches of 0.9."""
+    named, random_ids = with_ids(payloads), random.Random(3).randbytes(16 * MESSAGES)
+    messages = memoryview(body)[twin.inspect(body)[6] :]
+    twin.stamp(messages, 7, 8, b"")
+    send = twin.encode_vsr(METADATA, named, 9, 0, b"", None)
+    batches = twin.vsr_batches(messages, 1, UNLIMITED, True)[0]
+    work: Work = {
+        "stamp": lambda: twin.stamp(messages, 7, 8, b""),
+        "send to classic body": lambda: twin.classic_send(send, False),
+        "records to batches": lambda: twin.vsr_batches(messages, 1, UNLIMITED, True),
+        "records to batches, unverified": lambda: twin.vsr_batches(messages, 1, UNLIMITED, False),
+        "batches to records": lambda: twin.classic_records(batches, False, True),
+        "batches to records, unverified": lambda: twin.classic_records(batches, False, False),
+        "encode classic send": lambda: twin.encode(METADATA, named, 9, 8),
+        "encode send": lambda: twin.encode_vsr(METADATA, named, 9, 256, b"", None),
+        "encode send, new ids": lambda: twin.encode_vsr(
+            METADATA, payloads, 9, 256, random_ids, None
+        ),
+    }
+    return {f"{name}: {title}": function for title, function in work.items()}
+
+
+def bench_vsr(extension: Any, payload_bytes: int) -> None:
+    """Measure the conversions for one size of messages."""
+    payloads = make_payloads(payload_bytes)
+    body = make_body(extension, payloads)
+    work = {
+        **copy_work(body),
+        **vsr_work(extension, "C", payloads, body),
+        **vsr_work(batch_python, "python", payloads, body),
+    }
+    print(f"batches of 0.9: {MESSAGES} messages of {payload_bytes} bytes")
+    print(f"  {'work':<40}{'ns/message':>12}{'GB/s':>9}")
+    for name, best_us in measure(work).items():
+        speed = len(body) / best_us / 1e3
+        print(f"  {name:<40}{best_us * 1e3 / MESSAGES:>12.1f}{speed:>9.2f}")
+    print()
+
+
 def on_levels(extension: Any, function: Callable[[], object]) -> Work:
     """List one piece of work as each level of this processor does it."""
 
@@ -217,6 +261,10 @@ def main() -> None:
         from iggy_protocol import _batch
     except ImportError:
         sys.exit("The C extension is not built, and there is nothing to compare without it.")
+    for payload_bytes in (1000, 100):
+        bench_vsr(_batch, payload_bytes)
+    if "--vsr" in sys.argv[1:]:
+        return
     verdicts = [
         *bench_batch(_batch, 1000, encode_limit=2.0),
         *bench_batch(_batch, 100, encode_limit=4.0),

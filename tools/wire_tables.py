@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from construct import Bytes, Construct, Flag, FormatField, Renamed
 
 from iggy_protocol import CLASSIC, Dialect, commands, primitives
-from iggy_protocol.commands import messages
+from iggy_protocol.commands import messages, polled
+from iggy_protocol.commands.deferred import FetchedPartitionsCodec, TargetArray
 from iggy_protocol.commands.metadata_changes import ReadableOptions, TaggedBody
 from iggy_protocol.commands.sessions import RegisterCodec
 from iggy_protocol.commands.system import SnapshotCodec
@@ -82,6 +83,7 @@ def describe(block: Any) -> str:
         primitives.CountedRecord: inner,
         StrictGreedyRange: f"{inner}, repeated to the end",
         CountPrefixedArray: f"u{8 * getattr(block, 'count_size', 0)} count, then so many {inner}",
+        TargetArray: f"u32 count, 1 to 1000, then so many {inner}",
         ContinuationFlagArray: f"{inner}, each behind a byte 1; a byte 0 ends the list",
         PresenceFlagged: f"byte 1 and {inner}; any other byte: nothing",
         StrictPresenceFlagged: f"byte 1 and {inner}; or byte 0",
@@ -166,8 +168,12 @@ def reply_text(reply: Codec) -> str:
         return "empty"
     if isinstance(reply, SnapshotCodec):
         return "the bytes of a zip archive"
-    if isinstance(reply, messages.PolledMessagesCodec):
+    if isinstance(reply, polled.PolledMessagesCodec):
         return "PolledMessages, a head and then messages to the end"
+    if isinstance(reply, polled.VsrPolledMessagesCodec):
+        return "PolledMessages, a head and then batches to the end"
+    if isinstance(reply, FetchedPartitionsCodec):
+        return "u32 count, then so many FetchedHead, then the batches of all partitions"
     assert isinstance(reply, RecordCodec)
     empty = " or empty" if isinstance(reply, OptionalRecordCodec) else ""
     return f"{describe(reply.layout.construct)}{empty}"
@@ -190,6 +196,8 @@ def request_lines(request: Codec | None, dialect: Dialect) -> list[str]:
         return [] if dialect is CLASSIC else [f"Gone from {dialect.version} on.", ""]
     if isinstance(request, messages.SendMessagesCodec):
         return ["Request: u32 size and SendMetadata, index entries of 16 bytes, messages.", ""]
+    if isinstance(request, messages.VsrSendMessagesCodec):
+        return [f"{since(dialect)}Request: u32 size and SendMetadata, one batch.", ""]
     if isinstance(request, RegisterCodec):
         return ["Request: LoginPrefix, from 0.10 on a secret of 32 bytes, Credentials.", ""]
     assert isinstance(request, RecordCodec)

@@ -13,6 +13,7 @@
  *   _batch_view.h     messages read in place
  *   _batch_record.h   the same with room for what a reader remembers of them
  *   _batch_columns.h  messages as columns
+ *   _batch_vsr*.h     batches of 0.9 and later: their layout, sends, polls, encoding, functions
  *   this file         the functions as Python sees them, and the module
  *
  * The headers are parts of this one file and cannot be compiled by themselves.
@@ -60,6 +61,8 @@ static int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted
     PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", name, wanted, given);
     return -1;
 }
+
+#include "_batch_vsr_functions.h" /* here, because it uses the two above */
 
 /* ---- what a server needs: inspect, stamp, index entries ---------------------------------- */
 
@@ -296,11 +299,6 @@ static PyObject *batch_index_entries(PyObject *Py_UNUSED(module), PyObject *cons
 /* The fixed columns in their order, then bounds and bytes of payloads and user headers. */
 enum { COLUMNS_COUNT = 9, PAIR_COLUMNS_COUNT = 8 };
 
-static PyObject *refuse_changed(void)
-{
-    return PyErr_Format(PyExc_ValueError, "the bytes changed while they were read");
-}
-
 /* Make bytearrays of these sizes, unset; a negative size makes None. */
 static PyObject *make_arrays(const Py_ssize_t *sizes, Py_ssize_t count)
 {
@@ -483,7 +481,7 @@ static PyObject *batch_checksum(PyObject *Py_UNUSED(module), PyObject *argument)
 static PyObject *batch_encode(PyObject *Py_UNUSED(module), PyObject *const *arguments,
                               Py_ssize_t given)
 {
-    struct batch batch = {0};
+    struct batch batch = {.format = &CLASSIC_BODY};
     Py_buffer metadata;
     if (check_arguments("encode", given, 4) < 0 ||
         take_u64(arguments[2], "origin timestamp", &batch.origin_timestamp) < 0 ||
@@ -581,6 +579,19 @@ static PyMethodDef batch_methods[] = {
     {"header_pairs", FAST(batch_header_pairs), METH_FASTCALL,
      PyDoc_STR("header_pairs($module, bounds, blocks, /)\n--\n\n"
                "Split blocks of user headers into columns of keys and values.")},
+    {"classic_send", FAST(batch_classic_send), METH_FASTCALL,
+     PyDoc_STR("classic_send($module, body, producers_allowed, /)\n--\n\n"
+               "Check the body of a send of 0.9 and write its classic form.")},
+    {"classic_records", FAST(batch_classic_records), METH_FASTCALL,
+     PyDoc_STR("classic_records($module, batches, producers_allowed, verify, /)\n--\n\n"
+               "Write the records of polled batches.")},
+    {"vsr_batches", FAST(batch_vsr_batches), METH_FASTCALL,
+     PyDoc_STR("vsr_batches($module, records, partition_id, bytes_max, verify, /)\n--\n\n"
+               "Write stored records as batches.")},
+    {"encode_vsr", FAST(batch_encode_vsr), METH_FASTCALL,
+     PyDoc_STR("encode_vsr($module, metadata, messages, origin_timestamp_us, headroom, random, "
+               "producer, /)\n--\n\n"
+               "Build a request body of 0.9: headroom, metadata, one batch.")},
     {"allocate", batch_allocate, METH_O,
      PyDoc_STR("allocate($module, size, /)\n--\n\nMake a bytearray of unset bytes.")},
     {"walk", batch_walk, METH_O,

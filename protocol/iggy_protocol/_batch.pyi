@@ -58,6 +58,12 @@ class MessageRecord:
 
 def allocate(size: int, /) -> bytearray: ...
 def checksum(data: Buffer, /) -> int: ...
+def classic_records(
+    batches: Buffer, producers_allowed: bool, verify: bool, /
+) -> tuple[bytearray, int, int, int]: ...
+def classic_send(
+    body: Buffer, producers_allowed: bool, /
+) -> tuple[int, int, bytearray | None, tuple[int, int, int] | None]: ...
 def columns(
     messages: Buffer, payloads: bool, user_headers: bool, /
 ) -> tuple[
@@ -76,6 +82,15 @@ def encode(
     messages: Sequence[Buffer | NewMessage],
     origin_timestamp_us: int,
     headroom: int,
+    /,
+) -> bytearray: ...
+def encode_vsr(
+    metadata: bytes,
+    messages: Sequence[Buffer | NewMessage],
+    origin_timestamp_us: int,
+    headroom: int,
+    random: Buffer,
+    producer: tuple[int, int, int] | None,
     /,
 ) -> bytearray: ...
 def gather(
@@ -106,6 +121,9 @@ def stamp(
     /,
 ) -> int: ...
 def verify(messages: Buffer, /) -> int: ...
+def vsr_batches(
+    records: Buffer, partition_id: int, bytes_max: int, verify: bool, /
+) -> tuple[bytearray, int, int, bool]: ...
 def walk(messages: Buffer, /) -> Iterator[MessageView]: ...
 
 # Only here, for tests: which loops for long inputs this processor runs, and a way to force one.

@@ -15,8 +15,6 @@
 #include "_batch_layout.h"
 #include <Python.h>
 
-/* The frame's length field is a u32 and counts the four bytes of the command code as well. */
-static const uint64_t BODY_BYTES_MAX = UINT32_MAX - 4u;
 enum { HEADROOM_BYTES_MAX = 4096 };
 
 /* ---- integers from Python -------------------------------------------------------------- */
@@ -88,8 +86,18 @@ static int take_headroom(PyObject *number, size_t *headroom)
 
 /* ---- limits ---------------------------------------------------------------------------- */
 
+/* What a message adds to a body beside its payload and headers, and what a body may have. */
+struct body_format {
+    size_t message_bytes, index_bytes;
+    uint64_t bytes_max;
+};
+
+/* The frame's length field is a u32 and counts the four bytes of the command code as well. */
+static const struct body_format CLASSIC_BODY = {HEADER_BYTES, INDEX_BYTES, UINT32_MAX - 4u};
+
 /* What the whole batch shares while it is measured and written. */
 struct batch {
+    const struct body_format *format;
     const uint8_t *metadata;
     size_t metadata_bytes;
     size_t headroom;
@@ -112,11 +120,13 @@ static inline int count_message(struct batch *batch, size_t index, size_t payloa
                      headers, USER_HEADERS_BYTES_MAX);
         return -1;
     }
-    batch->message_bytes += HEADER_BYTES + payload + headers;
-    if (batch->metadata_bytes + batch->message_bytes + (uint64_t)INDEX_BYTES * (index + 1) >
-        BODY_BYTES_MAX) {
+    const struct body_format *format = batch->format;
+    batch->message_bytes += format->message_bytes + payload + headers;
+    if (batch->metadata_bytes + batch->message_bytes +
+            (uint64_t)format->index_bytes * (index + 1) >
+        format->bytes_max) {
         PyErr_Format(PyExc_ValueError, "the batch is above the limit of %llu bytes",
-                     (unsigned long long)BODY_BYTES_MAX);
+                     (unsigned long long)format->bytes_max);
         return -1;
     }
     return 0;
@@ -338,6 +348,15 @@ static int open_bytes(struct exports **exports, PyObject *item, const char *name
     return 0;
 }
 
+/* Take an id, the quick way if it is an integer that fits. */
+static int take_id(PyObject *number, uint8_t *id)
+{
+    if (PyLong_CheckExact(number) && store_integer(number, id, ID_BYTES) == 0)
+        return 0;
+    PyErr_Clear(); /* the long way names the field */
+    return take_unsigned(number, "id", id, ID_BYTES);
+}
+
 /* Fill a draft from one item: a bytes-like payload, or the four fields of a NewMessage. */
 static int fill_draft(struct draft *draft, struct exports **exports, PyObject *item,
                       size_t *payload_bytes, size_t *headers_bytes)
@@ -353,7 +372,7 @@ static int fill_draft(struct draft *draft, struct exports **exports, PyObject *i
     PyObject *origin = PyTuple_GET_ITEM(item, 3);
     if (open_bytes(exports, PyTuple_GET_ITEM(item, 0), "payload", &draft->payload,
                    payload_bytes) < 0 ||
-        take_unsigned(PyTuple_GET_ITEM(item, 1), "id", draft->id, ID_BYTES) < 0 ||
+        take_id(PyTuple_GET_ITEM(item, 1), draft->id) < 0 ||
         open_bytes(exports, PyTuple_GET_ITEM(item, 2), "user headers", &draft->headers,
                    headers_bytes) < 0)
         return -1;

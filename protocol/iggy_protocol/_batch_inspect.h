@@ -66,8 +66,8 @@ static bool read_partitioning(const uint8_t *body, size_t *at, size_t end)
            kind == MESSAGES_KEY;
 }
 
-/* Everything before the index table. On failure `where` is the byte where the bad field starts. */
-static enum status inspect_metadata(const uint8_t *body, size_t size, struct shape *shape)
+/* Read the metadata up to the count. On failure `where` is the byte where the bad field starts. */
+static enum status read_metadata(const uint8_t *body, size_t size, struct shape *shape)
 {
     shape->where = 0;
     if (size < 4)
@@ -90,12 +90,21 @@ static enum status inspect_metadata(const uint8_t *body, size_t size, struct sha
     if (end - at < 4)
         return INVALID_COMMAND;
     shape->count = load_u32_once(body + at);
-    if ((size - end) / INDEX_BYTES < shape->count)
+    shape->indexes_at = end;
+    return GOOD;
+}
+
+/* Everything before the messages. */
+static enum status inspect_metadata(const uint8_t *body, size_t size, struct shape *shape)
+{
+    enum status status = read_metadata(body, size, shape);
+    if (status != GOOD)
+        return status;
+    if ((size - shape->indexes_at) / INDEX_BYTES < shape->count)
         return INVALID_COMMAND;
     if (shape->count == 0)
         return NO_MESSAGES;
-    shape->indexes_at = end;
-    shape->messages_at = end + INDEX_BYTES * shape->count;
+    shape->messages_at = shape->indexes_at + INDEX_BYTES * shape->count;
     return GOOD;
 }
 

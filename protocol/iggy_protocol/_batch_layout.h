@@ -31,7 +31,7 @@ enum {
     AT_TIMESTAMP = 32,
     AT_ORIGIN_TIMESTAMP = 40,
     AT_HEADERS_LENGTH = 48,
-    AT_PAYLOAD_LENGTH = 52,
+    AT_PAYLOAD_LENGTH = AT_HEADERS_LENGTH + 4,
 
     INDEX_BYTES = 16,
     AT_INDEX_POSITION = 4,
@@ -114,20 +114,27 @@ struct extent {
     size_t size;    /* bytes of the whole message */
 };
 
-/* Tell how far the message at `at` extends; false when it does not fit into `left` bytes. */
-static inline bool measure_message(const uint8_t *at, size_t left, struct extent *extent)
+/* Measure a header, whose two lengths stand at `at_lengths`, and what follows it. */
+static inline bool measure_parts(const uint8_t *at, size_t left, size_t header_bytes,
+                                 size_t at_lengths, struct extent *extent)
 {
-    if (left < HEADER_BYTES)
+    if (left < header_bytes)
         return false;
-    uint32_t headers = load_u32_once(at + AT_HEADERS_LENGTH);
-    uint32_t payload = load_u32_once(at + AT_PAYLOAD_LENGTH);
-    uint64_t size = (uint64_t)HEADER_BYTES + headers + payload;
+    uint32_t headers = load_u32_once(at + at_lengths);
+    uint32_t payload = load_u32_once(at + at_lengths + 4);
+    uint64_t size = (uint64_t)header_bytes + headers + payload;
     if (size > left)
         return false;
     extent->payload = payload;
     extent->headers = headers;
     extent->size = (size_t)size;
     return true;
+}
+
+/* Tell how far the message at `at` extends; false when it does not fit into `left` bytes. */
+static inline bool measure_message(const uint8_t *at, size_t left, struct extent *extent)
+{
+    return measure_parts(at, left, HEADER_BYTES, AT_HEADERS_LENGTH, extent);
 }
 
 static inline bool is_id_missing(const uint8_t *message)

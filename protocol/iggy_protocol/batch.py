@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from iggy_protocol import batch_python
 from iggy_protocol.errors import InvalidBatch, InvalidField, LocalProtocolError, TruncatedField
 from iggy_protocol.message_view import HEADER, NewMessage, as_bytes_view, header_at
+from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.records import record
 from iggy_protocol.status_table import StatusCode
 
@@ -40,6 +41,7 @@ __all__ = [
     "checksum",
     "encode_messages",
     "gather_sends",
+    "implementation",
     "index_entries",
     "inspect_send",
     "intact_prefix",
@@ -61,11 +63,11 @@ def _choose_implementation(environment: Mapping[str, str]) -> tuple[Any, Literal
 
 BATCH_IMPLEMENTATION: Literal["c", "python"]
 if TYPE_CHECKING:
-    from iggy_protocol import _batch as _twin
+    from iggy_protocol import _batch as implementation
 else:
-    _twin, BATCH_IMPLEMENTATION = _choose_implementation(os.environ)
-    MessageRecord = _twin.MessageRecord
-    MessageView = _twin.MessageView
+    implementation, BATCH_IMPLEMENTATION = _choose_implementation(os.environ)
+    MessageRecord = implementation.MessageRecord
+    MessageView = implementation.MessageView
 
 R = TypeVar("R", bound="MessageRecord")
 
@@ -125,7 +127,7 @@ def inspect_send(body: Buffer) -> BatchShape:
     Raises:
         InvalidBatch: the body must not be stored; ``status`` is what the client is told.
     """
-    status, where, *shape = _twin.inspect(body)
+    status, where, *shape = implementation.inspect(body)
     if status == 0:
         return BatchShape._make(shape)
     reason = _REASONS[status].format(where)
@@ -168,7 +170,7 @@ def gather_sends(frames: bytearray | memoryview, metadata: Buffer, *, frames_max
     Returns:
         What was taken from the front; no frames if the first one does not match.
     """
-    return SendRun._make(_twin.gather(frames, metadata, frames_max))
+    return SendRun._make(implementation.gather(frames, metadata, frames_max))
 
 
 def encode_messages(
@@ -191,7 +193,7 @@ def encode_messages(
         TypeError: an item is neither bytes-like nor a ``NewMessage``.
     """
     try:
-        return _twin.encode(metadata, messages, origin_timestamp_us, headroom)
+        return implementation.encode(metadata, messages, origin_timestamp_us, headroom)
     except (OverflowError, ValueError) as error:
         raise LocalProtocolError(str(error)) from error
 
@@ -215,7 +217,7 @@ def stamp(
             exceeds 64 bits.
     """
     try:
-        return _twin.stamp(messages, base_offset, timestamp_us, random)
+        return implementation.stamp(messages, base_offset, timestamp_us, random)
     except (OverflowError, ValueError) as error:
         raise LocalProtocolError(str(error)) from error
 
@@ -232,14 +234,14 @@ def index_entries(messages: Buffer, *, relative_offset: int, position: int) -> b
         LocalProtocolError: a message is cut, or the segment leaves the range of 32 bits.
     """
     try:
-        return _twin.index_entries(messages, relative_offset, position)
+        return implementation.index_entries(messages, relative_offset, position)
     except (OverflowError, ValueError) as error:
         raise LocalProtocolError(str(error)) from error
 
 
 def checksum(data: Buffer) -> int:
     """Compute XXH3-64 as stored messages carry it, over their bytes 8 to the end."""
-    return _twin.checksum(data)
+    return implementation.checksum(data)
 
 
 def allocate(size: int) -> bytearray:
@@ -248,7 +250,7 @@ def allocate(size: int) -> bytearray:
     The extension does not touch the pages of a large buffer, so a peer cannot make this process use
     memory by announcing a large frame.
     """
-    return _twin.allocate(size)
+    return implementation.allocate(size)
 
 
 class HeaderColumns(NamedTuple):
@@ -310,7 +312,9 @@ class MessageColumns(NamedTuple):
         """
         try:
             return HeaderColumns._make(
-                _twin.header_pairs(self.user_header_bounds or b"", self.user_headers or b"")
+                implementation.header_pairs(
+                    self.user_header_bounds or b"", self.user_headers or b""
+                )
             )
         except ValueError as error:
             raise LocalProtocolError(str(error)) from error
@@ -335,7 +339,7 @@ class MessageBatch:
             TruncatedField: the last message is cut.
         """
         self._buffer = buffer
-        self._count, whole, self._last_at = _twin.measure(buffer)
+        self._count, whole, self._last_at = implementation.measure(buffer)
         if whole < self.nbytes:
             raise _truncation_error(as_bytes_view(buffer)[whole:], self._count, whole)
 
@@ -353,7 +357,7 @@ class MessageBatch:
         return self._count
 
     def __iter__(self) -> Iterator[MessageView]:
-        return _twin.walk(self._buffer)
+        return implementation.walk(self._buffer)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, MessageBatch):
@@ -380,7 +384,7 @@ class MessageBatch:
 
     def payloads(self) -> list[bytes]:
         """Copy all payloads in one go."""
-        return _twin.payloads(self._buffer)
+        return implementation.payloads(self._buffer)
 
     def reading(
         self, kind: type[R], *, source: object, opens_plain: bool, kept: list[R | None]
@@ -394,7 +398,7 @@ class MessageBatch:
             kept: one entry for each message, None where no record was made yet. An existing record
                 is returned again, so that a message is always the same object.
         """
-        return _twin.reading(self._buffer, kind, source, opens_plain, kept)
+        return implementation.reading(self._buffer, kind, source, opens_plain, kept)
 
     def columns(self, *, payloads: bool = True, user_headers: bool = True) -> MessageColumns:
         """Copy the messages into columns, without an object for each.
@@ -407,7 +411,9 @@ class MessageBatch:
             LocalProtocolError: a column would have more bytes than 31 bits can count.
         """
         try:
-            return MessageColumns._make(_twin.columns(self._buffer, payloads, user_headers))
+            return MessageColumns._make(
+                implementation.columns(self._buffer, payloads, user_headers)
+            )
         except ValueError as error:
             raise LocalProtocolError(str(error)) from error
 
@@ -417,7 +423,7 @@ class MessageBatch:
         Raises:
             InvalidField: a message is not what was stored; ``field`` names it.
         """
-        damaged = _twin.verify(self._buffer)
+        damaged = implementation.verify(self._buffer)
         if damaged >= 0:
             sizes = (message.size for message in self)
             raise InvalidField(
@@ -439,22 +445,24 @@ class PolledMessages:
         messages: the messages, still as bytes of the receive buffer.
         fault: why there are fewer messages than the server sent, when the reply cannot be read to
             its end; None otherwise. The next poll from there on returns only the fault.
+        context: the state of the partition that requests refer to, from 0.10 on.
     """
 
     partition_id: int
     current_offset: int
     messages_count: int
     messages: MessageBatch
-    fault: TruncatedField | None = field(default=None, repr=False)
+    fault: InvalidField | TruncatedField | None = field(default=None, repr=False)
+    context: PartitionContext = PartitionContext()
 
 
 def intact_prefix(buffer: Buffer) -> memoryview:
     """Return the messages before the first one that is cut or does not match its checksum."""
     memory = as_bytes_view(buffer)
-    count, whole, _ = _twin.measure(memory)
-    damaged = _twin.verify(memory[:whole])
+    count, whole, _ = implementation.measure(memory)
+    damaged = implementation.verify(memory[:whole])
     if 0 <= damaged < count:
-        sizes = (message.size for message in _twin.walk(memory[:whole]))
+        sizes = (message.size for message in implementation.walk(memory[:whole]))
         whole = sum(size for size, _ in zip(sizes, range(damaged), strict=False))
     return memory[:whole]
 

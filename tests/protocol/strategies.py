@@ -32,6 +32,7 @@ from iggy_protocol.model.metadata_changes import ChangesStart, MetadataCursor
 from iggy_protocol.model.system import SnapshotType
 from iggy_protocol.option_layouts import OptionRecord
 from iggy_protocol.options import OPTIONS, Options, OptionValue
+from tests.protocol.deferred_strategies import RULED
 from tools.wire_tables import members_of
 
 NAMES = st.text(min_size=1, max_size=60).filter(lambda text: len(text.encode()) <= 255)
@@ -106,7 +107,7 @@ def values_of(block: Construct) -> st.SearchStrategy[Any]:
     if isinstance(block, FormatField | Bytes | Absent | LengthPrefixedBytes) or block is Flag:
         return _plain(block)
     if isinstance(block, RecordStruct):
-        return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
+        return _records(block)
     if isinstance(block, CompiledAdapter):
         return _adapted(block)
     if isinstance(
@@ -128,6 +129,12 @@ def _plain(block: Construct) -> st.SearchStrategy[Any]:
     if isinstance(block, Bytes):
         return st.binary(min_size=block.sizeof(), max_size=block.sizeof())
     return st.booleans() if block is Flag else st.binary(max_size=60)
+
+
+def _records(block: RecordStruct) -> st.SearchStrategy[Any]:
+    if block.type in RULED:
+        return RULED[block.type]
+    return st.builds(block.type, **{sub.name: values_of(sub) for sub in block.fields})
 
 
 def _scalars(format_: str) -> st.SearchStrategy[Any]:

@@ -27,7 +27,7 @@ SECOND = make_message(b"second", id_number=0)
 
 @pytest.fixture(params=TWINS, autouse=True)
 def _twin(request, monkeypatch):
-    monkeypatch.setattr(batch, "_twin", load_twin(request.param))
+    monkeypatch.setattr(batch, "implementation", load_twin(request.param))
 
 
 def stamped() -> bytearray:
@@ -199,7 +199,7 @@ class TestMessageBatch:
         assert (messages.first_offset, messages.last_offset) == (10, 9)
 
     def test_reading_when_done_then_there_was_a_record_of_each_message(self):
-        kind = vars(batch)["_twin"].MessageRecord
+        kind = vars(batch)["implementation"].MessageRecord
 
         reading = MessageBatch(stamped()).reading(
             kind, source="topic", opens_plain=True, kept=[None, None]

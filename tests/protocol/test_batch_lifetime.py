@@ -14,6 +14,7 @@ import pytest
 
 from iggy_protocol.message_view import NewMessage
 from tests.protocol.batch_strategies import TWINS, load_twin, make_body, make_message
+from tests.protocol.vsr_strategies import make_frame, make_send
 
 PAIR = make_message(b"first", user_headers=b"headers") + make_message(b"second")
 
@@ -91,6 +92,12 @@ def test_memoryview_when_in_a_cycle_with_its_views_then_can_be_collected(twin):
 
 CALLS = {
     "checksum": lambda twin, buffer: twin.checksum(buffer),
+    "classic records": lambda twin, buffer: twin.classic_records(buffer, True, True),
+    "classic send": lambda twin, buffer: twin.classic_send(buffer, True),
+    "encode batch": lambda twin, buffer: twin.encode_vsr(buffer, [buffer], 0, 0, buffer, None),
+    "encode batch, bad": lambda twin, buffer: twin.encode_vsr(buffer, [7], 0, 0, buffer, None),
+    "batches": lambda twin, buffer: twin.vsr_batches(buffer, 0, 2**63, False),
+    "batches, damaged": lambda twin, buffer: twin.vsr_batches(buffer, 0, 2**63, True),
     "encode metadata": lambda twin, buffer: twin.encode(buffer, [b"x"], 0, 0),
     "encode metadata, bad": lambda twin, buffer: twin.encode(buffer, [7], 0, 0),
     "encode payload": lambda twin, buffer: twin.encode(b"", [buffer], 0, 0),
@@ -281,6 +288,9 @@ def read_records(twin, data, kind):
         again._opened = record.payload + record.raw_user_headers + again.payload
 
 
+VSR_SEND = make_send([make_frame(b"payload")], producer=(1, 2, 3))
+
+
 def everything(twin, buffer):
     """Call every function, on its good ways and its bad ones."""
     items = [b"plain", bytearray(b"array"), NewMessage(b"named", 1 << 100, b"headers", 5)]
@@ -293,6 +303,8 @@ def everything(twin, buffer):
         [(b"x",)],
     ):
         attempt(twin.encode, b"metadata", messages, 1, 8)
+        attempt(twin.encode_vsr, b"metadata", messages, 1, 8, bytes(48), (1, 2, 3))
+        attempt(twin.encode_vsr, b"metadata", messages, 1, 8, b"", "")
     for data in (make_body([PAIR[:76], PAIR[76:]]), PAIR, PAIR[:-1], memoryview(buffer), 7, None):
         for name in ("inspect", "measure", "verify", "payloads", "checksum"):
             attempt(getattr(twin, name), data)
@@ -300,11 +312,18 @@ def everything(twin, buffer):
         attempt(twin.index_entries, data, 2**32, 1)
         attempt(twin.index_entries, data, "", 1)
         attempt(twin.stamp, data, 1, 2, b"")
+        for verify in (True, False):
+            attempt(twin.vsr_batches, data, 1, 2**63, verify)
+            attempt(twin.vsr_batches, data, "", 0, verify)
         for kind in (twin.MessageRecord, bytes, 7):
             attempt(read_records, twin, data, kind)
         attempt(
             lambda data=data: [(repr(v), v.payload, v.user_headers, v.id) for v in twin.walk(data)]
         )
+    for data in (VSR_SEND, VSR_SEND[:-1], VSR_SEND[:-1] + b"?", buffer, 7, None):
+        attempt(twin.classic_send, data, True)
+        attempt(twin.classic_records, data, True, True)
+    attempt(twin.classic_records, VSR_SEND[20:], True, True)
     attempt(twin.stamp, buffer, 1, 2, None)
     attempt(twin.allocate, 1000)
     attempt(twin.allocate, -1)

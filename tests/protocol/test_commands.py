@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from iggy_protocol import CLASSIC, V0_11, V0_12_0, V0_12_2, Dialect, commands_of
 from iggy_protocol.codes import CommandCode
-from iggy_protocol.commands.messages import PollMessages, encode_polled
+from iggy_protocol.commands.messages import PollMessages
+from iggy_protocol.commands.polled import encode_polled
 from iggy_protocol.commands.streams import CreateStream
 from iggy_protocol.commands.system import GetSnapshot, Ping
 from iggy_protocol.errors import (
@@ -71,7 +72,15 @@ REPLYING = [
     for dialect in changed(spec.reply)
     if isinstance(spec.reply[dialect], RecordCodec)
 ]
-RECORDED_ELSEWHERE = {"SendMessages", "PollMessages", "GetSnapshot", "Register"}
+RECORDED_ELSEWHERE = {
+    "FetchMessages",
+    "GetSnapshot",
+    "PollDeferred",
+    "PollMessages",
+    "PollOnPrimary",
+    "Register",
+    "SendMessages",
+}
 """Commands whose bodies are batches or archives."""
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from iggy_protocol import CLASSIC, commands_of
 from iggy_protocol.codes import status
-from iggy_protocol.commands.messages import POLLED_HEAD, SendMessages
+from iggy_protocol.commands.messages import SendMessages
+from iggy_protocol.commands.polled import POLLED_HEAD
 from iggy_protocol.commands.topics import PARTITION
 from iggy_protocol.commands.users import PERMISSIONS
 from iggy_protocol.errors import InvalidBatch, RemoteProtocolError, RuleViolation

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol.batch import MessageBatch, PolledMessages, stamp
-from iggy_protocol.commands.messages import PollMessages, SendMessages, encode_polled
+from iggy_protocol.commands.messages import PollMessages, SendMessages
+from iggy_protocol.commands.polled import encode_polled
 from iggy_protocol.commands.streams import GetStream
 from iggy_protocol.errors import InvalidBatch, LocalProtocolError, TruncatedField
 from iggy_protocol.message_view import NewMessage

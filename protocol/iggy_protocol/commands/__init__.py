@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from iggy_protocol.commands import (
     consumers,
+    deferred,
     messages,
     metadata_changes,
+    polled,
+    routes,
     sessions,
     streams,
     system,
@@ -15,8 +18,11 @@ from iggy_protocol.commands import (
 
 __all__ = [
     "consumers",
+    "deferred",
     "messages",
     "metadata_changes",
+    "polled",
+    "routes",
     "sessions",
     "streams",
     "system",

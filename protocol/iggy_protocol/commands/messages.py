@@ -1,7 +1,8 @@
 """Messages: sending a batch, polling, flushing.
 
-The bodies of SendMessages and PolledMessages are whole batches. Only their head fields use a
-layout; the messages stay bytes, which ``batch`` checks and iterates.
+The body of SendMessages is a whole batch. Only its head fields use a layout; the messages stay
+bytes, which ``batch`` checks and iterates. From 0.9 on a batch has another form on the wire, which
+``batch_vsr`` converts: a received SendMessages has the same messages in every dialect.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from construct import Struct
 
 from iggy_protocol import batch
 from iggy_protocol.batch import MessageBatch, PolledMessages
+from iggy_protocol.batch_vsr import ProducerSequence, classic_send_body, encode_vsr_send
 from iggy_protocol.codes import CommandCode
+from iggy_protocol.commands.polled import HAS_PRODUCERS, POLLED_CODECS
+from iggy_protocol.dialect import V0_11, V0_12_0, V0_12_2, ByDialect, Dialect
 from iggy_protocol.errors import (
     INVALID_COMMAND,
     INVALID_IDENTIFIER,
     InvalidBatch,
     LocalProtocolError,
+    NotInDialect,
     RemoteProtocolError,
-    TruncatedField,
 )
-from iggy_protocol.fields import RecordStruct
+from iggy_protocol.fields import CountPrefixedArray, RecordStruct
 from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout, derive_struct
@@ -53,7 +57,7 @@ from iggy_protocol.primitives import (
     U64,
 )
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Command, RecordCodec, command
+from iggy_protocol.registry import EMPTY, Codec, Command, RecordCodec, command, reply_of_optional
 
 
 class SendMetadata(NamedTuple):
@@ -78,6 +82,8 @@ SEND_METADATA: Layout[SendMetadata] = Layout(
 )
 METADATA_AT = 4
 """The size of the length field, and so the offset of the metadata."""
+VSR_REQUEST_HEADROOM = 256
+"""The size of the head of a frame from 0.9 on."""
 PREFIXES_MAX = 1_024
 """Cached heads of requests. Encoding a head takes longer than encoding a single message."""
 
@@ -112,23 +118,9 @@ _POLL_RANGE, _ = derive_struct(
 _POLLING_KINDS = {int(kind): kind for kind in PollingKind}
 
 
-class PolledHead(NamedTuple):
-    """The head of a poll reply."""
-
-    partition_id: int
-    current_offset: int
-    messages_count: int
-
-
-POLLED_HEAD_FIELDS = ("partition_id" / U32, "current_offset" / U64, "messages_count" / U32)
-POLLED_HEAD: Layout[PolledHead] = Layout(
-    "PolledMessages", RecordStruct(PolledHead, *POLLED_HEAD_FIELDS)
-)
-_POLLED_HEAD, _ = derive_struct(Struct(*POLLED_HEAD_FIELDS))
-POLLED_HEAD_SIZE = _POLLED_HEAD.size
-
-
 _INDEX_ENTRY, _ = derive_struct(INDEX_ENTRY)
+BEHIND_METADATA = "indexes"
+"""The field that follows readable metadata in a classic send."""
 
 
 def _client_index(messages: MessageBatch) -> bytes:
@@ -150,7 +142,7 @@ def _locate_fault(body: memoryview) -> tuple[str, int, int, int]:
         head = SEND_METADATA.decode(body[METADATA_AT:indexes_at])
     except RemoteProtocolError as error:
         return error.field, METADATA_AT + error.offset, error.need, error.have
-    return "indexes", indexes_at, _INDEX_ENTRY.size * head.messages_count, size - indexes_at
+    return BEHIND_METADATA, indexes_at, _INDEX_ENTRY.size * head.messages_count, size - indexes_at
 
 
 def decode_send_metadata(body: Buffer) -> SendMetadata:
@@ -179,6 +171,16 @@ def _prefix(
     return len(metadata).to_bytes(METADATA_AT, "little") + metadata
 
 
+def _prefix_of(command: SendMessages) -> bytes:
+    where, count = command.partitioning, len(command.messages)
+    return _prefix(command.stream, command.topic, where.kind, where.value, count)
+
+
+def _refuse_producer(command: SendMessages, dialect: object) -> None:
+    if command.producer is not None:
+        raise NotInDialect(f"a send names no producer in {dialect}", field="producer")
+
+
 class SendMessagesCodec:
     """u32 metadata length, metadata, one index entry per message, messages."""
 
@@ -202,8 +204,8 @@ class SendMessagesCodec:
 
     def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
         """Encode head, index and messages in one buffer with headroom for the frame head."""
-        where, count = value.partitioning, len(value.messages)
-        prefix = _prefix(value.stream, value.topic, where.kind, where.value, count)
+        _refuse_producer(value, "the protocol of Apache Iggy 0.8")
+        prefix = _prefix_of(value)
         if isinstance(value.messages, MessageBatch):
             return [prefix, _client_index(value.messages), value.messages.buffer]
         encoded = batch.encode_messages(
@@ -213,6 +215,63 @@ class SendMessagesCodec:
             headroom=REQUEST_HEADROOM,
         )
         return [HeadroomBuffer(encoded, REQUEST_HEADROOM)]
+
+
+class VsrSendMessagesCodec:
+    """u32 metadata length, metadata, one batch, from 0.9 on.
+
+    Args:
+        dialect: tells whether a batch may name its producer.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+
+    def decode(self, payload: Buffer) -> SendMessages:
+        """Decode the head, and convert the messages to the classic form.
+
+        A readable body that must not be stored decodes with its ``fault`` set.
+        """
+        body = memoryview(payload)
+        try:
+            taken = classic_send_body(body, producers_allowed=HAS_PRODUCERS[self.dialect])
+        except InvalidBatch as error:
+            place = _locate_fault(body)
+            if place[0] != BEHIND_METADATA:
+                error.field, error.offset, error.need, error.have = place
+                raise
+            head = decode_send_metadata(body)
+            fault = error.with_traceback(None)  # as in the classic codec
+            return SendMessages(*head[:3], MessageBatch(b""), fault=fault)
+        messages = memoryview(taken.body)[batch.inspect_send(taken.body).messages_at :]
+        head = decode_send_metadata(body)
+        return SendMessages(*head[:3], MessageBatch(messages), producer=taken.producer)
+
+    def encode(self, value: SendMessages) -> list[Buffer | HeadroomBuffer]:
+        """Encode head and batch in one buffer with headroom for the frame head."""
+        if not HAS_PRODUCERS[self.dialect]:
+            _refuse_producer(value, self.dialect)
+        encoded = encode_vsr_send(
+            _prefix_of(value),
+            _new_messages(value.messages),
+            origin_timestamp_us=value.origin_timestamp_us,
+            headroom=VSR_REQUEST_HEADROOM,
+            random=value.random,
+            producer=value.producer,
+        )
+        return [HeadroomBuffer(encoded, VSR_REQUEST_HEADROOM)]
+
+
+def _new_messages(
+    messages: Sequence[Buffer | NewMessage] | MessageBatch,
+) -> Sequence[Buffer | NewMessage]:
+    """Return messages to be encoded; those of a batch are taken apart."""
+    if not isinstance(messages, MessageBatch):
+        return messages
+    return [
+        NewMessage(view.payload, view.id, bytes(view.user_headers), view.origin_timestamp_us)
+        for view in messages
+    ]
 
 
 @lru_cache(maxsize=PREFIXES_MAX)
@@ -272,64 +331,12 @@ class PollMessagesCodec(RecordCodec):
         return [target + start]
 
 
-class PolledMessagesCodec:
-    """A head of 16 bytes, then messages to the end; there is no index table."""
-
-    def decode(self, payload: Buffer) -> PolledMessages:
-        """Decode the head; the messages stay in the buffer.
-
-        Where a damaged log has a message with a wrong length, return the messages before it, with
-        the fault.
-
-        Raises:
-            TruncatedField: no intact message precedes the damage, or there is no head.
-        """
-        body = memoryview(payload)
-        try:
-            head = PolledHead(*_POLLED_HEAD.unpack_from(body))
-        except struct.error:
-            head = POLLED_HEAD.decode(body)  # raises the error that names the field
-        try:
-            messages = MessageBatch(body[POLLED_HEAD_SIZE:])
-        except TruncatedField as error:
-            error.offset += POLLED_HEAD_SIZE
-            intact = batch.intact_prefix(body[POLLED_HEAD_SIZE:])
-            if not len(intact):
-                raise
-            return PolledMessages(*head, MessageBatch(intact), error)
-        return PolledMessages(*head, messages)
-
-    def encode(self, value: object) -> list[Buffer]:
-        """Encode the head; the messages are not copied."""
-        if not isinstance(value, PolledMessages):
-            raise LocalProtocolError(f"the reply to a poll is PolledMessages, not {value!r}")
-        head = PolledHead(value.partition_id, value.current_offset, value.messages_count)
-        return [_write_polled_head(head), value.messages.buffer]
-
-
-def encode_polled(
-    partition_id: int, current_offset: int, messages_count: int, buffers: Sequence[Buffer]
-) -> list[Buffer]:
-    """Write a poll reply whose messages lie in several buffers, without joining them."""
-    return [
-        _write_polled_head(PolledHead(partition_id, current_offset, messages_count)),
-        *buffers,
-    ]
-
-
-def _write_polled_head(head: PolledHead) -> bytes:
-    try:
-        return _POLLED_HEAD.pack(*head)
-    except struct.error:
-        return POLLED_HEAD.encode(head)  # raises the error that names the field
-
-
 @command(
     CommandCode.POLL_MESSAGES,
     *POLL_TARGET_FIELDS,
     *POLL_RANGE_FIELDS,
     codec=PollMessagesCodec,
-    reply=PolledMessagesCodec(),
+    reply=POLLED_CODECS,
 )
 @record
 class PollMessages(Command[PolledMessages]):
@@ -344,16 +351,55 @@ class PollMessages(Command[PolledMessages]):
     auto_commit: bool = False
 
 
-@command(CommandCode.SEND_MESSAGES, request=SendMessagesCodec(), reply=EMPTY)
 @record
-class SendMessages(Command[None]):
-    """Append a batch to one partition.
+class SendConfirmation:
+    """Where a server from 0.9 on has appended the messages of a send.
+
+    Attributes:
+        base_offset: the offset of the first message; the others follow it.
+    """
+
+    stream_id: int
+    topic_id: int
+    partition_id: int
+    base_offset: int
+
+
+SEND_CONFIRMATION = RecordStruct(
+    SendConfirmation,
+    "stream_id" / U32,
+    "topic_id" / U32,
+    "partition_id" / U32,
+    "base_offset" / U64,
+)
+
+
+@command(
+    CommandCode.SEND_MESSAGES,
+    request=SendMessagesCodec(),
+    changes={dialect: VsrSendMessagesCodec(dialect) for dialect in (V0_11, V0_12_0, V0_12_2)},
+    reply=ByDialect[Codec](
+        EMPTY,
+        {
+            V0_11: reply_of_optional(
+                CountPrefixedArray(SEND_CONFIRMATION, count_size=4), "SendConfirmations"
+            )
+        },
+    ),
+)
+@record
+class SendMessages(Command[tuple[SendConfirmation, ...] | None]):
+    """Append a batch to one partition; servers from 0.9 on confirm where it went.
+
+    A server that has no offset to report, as for a repeated send, confirms nothing.
 
     Attributes:
         messages: what to send, as payloads or ``NewMessage``s; in a received command a
-            ``MessageBatch`` over the receive buffer.
+            ``MessageBatch`` over the receive buffer, or from 0.9 on over a converted copy.
         origin_timestamp_us: the client's clock, for messages without a time of their own.
         fault: why a received batch must not be stored, if so; ``validate`` raises it.
+        random: 16 bytes for each message without an id; clients choose ids themselves from 0.9 on.
+        producer: the position of the batch in what a producer sends, since 0.12.2.
     """
 
     stream: Identifier
@@ -362,6 +408,8 @@ class SendMessages(Command[None]):
     messages: Sequence[Buffer | NewMessage] | MessageBatch
     origin_timestamp_us: int = 0
     fault: InvalidBatch | None = field(default=None, compare=False)
+    random: Buffer = field(default=b"", compare=False)
+    producer: ProducerSequence | None = None
 
 
 @command(
@@ -371,6 +419,7 @@ class SendMessages(Command[None]):
     "partition_id" / U32,
     "fsync" / BOOL,
     reply=EMPTY,
+    changes={V0_12_0: None},
 )
 @record
 class FlushUnsavedBuffer(Command[None]):

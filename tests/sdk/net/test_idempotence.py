@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from iggy_protocol import COMMANDS, Consumer, PollingStrategy, PollMessages
+from iggy_protocol import (
+    CLASSIC,
+    COMMANDS,
+    Consumer,
+    PollingStrategy,
+    PollMessages,
+    commands_of,
+)
 from iggy_sdk.session.pending_requests import is_repeatable
 
 # What happens twice when it is sent twice, or answers differently the second time.
@@ -34,7 +41,7 @@ ONCE = {
     "UpdateTopic",
     "UpdateUser",
 }
-KINDS = [spec.command for spec in COMMANDS.values() if spec.command is not PollMessages]
+KINDS = [COMMANDS[code].command for code in sorted(commands_of(CLASSIC) - {PollMessages.CODE})]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
