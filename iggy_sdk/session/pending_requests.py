@@ -260,6 +260,8 @@ _REPEATABLE: Final = frozenset(
         CommandCode.LOGIN_USER,
         CommandCode.GET_PERSONAL_ACCESS_TOKENS,
         CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN,
+        CommandCode.REGISTER,
+        CommandCode.BIND_SESSION,
         CommandCode.FLUSH_UNSAVED_BUFFER,
         CommandCode.GET_CONSUMER_OFFSET,
         CommandCode.STORE_CONSUMER_OFFSET,
