@@ -16,6 +16,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from iggy_protocol import (
+    NO_CONTEXT,
+    NO_OPTIONS,
     ClientConnection,
     ErrorReceived,
     MessageBatch,
@@ -76,6 +78,9 @@ def frames(recorded: str) -> Iterator[tuple[str, bytes]]:
         yield direction, bytes.fromhex(digits)
 
 
+EMPTY = (None, "", b"", (), NO_OPTIONS, NO_CONTEXT)
+
+
 def show(value: object) -> str:
     """Write a value much as Python would: nothing that is empty, and of lists the length only."""
     if isinstance(value, Enum):
@@ -84,7 +89,7 @@ def show(value: object) -> str:
         return f"<{len(value)}>"
     if is_dataclass(value):
         named = [(field.name, getattr(value, field.name)) for field in fields(value) if field.repr]
-        known = [f"{name}={show(item)}" for name, item in named if item not in (None, "", b"", ())]
+        known = [f"{name}={show(item)}" for name, item in named if item not in EMPTY]
         return f"{type(value).__name__}({', '.join(known)})"
     return repr(value)
 
