@@ -592,6 +592,12 @@ static PyMethodDef batch_methods[] = {
      PyDoc_STR("encode_vsr($module, metadata, messages, origin_timestamp_us, headroom, random, "
                "producer, /)\n--\n\n"
                "Build a request body of 0.9: headroom, metadata, one batch.")},
+    {"gather_vsr", FAST(batch_gather_vsr), METH_FASTCALL,
+     PyDoc_STR("gather_vsr($module, frames, head, metadata, frames_max, /)\n--\n\n"
+               "Move the messages of a run of sends of 0.9 together, as classic ones.")},
+    {"confirmations", FAST(batch_confirmations), METH_FASTCALL,
+     PyDoc_STR("confirmations($module, first, numbers, counts, /)\n--\n\n"
+               "Write the replies to a run of sends of 0.9.")},
     {"allocate", batch_allocate, METH_O,
      PyDoc_STR("allocate($module, size, /)\n--\n\nMake a bytearray of unset bytes.")},
     {"walk", batch_walk, METH_O,

@@ -77,6 +77,7 @@ def columns(
     bytearray | None,
     bytearray | None,
 ]: ...
+def confirmations(first: Buffer, numbers: Buffer, counts: Buffer, /) -> bytes: ...
 def encode(
     metadata: bytes,
     messages: Sequence[Buffer | NewMessage],
@@ -96,6 +97,9 @@ def encode_vsr(
 def gather(
     frames: bytearray | memoryview, metadata: Buffer, frames_max: int, /
 ) -> tuple[int, int, int, int, int]: ...
+def gather_vsr(
+    frames: bytearray | memoryview, head: Buffer, metadata: Buffer, frames_max: int, /
+) -> tuple[int, int, int, int, int, bytes, bytes]: ...
 def header_pairs(
     bounds: Buffer, blocks: Buffer, /
 ) -> tuple[

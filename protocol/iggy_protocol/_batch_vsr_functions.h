@@ -8,6 +8,7 @@
 
 #include "_batch_vsr_encode.h"
 #include "_batch_vsr_poll.h"
+#include "_batch_vsr_run.h"
 #include "_batch_vsr_send.h"
 
 static PyObject *refuse_changed(void)
@@ -190,6 +191,110 @@ static PyObject *batch_encode_vsr(PyObject *Py_UNUSED(module), PyObject *const *
     PyBuffer_Release(&metadata);
     PyBuffer_Release(&random);
     return body;
+}
+
+/* ---- runs of sends ---------------------------------------------------------------------- */
+
+/* Gather a run into bytes objects for its numbers and counts, which are cut to what was taken. */
+static PyObject *gather_vsr(const Py_buffer *frames, struct vsr_run *run)
+{
+    size_t frames_max = (size_t)frames->len / SMALLEST_SEND_BYTES;
+    if (run->frames_max > frames_max)
+        run->frames_max = frames_max;
+    PyObject *numbers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(8 * run->frames_max));
+    PyObject *counts = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(4 * run->frames_max));
+    if (numbers == NULL || counts == NULL)
+        goto failed;
+    run->numbers = (uint8_t *)PyBytes_AS_STRING(numbers);
+    run->counts = (uint8_t *)PyBytes_AS_STRING(counts);
+    gather_vsr_run(frames->buf, (size_t)frames->len, run);
+    if (_PyBytes_Resize(&numbers, (Py_ssize_t)(8 * run->taken.frames)) < 0 ||
+        _PyBytes_Resize(&counts, (Py_ssize_t)(4 * run->taken.frames)) < 0)
+        goto failed;
+    return Py_BuildValue("(nnnnnNN)", (Py_ssize_t)run->taken.frames,
+                         (Py_ssize_t)run->taken.consumed, (Py_ssize_t)run->taken.count,
+                         (Py_ssize_t)run->taken.missing_ids, (Py_ssize_t)run->taken.message_bytes,
+                         numbers, counts);
+failed:
+    Py_XDECREF(numbers);
+    Py_XDECREF(counts);
+    return NULL;
+}
+
+static PyObject *gather_vsr_after(const Py_buffer *frames, const Py_buffer *head,
+                                  const Py_buffer *metadata, size_t frames_max)
+{
+    if (head->len != VSR_HEAD_BYTES)
+        return PyErr_Format(PyExc_ValueError, "a head has %d bytes, not %zd", VSR_HEAD_BYTES,
+                            head->len);
+    struct vsr_run run = {
+        .head = head->buf,
+        .metadata = metadata->buf,
+        .metadata_bytes = (size_t)metadata->len,
+        .frames_max = frames_max,
+        .number = load_u64((const uint8_t *)head->buf + AT_VSR_NUMBER),
+    };
+    return gather_vsr(frames, &run);
+}
+
+static PyObject *batch_gather_vsr(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                                  Py_ssize_t given)
+{
+    Py_buffer frames, head, metadata;
+    if (check_arguments("gather_vsr", given, 4) < 0)
+        return NULL;
+    size_t frames_max = PyLong_AsSize_t(arguments[3]);
+    if (frames_max == (size_t)-1 && PyErr_Occurred())
+        return NULL;
+    if (PyObject_GetBuffer(arguments[1], &head, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *taken = NULL;
+    if (PyObject_GetBuffer(arguments[2], &metadata, PyBUF_SIMPLE) == 0) {
+        if (PyObject_GetBuffer(arguments[0], &frames, PyBUF_WRITABLE) == 0) {
+            taken = gather_vsr_after(&frames, &head, &metadata, frames_max);
+            PyBuffer_Release(&frames);
+        }
+        PyBuffer_Release(&metadata);
+    }
+    PyBuffer_Release(&head);
+    return taken;
+}
+
+static PyObject *repeat_confirmation(const Py_buffer *first, const Py_buffer *numbers,
+                                     const Py_buffer *counts)
+{
+    size_t frames = (size_t)numbers->len / 8;
+    if (first->len != CONFIRMATION_BYTES)
+        return PyErr_Format(PyExc_ValueError, "a confirmation has %d bytes, not %zd",
+                            CONFIRMATION_BYTES, first->len);
+    if (numbers->len % 8 != 0 || (size_t)counts->len != 4 * frames)
+        return PyErr_Format(PyExc_ValueError, "a run has one number and one count for each frame");
+    PyObject *replies =
+        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(CONFIRMATION_BYTES * frames));
+    if (replies != NULL)
+        write_confirmations((uint8_t *)PyBytes_AS_STRING(replies), first->buf, numbers->buf,
+                            counts->buf, frames);
+    return replies;
+}
+
+static PyObject *batch_confirmations(PyObject *Py_UNUSED(module), PyObject *const *arguments,
+                                     Py_ssize_t given)
+{
+    Py_buffer first, numbers, counts;
+    if (check_arguments("confirmations", given, 3) < 0)
+        return NULL;
+    if (PyObject_GetBuffer(arguments[0], &first, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *replies = NULL;
+    if (PyObject_GetBuffer(arguments[1], &numbers, PyBUF_SIMPLE) == 0) {
+        if (PyObject_GetBuffer(arguments[2], &counts, PyBUF_SIMPLE) == 0) {
+            replies = repeat_confirmation(&first, &numbers, &counts);
+            PyBuffer_Release(&counts);
+        }
+        PyBuffer_Release(&numbers);
+    }
+    PyBuffer_Release(&first);
+    return replies;
 }
 
 #endif

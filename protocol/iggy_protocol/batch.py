@@ -145,6 +145,8 @@ class SendRun(NamedTuple):
         messages_count: how many messages they hold.
         missing_ids: how many of those ask for an id.
         messages_bytes: size of the messages, which now begin where the frames began.
+        numbers: those of the requests from 0.9 on, as integers of 64 bits.
+        counts: of the messages of each request from 0.9 on, as integers of 32 bits.
     """
 
     frames_count: int
@@ -152,11 +154,20 @@ class SendRun(NamedTuple):
     messages_count: int
     missing_ids: int
     messages_bytes: int
+    numbers: bytes = b""
+    counts: bytes = b""
 
     @property
     def shape(self) -> BatchShape:
         """The run as the shape of a body that consists of its messages alone."""
         return BatchShape(self.messages_count, 0, 0, 0, 0, self.missing_ids)
+
+    @property
+    def ends(self) -> tuple[int, int, int]:
+        """The first and the last number, and the messages of the last request, from 0.9 on."""
+        cuts = (self.numbers[:8], self.numbers[-8:], self.counts[-4:])
+        first, last, count = (int.from_bytes(cut, "little") for cut in cuts)
+        return first, last, count
 
 
 def gather_sends(frames: bytearray | memoryview, metadata: Buffer, *, frames_max: int) -> SendRun:
@@ -170,7 +181,7 @@ def gather_sends(frames: bytearray | memoryview, metadata: Buffer, *, frames_max
     Returns:
         What was taken from the front; no frames if the first one does not match.
     """
-    return SendRun._make(implementation.gather(frames, metadata, frames_max))
+    return SendRun(*implementation.gather(frames, metadata, frames_max))
 
 
 def encode_messages(

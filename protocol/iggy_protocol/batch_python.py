@@ -24,6 +24,7 @@ from iggy_protocol.batch_send_python import (
     unsigned,
 )
 from iggy_protocol.batch_vsr_python import classic_records, classic_send, encode_vsr, vsr_batches
+from iggy_protocol.batch_vsr_run_python import confirmations, gather_vsr
 from iggy_protocol.message_columns import columns, header_pairs
 from iggy_protocol.message_view import (
     MessageRecord,
@@ -48,9 +49,11 @@ __all__ = [
     "classic_records",
     "classic_send",
     "columns",
+    "confirmations",
     "encode",
     "encode_vsr",
     "gather",
+    "gather_vsr",
     "header_pairs",
     "index_entries",
     "inspect",

@@ -33,7 +33,7 @@ ID_BYTES = 16
 NO_ID = bytes(ID_BYTES)
 _FRAME = struct.Struct("<II")
 _SEND_MESSAGES = int(CommandCode.SEND_MESSAGES)
-_GATHERED_BYTES_MAX = 1 << 14  # moving a larger frame costs more than it saves
+GATHERED_BYTES_MAX = 1 << 14  # moving a larger frame costs more than it saves
 
 _HEADROOM_BYTES_MAX = 4096
 # The frame's length field is a u32 and counts the four bytes of the command code as well.
@@ -207,7 +207,7 @@ def gather(
     taken = consumed = messages_count = missing = end = 0
     while taken < frames_max:
         body = _next_send(memory[consumed:])
-        if body is None or not _begins_with(body, wanted):
+        if body is None or not begins_with(body, wanted):
             break
         status, _, count, _, _, _, messages_at, without_id = inspect(body)
         if status:
@@ -225,12 +225,12 @@ def _next_send(memory: memoryview) -> memoryview | None:
         return None
     length, code = _FRAME.unpack_from(memory)
     size = length + 4  # the length counts the code, but not itself
-    if code != _SEND_MESSAGES or not _FRAME.size <= size <= min(len(memory), _GATHERED_BYTES_MAX):
+    if code != _SEND_MESSAGES or not _FRAME.size <= size <= min(len(memory), GATHERED_BYTES_MAX):
         return None
     return memory[_FRAME.size : size]
 
 
-def _begins_with(body: memoryview, metadata: bytes) -> bool:
+def begins_with(body: memoryview, metadata: bytes) -> bool:
     """Tell whether a body begins with these metadata, up to the count of messages."""
     size = len(metadata)
     announced = int.from_bytes(body[:4], "little")

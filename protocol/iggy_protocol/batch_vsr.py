@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from iggy_protocol.batch import implementation
+from iggy_protocol.batch import SendRun, implementation
 from iggy_protocol.errors import (
     INVALID_FORMAT,
     InvalidBatch,
@@ -111,6 +111,34 @@ def classic_send_body(body: Buffer, *, producers_allowed: bool = False) -> Class
     if reason.startswith("message"):
         raise InvalidBatch(reason, status=status, message_index=where)
     raise InvalidBatch(reason, status=status, offset=where)
+
+
+def gather_vsr_sends(
+    frames: bytearray | memoryview, head: Buffer, metadata: Buffer, *, frames_max: int
+) -> SendRun:
+    """Move the messages of small sends of 0.9 or later together, in place and as classic ones.
+
+    Args:
+        frames: received frames, one after another.
+        head: that of the request before them; all frames must have it, with higher numbers.
+        metadata: what all frames must have, from the stream to the message count.
+        frames_max: how many to take at most.
+
+    Returns:
+        What was taken from the front; no frames if the first one does not match.
+    """
+    return SendRun._make(implementation.gather_vsr(frames, head, metadata, frames_max))
+
+
+def confirm_run(first: Buffer, numbers: bytes, counts: bytes) -> bytes:
+    """Write the replies to all requests of a run.
+
+    Args:
+        first: the reply to the first one that is not answered yet.
+        numbers: of those requests, as in a ``SendRun``.
+        counts: of the messages in each of them, as in a ``SendRun``.
+    """
+    return implementation.confirmations(first, numbers, counts)
 
 
 class VsrBatches(NamedTuple):
