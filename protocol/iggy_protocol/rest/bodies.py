@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from iggy_protocol.rest.shapes import (
     MESSAGE_ID_MAX,
@@ -45,6 +45,12 @@ StrategyName: TypeAlias = Literal["offset", "timestamp", "first", "last", "next"
 StrategyText: TypeAlias = Literal[
     "offset", "timestamp", "first", "last", "next", "o", "t", "f", "l", "n"
 ]
+
+# An option as JSON: a text as in a configuration file, or a number that JSON can hold.
+OptionJson: TypeAlias = bool | int | str
+OptionsField: TypeAlias = dict[str, OptionJson]
+ResourcePatch: TypeAlias = dict[str, OptionJson | list[str] | OptionsField | None]
+"""An update from 0.9 on: options by key, null for one that stays, ``reset``, and ``options``."""
 
 _STRATEGIES: Final[dict[str, StrategyName]] = {
     "o": "offset",
@@ -117,6 +123,7 @@ class CreateUserBody(SecretStruct, frozen=True):
     password: str
     status: UserStatusName
     permissions: PermissionsShape | None = None
+    options: OptionsField | UnsetType = UNSET
 
 
 class UpdateUserBody(Struct, frozen=True):
@@ -153,6 +160,7 @@ class CreateStreamBody(Struct, frozen=True):
     """Create a stream."""
 
     name: str
+    options: OptionsField | UnsetType = UNSET
 
 
 class UpdateStreamBody(Struct, frozen=True):
@@ -183,6 +191,17 @@ class CreateTopicBody(UpdateTopicBody, frozen=True, kw_only=True):
     """Create a topic."""
 
     partitions_count: U32
+
+
+class NewTopicBody(Struct, frozen=True):
+    """Create a topic with options, which clients from 0.9 on do; 0.9 has three beside them."""
+
+    name: str
+    partitions_count: U32
+    options: OptionsField | None = None
+    compression_algorithm: OptionJson | None = None
+    message_expiry: OptionJson | None = None
+    max_topic_size: OptionJson | None = None
 
 
 class CreatePartitionsBody(Struct, frozen=True):
@@ -227,11 +246,26 @@ class MessageBody(Struct, frozen=True, omit_defaults=True):
         return parse_message_id(self.id)
 
 
+class SendContextBody(Struct, frozen=True):
+    """The state of the partition that a client from 0.10 on has read."""
+
+    incarnation: U64
+    owner_generation: U64 = 0
+    metadata_op: U64 = 0
+
+
 class SendMessagesBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Send a batch."""
 
     partitioning: PartitioningBody
     messages: tuple[MessageBody, ...]
+    context: SendContextBody | UnsetType = UNSET
+
+
+class SendQuery(Struct, frozen=True):
+    """How a send is answered: with ``none`` before its messages are stored."""
+
+    ack: str | None = None
 
 
 class PollQuery(Struct, frozen=True):

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import re
 import struct
+from base64 import b64decode, b64encode
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 import msgspec
 from msgspec.inspect import BoolType, IntType, Type, UnionType, type_info
 
-from iggy_protocol.errors import InvalidField, RemoteProtocolError
+from iggy_protocol.errors import InvalidField, LocalProtocolError, RemoteProtocolError
 from iggy_protocol.model.user import (
     GlobalPermissions,
     Permissions,
     StreamPermissions,
     TopicPermissions,
 )
+from iggy_protocol.options import OptionValue
 from iggy_protocol.rest.shapes import (
     GlobalPermissionsShape,
     HeaderEntryShape,
@@ -163,6 +165,41 @@ def _header_field(field: HeaderFieldShape) -> tuple[HeaderKind, bytes]:
 
 def _shape_of(half: HeaderKey | HeaderValue) -> HeaderFieldShape:
     return HeaderFieldShape(kind=_KIND_NAMES[half.kind], value=half.raw)
+
+
+# Convert the values of options from and to text.
+
+
+def option_text(value: OptionValue) -> str:
+    """Write a value as in a configuration file; bytes become base64."""
+    scalar = value.value
+    if isinstance(scalar, bool):
+        return "true" if scalar else "false"
+    return b64encode(scalar).decode() if isinstance(scalar, bytes) else str(scalar)
+
+
+def option_from_text(kind: HeaderKind, text: str) -> OptionValue:
+    """Read a value of a kind that ``option_text`` has written.
+
+    Raises:
+        InvalidField: the kind has no such value.
+    """
+    try:
+        if kind is HeaderKind.STRING:
+            return OptionValue.string(text)
+        if kind is HeaderKind.RAW:
+            return OptionValue.raw_bytes(b64decode(text, validate=True))
+        if kind is HeaderKind.BOOL:
+            return OptionValue.boolean(_TRUTHS[text])
+        return _OPTION_NUMBERS[kind](int(text))
+    except (KeyError, ValueError, LocalProtocolError):
+        raise InvalidField(f"{text!r} is no option of kind {kind.name}") from None
+
+
+_OPTION_NUMBERS: Final[Mapping[HeaderKind, Callable[[int], OptionValue]]] = {
+    HeaderKind.UINT32: OptionValue.uint32,
+    HeaderKind.UINT64: OptionValue.uint64,
+}
 
 
 # Convert permissions from and to JSON, where streams and topics are objects keyed by ids.

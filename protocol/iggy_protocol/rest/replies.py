@@ -47,11 +47,18 @@ from iggy_protocol.model.user import (
     UserDetails,
     UserStatus,
 )
-from iggy_protocol.rest.codec import decode_json, encode_header_entries, permissions_from_shape
+from iggy_protocol.options import OptionDescription, OptionFlags
+from iggy_protocol.rest.codec import (
+    decode_json,
+    encode_header_entries,
+    option_from_text,
+    permissions_from_shape,
+)
 from iggy_protocol.rest.routes import ROUTES_BY_COMMAND
 from iggy_protocol.rest.shapes import NOT_FOUND, ErrorShape, MessageShape, PolledMessagesShape
 from iggy_protocol.status_table import StatusCode
 from iggy_protocol.unit_text import parse_size
+from iggy_protocol.user_headers import HeaderKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -402,9 +409,27 @@ def _stats(shape: shapes.StatsShape) -> Stats:
     )
 
 
+def _descriptions(
+    described: list[shapes.OptionDescriptionShape],
+) -> tuple[OptionDescription, ...]:
+    return tuple(map(_description, described))
+
+
+def _description(shape: shapes.OptionDescriptionShape) -> OptionDescription:
+    kind = HeaderKind[shape.kind.upper()]
+    default = b"" if shape.default is None else option_from_text(kind, shape.default).raw
+    flags = OptionFlags(0)
+    for flag in OptionFlags:
+        assert flag.name is not None
+        if getattr(shape, flag.name.lower()):
+            flags |= flag
+    return OptionDescription(shape.key, kind, default, shape.description, flags)
+
+
 _READERS: Final[Mapping[CommandCode, Callable[[Any], object]]] = {
     CommandCode.GET_STATS: _stats,
     CommandCode.GET_CLUSTER_METADATA: _cluster,
+    CommandCode.DESCRIBE_OPTIONS: _descriptions,
     CommandCode.GET_CLIENTS: _clients,
     CommandCode.GET_CLIENT: _client_details,
     CommandCode.LOGIN_USER: _identity,

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import SendMessages
+from iggy_protocol.dialect import Dialect
 from iggy_protocol.errors import RuleViolation
 from iggy_protocol.model.identifier import Consumer, ConsumerKind, Identifier
+from iggy_protocol.options import OptionScope
 from iggy_protocol.records import record
-from iggy_protocol.registry import Command, encode_request
+from iggy_protocol.registry import COMMANDS, Command, encode_request
 from iggy_protocol.rest import bodies
 from iggy_protocol.rest.codec import encode_json, permissions_to_shape
 from iggy_protocol.rest.routes import ROUTES, ROUTES_BY_COMMAND, Route
@@ -78,7 +80,7 @@ def encode_rest_request(command: Command[Any]) -> RestRequest:
         # The batch itself is not written twice.
         encode_request(replace(command, messages=()))
     else:
-        encode_request(command)
+        encode_request(command, _OLDEST[command.CODE])
     if isinstance(getattr(command, "consumer", None), Consumer):
         _check_consumer(command)
     body, query = _PARTS.get(command.CODE, _nothing)(command)
@@ -87,6 +89,13 @@ def encode_rest_request(command: Command[Any]) -> RestRequest:
         pairs = (f"{name}={_quoted(str(value))}" for name, value in query.items())
         target = f"{target}?{'&'.join(pairs)}"
     return RestRequest(route, target, b"" if body is None else encode_json(body))
+
+
+_OLDEST: Final = {
+    code: next(dialect for dialect in Dialect if spec.request[dialect] is not None)
+    for code, spec in COMMANDS.items()
+}
+"""The oldest dialect that has each command: HTTP says no more of a command than that one does."""
 
 
 def encode_refresh(token: str) -> RestRequest:
@@ -104,6 +113,8 @@ def _unavailable(reason: str) -> RuleViolation:
 def _reason_of(code: CommandCode) -> str:
     if code in _GROUP_COMMANDS:
         return "HTTP has no client connections, and so no members of consumer groups"
+    if code == CommandCode.GET_METADATA_CHANGES:
+        return "over HTTP changes of metadata are JSON of their own, at /metadata/changes"
     return "HTTP has no client connections"
 
 
@@ -144,6 +155,8 @@ def _segment(command: Any, parameter: str) -> str:
     value = getattr(command, _FIELDS.get(parameter, parameter))
     if isinstance(value, Consumer):
         value = value.id
+    if isinstance(value, OptionScope):
+        return value.name.lower()
     if isinstance(value, bool):
         return "true" if value else "false"
     text = _text_of(value) if parameter in _FIELDS else str(value)

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.records import record
-from iggy_protocol.rest import bodies, shapes
+from iggy_protocol.rest import bodies, metadata_changes, shapes
 from iggy_protocol.status_table import StatusCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+
+METADATA_CHANGES: Final = "get_metadata_changes"
+"""Changes of metadata are JSON of their own over HTTP, so no command of clients leads there."""
 
 _TOPIC = "/streams/{stream_id}/topics/{topic_id}"
 
@@ -34,6 +37,7 @@ class Route:
         reply: the shape of the answer's JSON; ``str`` for text, ``bytes`` for an archive, none for
             no body.
         public: whether it works without a JWT.
+        newer_body: the shape of the JSON from 0.9 on, which is told from ``body`` by its keys.
     """
 
     method: Literal["DELETE", "GET", "POST", "PUT"]
@@ -44,6 +48,7 @@ class Route:
     success: int = 200
     reply: Any = None
     public: bool = False
+    newer_body: Any = None
 
     @property
     def name(self) -> str:
@@ -58,6 +63,19 @@ _SYSTEM: Final = (
     Route("GET", "/metrics", "metrics", reply=str, public=True),
     Route("GET", "/stats", CommandCode.GET_STATS, reply=shapes.StatsShape),
     Route("GET", "/cluster/metadata", CommandCode.GET_CLUSTER_METADATA, reply=shapes.ClusterShape),
+    Route(
+        "GET",
+        "/options/{scope}",
+        CommandCode.DESCRIBE_OPTIONS,
+        reply=list[shapes.OptionDescriptionShape],
+    ),
+    Route(
+        "GET",
+        "/metadata/changes",
+        METADATA_CHANGES,
+        query=metadata_changes.MetadataChangesQuery,
+        reply=metadata_changes.MetadataChangesShape,
+    ),
     Route("GET", "/clients", CommandCode.GET_CLIENTS, reply=list[shapes.ClientShape]),
     Route("GET", "/clients/{client_id}", CommandCode.GET_CLIENT, reply=shapes.ClientDetailsShape),
     Route("POST", "/snapshot", CommandCode.GET_SNAPSHOT, body=bodies.SnapshotBody, reply=bytes),
@@ -95,6 +113,7 @@ _USERS: Final = (
         "/users/{user_id}",
         CommandCode.UPDATE_USER,
         body=bodies.UpdateUserBody,
+        newer_body=bodies.ResourcePatch,
         success=204,
     ),
     Route(
@@ -156,6 +175,7 @@ _STREAMS: Final = (
         "/streams/{stream_id}",
         CommandCode.UPDATE_STREAM,
         body=bodies.UpdateStreamBody,
+        newer_body=bodies.ResourcePatch,
         success=204,
     ),
     Route("DELETE", "/streams/{stream_id}", CommandCode.DELETE_STREAM, success=204),
@@ -174,10 +194,18 @@ _TOPICS: Final = (
         "/streams/{stream_id}/topics",
         CommandCode.CREATE_TOPIC,
         body=bodies.CreateTopicBody,
+        newer_body=bodies.NewTopicBody,
         reply=shapes.TopicDetailsShape,
     ),
     Route("GET", _TOPIC, CommandCode.GET_TOPIC, reply=shapes.TopicDetailsShape),
-    Route("PUT", _TOPIC, CommandCode.UPDATE_TOPIC, body=bodies.UpdateTopicBody, success=204),
+    Route(
+        "PUT",
+        _TOPIC,
+        CommandCode.UPDATE_TOPIC,
+        body=bodies.UpdateTopicBody,
+        newer_body=bodies.ResourcePatch,
+        success=204,
+    ),
     Route("DELETE", _TOPIC, CommandCode.DELETE_TOPIC, success=204),
     Route("DELETE", f"{_TOPIC}/purge", CommandCode.PURGE_TOPIC, success=204),
     Route(
@@ -209,6 +237,7 @@ _MESSAGES: Final = (
         f"{_TOPIC}/messages",
         CommandCode.SEND_MESSAGES,
         body=bodies.SendMessagesBody,
+        query=bodies.SendQuery,
         success=201,
     ),
     Route(

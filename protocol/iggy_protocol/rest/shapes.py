@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from iggy_protocol.codes import status
 from iggy_protocol.status_table import StatusCode
@@ -123,8 +123,29 @@ class IdentityShape(Struct, frozen=True):
     access_token: AccessTokenShape
 
 
+class OptionShape(Struct, frozen=True):
+    """The value of an option as text, and whether a client has set it."""
+
+    value: str
+    explicit: bool
+
+
+class OptionsShape(Struct, frozen=True, kw_only=True):
+    """The options of a resource, for clients from 0.9 on only."""
+
+    options: dict[str, OptionShape] | UnsetType = UNSET
+
+
+class PartitionContextShape(Struct, frozen=True):
+    """What a client from 0.10 on hands back when it sends."""
+
+    incarnation: U64
+    owner_generation: U64
+    metadata_op: U64
+
+
 class PartitionShape(Struct, frozen=True):
-    """One partition of a topic."""
+    """One partition of a topic; the context is for clients from 0.9 on only."""
 
     id: U32
     created_at: U64
@@ -132,9 +153,10 @@ class PartitionShape(Struct, frozen=True):
     current_offset: U64
     size: SizeText
     messages_count: U64
+    context: PartitionContextShape | UnsetType = UNSET
 
 
-class TopicShape(Struct, frozen=True):
+class TopicShape(OptionsShape, frozen=True):
     """A topic without its partitions."""
 
     id: U32
@@ -155,7 +177,7 @@ class TopicDetailsShape(TopicShape, frozen=True):
     partitions: tuple[PartitionShape, ...]
 
 
-class StreamShape(Struct, frozen=True):
+class StreamShape(OptionsShape, frozen=True):
     """A stream without its topics."""
 
     id: U32
@@ -246,7 +268,7 @@ class PermissionsShape(Struct, frozen=True):
     streams: dict[U32, StreamPermissionsShape] | None = None
 
 
-class UserShape(Struct, frozen=True):
+class UserShape(OptionsShape, frozen=True):
     """A user without the permissions."""
 
     id: U32
@@ -367,6 +389,35 @@ class StatsShape(Struct, frozen=True):
     threads_count: U32 = 0
     free_disk_space: SizeText = "0 B"
     total_disk_space: SizeText = "0 B"
+
+
+class OptionDescriptionShape(Struct, frozen=True):
+    """An option that a kind of resource has; an option without a default has none as text."""
+
+    key: str
+    kind: HeaderKindName
+    default: str | None
+    description: str
+    updatable: bool
+    resettable: bool
+    secret: bool
+    read_only: bool
+    critical: bool
+
+
+class ConfirmationShape(Struct, frozen=True):
+    """Where the messages of a send are."""
+
+    stream_id: U32
+    topic_id: U32
+    partition_id: U32
+    base_offset: U64
+
+
+class ConfirmationsShape(Struct, frozen=True):
+    """The answer to a send of a client from 0.9 on; empty where no offset is known."""
+
+    confirmations: tuple[ConfirmationShape, ...]
 
 
 class HeaderFieldShape(Struct, frozen=True):
