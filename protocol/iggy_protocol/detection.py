@@ -1,4 +1,4 @@
-"""A server's connection before its framing is known: the first word of the client decides.
+"""A server's connection before its framing is known: the first bytes of the client decide.
 
     connection = DetectingConnection(limits=...)
     connection.receive_data(...)          as any other connection
@@ -17,7 +17,12 @@ from iggy_protocol.connection import ServerConnection
 from iggy_protocol.errors import MalformedFrame
 from iggy_protocol.framing import CLASSIC_FRAMING
 from iggy_protocol.records import record
-from iggy_protocol.vsr.recognition import WORD_BYTES, WireFraming, framing_of
+from iggy_protocol.vsr.recognition import (
+    RECOGNISED_BYTES,
+    WORD_BYTES,
+    WireFraming,
+    framing_of,
+)
 from iggy_protocol.vsr.server_connection import VsrServerConnection
 
 if TYPE_CHECKING:
@@ -60,11 +65,14 @@ class DetectingConnection(BaseServerConnection[int]):
         buffer = self._buffer
         if self._is_discarding() or not buffer.ensure(WORD_BYTES):
             return self._no_event()
+        size = min(len(buffer), RECOGNISED_BYTES)
+        buffer.ensure(size)
         try:
-            framing = framing_of(buffer.view[buffer.start : buffer.start + WORD_BYTES])
+            framing = framing_of(buffer.view[buffer.start : buffer.start + size])
         except MalformedFrame as error:
             self._fail(error)
-        assert framing is not None
+        if framing is None:
+            return self._no_event()
         connection = CONNECTIONS[framing](
             limits=self._limits, is_authenticated=self.is_authenticated
         )

@@ -11,6 +11,7 @@ exist from there on.
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -45,22 +46,49 @@ class Dialect(Enum):
             request. Otherwise the head has 8, and replies come in the order of the requests.
         version: what a client announces; that of the classic dialect is in its login, unchecked.
         release: the releases of Apache Iggy that speak it, for messages to people.
+        server_version: the version of such a server, which it tells at a login.
+        has_contexts: whether requests refer to the state of a partition, and replies may come in
+            any order.
         age: 0 for the oldest; layouts are looked up by it.
     """
 
-    CLASSIC = (False, Version(0, 10, 0), "0.8")
-    V0_11 = (True, Version(0, 11, 0), "0.9")
-    V0_12_0 = (True, Version(0, 12, 0), "0.10 (preview)")
-    V0_12_2 = (True, Version(0, 12, 2), "0.10")
+    CLASSIC = (False, Version(0, 10, 0), "0.8", "0.8.0", False)
+    V0_11 = (True, Version(0, 11, 0), "0.9", "0.9.0", False)
+    V0_12_0 = (True, Version(0, 12, 0), "0.10 (preview)", "0.10.0", True)
+    V0_12_2 = (True, Version(0, 12, 2), "0.10", "0.10.0", True)
 
-    def __init__(self, is_vsr: bool, version: Version, release: str) -> None:
+    def __init__(
+        self,
+        is_vsr: bool,
+        version: Version,
+        release: str,
+        server_version: str,
+        has_contexts: bool,
+    ) -> None:
         self.is_vsr = is_vsr
         self.version = version
         self.release = release
+        self.server_version = server_version
+        self.has_contexts = has_contexts
         self.age = len(type(self).__members__)
 
     # The default hash of an enum's member hashes its name again at every lookup.
     __hash__ = object.__hash__
+
+    @property
+    def is_lockstep(self) -> bool:
+        """Whether a connection carries one request at a time, because replies have no order."""
+        return self is Dialect.V0_11
+
+    @property
+    def binds_sessions(self) -> bool:
+        """Whether a session outlives its connections, and requests refer to partition states."""
+        return self.is_vsr and not self.is_lockstep
+
+    @property
+    def generation(self) -> str:
+        """The first release of Apache Iggy that speaks it, as ``0.10``."""
+        return self.release.split()[0]
 
     def __str__(self) -> str:
         return f"the protocol of Apache Iggy {self.release}"
@@ -102,6 +130,28 @@ def dialect_of(version: Version, sdk_version: str = "") -> Dialect | None:
                 return V0_12_2
             return window.dialect
     return None
+
+
+SDK_VERSIONS: Final = (
+    (Version(0, 12, 0), V0_12_2),
+    (Version(0, 11, 1), V0_12_0),
+    (Version(0, 11, 0), V0_11),
+)
+"""The oldest version of the SDK that official clients of each dialect have, newest first."""
+
+_SDK_VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})(-.*)?", re.ASCII)
+
+
+def dialect_of_sdk(sdk_version: str) -> Dialect:
+    """Return the dialect of a client that tells the version of its SDK only, as over HTTP.
+
+    Whatever is no such version is taken as classic.
+    """
+    match = _SDK_VERSION.fullmatch(sdk_version)
+    if match is None:
+        return CLASSIC
+    version = Version(*map(int, match.groups()[:3]))
+    return next((dialect for oldest, dialect in SDK_VERSIONS if version >= oldest), CLASSIC)
 
 
 def _leading_numbers(version: str) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 from iggy_protocol import registry
-from iggy_protocol.dialect import CLASSIC, Dialect, Version
+from iggy_protocol.batch import SendRun
+from iggy_protocol.dialect import CLASSIC, V0_11, Dialect, Version
 from iggy_protocol.errors import RemoteProtocolError
 from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.records import record
@@ -47,6 +48,7 @@ class RequestId(NamedTuple):
         number: counts the requests of the session. Reads of a client of 0.9 share one number.
         identifier: sixteen bytes: a checksum of the body in 0.9, later random, or zeros.
         context: the state of the partition that it refers to; from 0.10 on.
+        dialect: what the client spoke when it sent the request.
     """
 
     client: bytes
@@ -54,6 +56,7 @@ class RequestId(NamedTuple):
     number: int
     identifier: bytes
     context: PartitionContext = NO_CONTEXT
+    dialect: Dialect = V0_11
 
 
 @record
@@ -84,6 +87,23 @@ class RequestReceived:
             RemoteProtocolError: the code or the payload is wrong; answer with ``status``.
         """
         return registry.decode_request(self.code, self.payload, self.dialect)
+
+
+@record
+class SendsReceived:
+    """Sends from 0.9 on that say the same but for their messages; each of them is answered.
+
+    Attributes:
+        run: how many they are, and the number of each.
+        messages: of all of them, in the classic form and back to back.
+        metadata: what all of them name, from the stream to the message count.
+        request_id: that of the first such send; only the numbers differ.
+    """
+
+    run: SendRun
+    messages: memoryview
+    metadata: bytes
+    request_id: RequestId
 
 
 @record
@@ -224,5 +244,5 @@ ServerEvent = (
     | Literal[Signal.PAUSED]
 )
 ClientEvent = ResponseReceived[Any] | ErrorReceived | ConnectionClosed | Literal[Signal.NEED_DATA]
-VsrServerEvent = ServerEvent | CancelReceived
+VsrServerEvent = ServerEvent | SendsReceived | CancelReceived
 VsrClientEvent = ClientEvent | EvictionReceived

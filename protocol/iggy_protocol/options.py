@@ -446,20 +446,26 @@ def check_created_options(scope: OptionScope, options: Options, dialect: Dialect
     return Options(checked)
 
 
+# A client of 0.9 knows no status for an option that stays, and would show it as a generic error.
+_NOT_UPDATABLE: Final = ByDialect(
+    StatusCode.UNSUPPORTED_OPTION_KEY, {V0_12_0: StatusCode.OPTION_NOT_UPDATABLE}
+)
+
+
 def check_updated_options(
     scope: OptionScope, options: Options, reset: Iterable[str], dialect: Dialect
 ) -> Options:
     """Check what an update sets and resets, and return what it sets in the canonical kinds.
 
     Raises:
-        RuleViolation: a key is unknown (4041), not updatable (4103), not resettable (4104) or
-            read-only (4105), or a value is wrong (4042).
+        RuleViolation: a key is unknown (4041), not updatable (4103, to 0.9 4041), not resettable
+            (4104) or read-only (4105), or a value is wrong (4042).
     """
     checked = {}
     for key, value in options.items():
         spec = _known(scope, key, dialect)
         if OptionFlags.UPDATABLE not in spec.flags[dialect]:
-            raise _refusal(key, "cannot be changed", StatusCode.OPTION_NOT_UPDATABLE)
+            raise _refusal(key, "cannot be changed", _NOT_UPDATABLE[dialect])
         checked[key] = spec.canonical(value)
     for key in sorted(reset):
         spec = _known(scope, key, dialect)

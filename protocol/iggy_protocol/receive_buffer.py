@@ -344,6 +344,9 @@ class ReceiveBuffer:
             room = max(self._expected, self._least_space)
             self._expected = 0
             return max(self._wanted, have + max(room, min(hint, self.retained_bytes_max)))
+        if hint > self._chunk_bytes:
+            # What is moved is less than what such a read brings.
+            return max(self._wanted, have + min(hint, self.retained_bytes_max))
         if self._wanted:
             return self._wanted
         is_space_left = self.view is self._chunk_view and self.end < len(self._chunk)

@@ -6,13 +6,17 @@ one, whatever was changed. A client tells the same of the same bytes, however th
 
 from __future__ import annotations
 
+import struct
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from iggy_protocol import (
     NEED_DATA,
     V0_11,
+    VSR_HEAD_BYTES,
     CancelReceived,
+    CommandCode,
     ConnectionClosed,
     DetectingConnection,
     Dialect,
@@ -23,18 +27,24 @@ from iggy_protocol import (
     RequestReceived,
     RequestRefused,
     ResponseReceived,
+    SendsReceived,
     SessionBinding,
     VsrClientConnection,
     VsrServerConnection,
+    classic_send_body,
+    inspect_send,
 )
+from iggy_protocol.vsr.heads import RequestHead
 from tests.protocol.frame_oracle import FEEDERS, random_pieces
 from tests.protocol.vsr_frames import log_in, new_session
 from tests.protocol.vsr_oracle import CutFrame, cut_requests
 from tests.protocol.vsr_recordings import RECORDINGS, exchanges
+from tests.protocol.vsr_strategies import make_frame, make_send
 
 if TYPE_CHECKING:
     import random
     from collections import Counter
+    from collections.abc import Iterator
 
 RESERVED_BYTES_MAX = 1 << 20
 REPLIES_MAX = 20
@@ -65,6 +75,26 @@ def recorded_replies(dialect: Dialect) -> bytes:
     return b"".join(heads[:REPLIES_MAX])
 
 
+def pipelined_sends(binding: SessionBinding, rng: random.Random) -> bytes:
+    """Return sends as a client writes them that does not wait for replies."""
+    frames = []
+    for number in range(1, rng.randrange(2, 12)):
+        messages = [
+            make_frame(rng.randbytes(rng.randrange(60)), offset_delta=index)
+            for index in range(rng.randrange(1, 4))
+        ]
+        body = make_send(messages)
+        head = RequestHead(
+            size=VSR_HEAD_BYTES + len(body),
+            client=binding.client,
+            number=number,
+            operation=160,
+            session=binding.session,
+        )
+        frames.append(head.encode() + body)
+    return b"".join(frames)
+
+
 def check_frame(event: object, frame: CutFrame, counter: Counter[str]) -> None:
     """Compare one event of a server with the frame that it must be."""
     counter[f"vsr {type(event).__name__}"] += 1
@@ -83,6 +113,32 @@ def check_frame(event: object, frame: CutFrame, counter: Counter[str]) -> None:
         assert isinstance(event, RequestRefused), event
 
 
+def check_run(event: SendsReceived, first: CutFrame, expected: Iterator[CutFrame]) -> None:
+    """Compare sends that were taken together with the frames that they must be."""
+    count = event.run.frames_count
+    frames = [first, *islice(expected, count - 1)]
+    assert struct.unpack(f"<{count}Q", event.run.numbers) == tuple(one.number for one in frames)
+    messages = b"".join(map(classic_messages, (one.body for one in frames)))
+    assert bytes(event.messages) == messages
+
+
+def classic_messages(body: bytes) -> bytes:
+    """Return the messages of a send in the form in which a server stores them."""
+    classic = classic_send_body(body).body
+    return bytes(classic[inspect_send(classic).messages_at :])
+
+
+def accept_sends(server: VsrServerConnection, event: object, counter: Counter[str]) -> None:
+    """Have the sends taken together that follow one which a server could store."""
+    if isinstance(event, RequestReceived) and event.code == CommandCode.SEND_MESSAGES:
+        try:
+            classic = classic_send_body(event.payload).body
+        except RemoteProtocolError:
+            return
+        counter["vsr accepted"] += 1
+        server.expect_sends(bytes(classic[4 : inspect_send(classic).indexes_at - 4]))
+
+
 def answer_all(server: VsrServerConnection, rng: random.Random) -> None:
     """Answer what is outstanding in any way there is; none of them may fail."""
     while server.outstanding:
@@ -98,8 +154,10 @@ def answer_all(server: VsrServerConnection, rng: random.Random) -> None:
 
 def attack_server(rng: random.Random, limits: Limits, mutate: Any, counter: Counter[str]) -> None:
     """Send changed requests to a server that has a session, or none yet."""
-    binding, recorded = rng.choice(recorded_requests())
-    data = mutate(recorded, rng)
+    binding, requests = rng.choice(recorded_requests())
+    if rng.random() < 0.5:
+        requests = pipelined_sends(binding, rng)
+    data = mutate(requests, rng)
     is_bound = rng.random() < 0.7
     server = VsrServerConnection(
         limits=limits, is_authenticated=True, binding=binding if is_bound else None
@@ -121,7 +179,12 @@ def attack_server(rng: random.Random, limits: Limits, mutate: Any, counter: Coun
                 return
             if event is NEED_DATA:
                 break
-            check_frame(event, next(expected), counter)
+            if isinstance(event, SendsReceived):
+                counter["vsr SendsReceived"] += event.run.frames_count
+                check_run(event, next(expected), expected)
+            else:
+                check_frame(event, next(expected), counter)
+                accept_sends(server, event, counter)
         if rng.random() < 0.3:
             answer_all(server, rng)
             if is_bound and server.binding is None:
@@ -164,7 +227,7 @@ def attack_client(rng: random.Random, mutate: Any, counter: Counter[str]) -> Non
 
 
 def attack_detection(rng: random.Random, mutate: Any, counter: Counter[str]) -> None:
-    """Send changed first bytes: the framing follows from the first word, and only from it."""
+    """Send changed first bytes: the framing follows from the first eight, and only from them."""
     data = mutate(rng.choice(recorded_requests())[1], rng)
     connection = DetectingConnection()
     for piece in random_pieces(data, rng):
@@ -177,7 +240,7 @@ def attack_detection(rng: random.Random, mutate: Any, counter: Counter[str]) -> 
         if event is not NEED_DATA:
             assert isinstance(event, FramingDetected)
             is_vsr = isinstance(event.connection, VsrServerConnection)
-            assert is_vsr == (data[:4] == bytes(4))
+            assert is_vsr == (data[:8] == bytes(8))
             counter["vsr detected"] += 1
             return
 

@@ -10,7 +10,7 @@ from construct import Bytes, Construct, Flag, FormatField, Renamed
 from hypothesis import strategies as st
 
 from iggy_protocol import primitives
-from iggy_protocol.commands.metadata_changes import PAGE_MAX, GetMetadataChanges, TaggedBody
+from iggy_protocol.commands.metadata_changes import CHANGES_PAGE_MAX, GetMetadataChanges, TaggedBody
 from iggy_protocol.commands.system import SNAPSHOT_TYPES
 from iggy_protocol.commands.users import OptionalPermissions
 from iggy_protocol.errors import RemoteProtocolError, RuleViolation
@@ -176,7 +176,7 @@ def _decoded(block: CompiledAdapter, raw: Any) -> Any:
     if isinstance(raw, GetMetadataChanges):
         raw = dataclasses.replace(
             raw,
-            limit=1 + raw.limit % PAGE_MAX,
+            limit=1 + raw.limit % CHANGES_PAGE_MAX,
             cursor=raw.cursor if raw.start is ChangesStart.AFTER_CURSOR else MetadataCursor(),
             token=raw.token if raw.start is ChangesStart.CURRENT_STATE else b"",
         )

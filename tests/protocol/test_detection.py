@@ -1,4 +1,4 @@
-"""Telling the framings apart: by a client's first word, and by a server's answer to a probe."""
+"""Telling the framings apart: by a client's first words, and by a server's answer to a probe."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from iggy_protocol import (
     Ping,
     ProbeVerdict,
     RequestReceived,
+    RequestRefused,
     ServerConnection,
     VsrServerConnection,
     WireFraming,
@@ -24,6 +25,7 @@ from iggy_protocol import (
     judge_probe,
     vsr_probe,
 )
+from iggy_protocol.errors import INVALID_COMMAND
 from iggy_protocol.vsr.recognition import vsr_refusal
 from tests.protocol.frame_oracle import (
     FEEDERS,
@@ -81,16 +83,28 @@ def test_client_when_its_first_word_is_a_length_then_is_classic_whatever_follows
 
 
 @given(st.binary(max_size=300))
-def test_client_when_its_first_word_is_zero_then_is_not_classic_whatever_follows(rest):
-    assert framing_of(bytes(4) + rest) is WireFraming.VSR
+def test_client_when_its_first_words_are_zero_then_is_not_classic_whatever_follows(rest):
+    assert framing_of(bytes(8) + rest) is WireFraming.VSR
     assert framing_of(rest[:3]) is None
+    for size in range(4, 8):
+        assert framing_of(bytes(size)) is None
+
+
+@given(st.integers(1, 2**32 - 1), st.binary(max_size=300))
+def test_client_when_it_gets_its_first_length_wrong_then_is_told_as_a_classic_one(code, rest):
+    data = bytes(4) + code.to_bytes(4, "little") + rest
+    assert framing_of(data) is WireFraming.CLASSIC
+    connection = DetectingConnection()
+    connection.receive_data(data)
+    found = expect(connection.next_event(), FramingDetected).connection
+    assert expect(found.next_event(), RequestRefused).error.status == INVALID_COMMAND
 
 
 def test_recorded_clients_when_detected_then_are_what_they_were():
     for name in RECORDING_NAMES:
         for recorded in recorded_connections(name):
             data = b"".join(recorded.requests)
-            if data[:4] not in (bytes(4), b"\1\0\0\0", b"\2\0\0\0", b"\3\0\0\0"):
+            if data[:4] not in (b"\1\0\0\0", b"\2\0\0\0", b"\3\0\0\0"):
                 assert framing_of(data) is WireFraming.CLASSIC
     for file in RECORDINGS:
         for one in exchanges(file):

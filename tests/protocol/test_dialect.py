@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import (
+    CLASSIC,
     V0_11,
     V0_12_0,
     V0_12_2,
@@ -13,6 +14,7 @@ from iggy_protocol import (
     Dialect,
     Version,
     dialect_of,
+    dialect_of_sdk,
 )
 
 
@@ -57,3 +59,31 @@ def test_by_dialect_when_a_dialect_is_not_named_then_has_the_value_of_the_one_be
     sizes = ByDialect(16, {V0_12_0: 40})
 
     assert [sizes[dialect] for dialect in Dialect] == [16, 16, 40, 40]
+
+
+def test_dialect_when_asked_what_its_connections_are_like_then_says_so_by_generation():
+    assert [one for one in Dialect if one.is_lockstep] == [V0_11]
+    assert [one for one in Dialect if one.binds_sessions] == [V0_12_0, V0_12_2]
+    assert [one.generation for one in Dialect] == ["0.8", "0.9", "0.10", "0.10"]
+
+
+@pytest.mark.parametrize(
+    ("version", "dialect"),
+    [
+        ("0.10.0", CLASSIC),
+        ("0.11.0", V0_11),
+        ("0.11.1-edge.5", V0_12_0),
+        ("0.12.0", V0_12_2),
+        ("0.12.3-rc.1", V0_12_2),
+        ("1.0.0", V0_12_2),
+        ("", CLASSIC),
+        ("1", CLASSIC),
+        ("0.12", CLASSIC),
+        ("0.12.0.1", CLASSIC),
+        ("v0.12.0", CLASSIC),
+        ("9" * 5000 + ".1.1", CLASSIC),
+        ("0.12.٣", CLASSIC),
+    ],
+)
+def test_version_of_an_sdk_when_told_then_says_what_its_client_speaks(version, dialect):
+    assert dialect_of_sdk(version) is dialect

@@ -13,6 +13,7 @@ from iggy_protocol.commands.messages import (
     PollMessages,
     SendConfirmation,
     SendMessages,
+    encode_confirmation,
 )
 from iggy_protocol.commands.polled import encode_polled_batches
 from iggy_protocol.dialect import CLASSIC, V0_11, V0_12_0, V0_12_2
@@ -196,6 +197,15 @@ CONFIRMED_WIRE = bytes.fromhex("01000000 01000000 02000000 03000000 040000000000
 def test_confirmations_when_written_then_read_again(dialect, reply, wire):
     assert joined(encode_reply(SendMessages.CODE, reply, dialect)) == wire
     assert decode_reply(SendMessages.CODE, wire, dialect) == reply
+
+
+@given(st.builds(SendConfirmation, *[st.integers(0, 2**32 - 1)] * 3, st.integers(0, 2**64 - 1)))
+def test_confirmation_when_written_at_once_then_equals_that_of_the_layout(told):
+    (encoded,) = encode_reply(SendMessages.CODE, (told,), V0_11)
+    at_once = encode_confirmation(
+        told.stream_id, told.topic_id, told.partition_id, told.base_offset
+    )
+    assert at_once == encoded
 
 
 def test_confirmations_when_cut_or_extended_then_refused():

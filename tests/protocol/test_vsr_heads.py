@@ -22,6 +22,7 @@ from iggy_protocol.vsr.heads import (
     read_eviction_head,
     read_reply_head,
     read_request_head,
+    write_reply_head,
 )
 from tests.protocol.vsr_recordings import every_exchange
 
@@ -44,6 +45,36 @@ def test_head_when_declared_then_has_256_bytes_and_the_fields_of_its_record(decl
     assert declared.sizeof() == derived.size == VSR_HEAD_BYTES
     assert names == type_._fields
     assert declared.build(dict(zip(names, type_(), strict=True))) == type_().encode()
+
+
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(
+    request=st.binary(min_size=VSR_HEAD_BYTES, max_size=VSR_HEAD_BYTES).map(read_request_head),
+    operation=st.integers(0, 255),
+    body_bytes=st.integers(0, 2**32 - 1 - VSR_HEAD_BYTES),
+    status=st.integers(0, 2**32 - 1),
+    positions=st.tuples(U64, U64),
+    committed=st.tuples(st.integers(0, 255), U64),
+)
+def test_reply_head_when_written_at_once_then_equals_that_of_the_record(
+    request, operation, body_bytes, status, positions, committed
+):
+    expected = ReplyHead(
+        size=VSR_HEAD_BYTES + body_bytes,
+        identifier=request.identifier,
+        client=request.client,
+        op=positions[0],
+        commit=positions[1],
+        number=request.number,
+        operation=operation,
+        status=status,
+        marker=committed[0],
+        incarnation=committed[1],
+    )
+    written = write_reply_head(request, operation, body_bytes, status, positions, committed)
+    assert written == expected.encode()
 
 
 @given(st.binary(min_size=VSR_HEAD_BYTES, max_size=VSR_HEAD_BYTES))

@@ -13,9 +13,11 @@ from iggy_protocol import (
     RepeatAction,
     RepeatRule,
     StatusCode,
+    WriteLane,
     repeat_rule,
     rule_after_eviction,
     rule_after_loss,
+    write_lane,
 )
 
 LATER = [V0_12_0, V0_12_2]
@@ -92,3 +94,22 @@ def test_eviction_when_received_then_only_a_session_that_goes_on_is_bound_again(
         assert action is (RepeatAction.REBIND if reason in {1, 13} else RepeatAction.FAIL)
         assert rule_after_eviction(V0_11, POLL, reason) == FAIL
     assert rule_after_eviction(V0_12_0, POLL, 1, moves_offset=True) == FAIL
+
+
+@pytest.mark.parametrize("dialect", [V0_11, *LATER])
+def test_lane_when_a_request_writes_nothing_then_it_has_none(dialect):
+    for code in (POLL, CommandCode.PING, CommandCode.SYNC_CONSUMER_GROUP):
+        assert write_lane(dialect, code) is WriteLane.NONE
+
+
+def test_lane_when_of_0_9_then_all_writes_share_it():
+    for code in (SEND, DELETE, CommandCode.STORE_CONSUMER_OFFSET, CommandCode.LOGOUT_USER):
+        assert write_lane(V0_11, code) is WriteLane.SESSION
+
+
+@pytest.mark.parametrize("dialect", LATER)
+def test_lane_when_later_then_partitions_have_their_own(dialect):
+    for code in (SEND, CommandCode.STORE_CONSUMER_OFFSET, CommandCode.DELETE_CONSUMER_OFFSET):
+        assert write_lane(dialect, code) is WriteLane.PARTITION
+    for code in (DELETE, CommandCode.UPDATE_TOPIC, CommandCode.LOGOUT_USER):
+        assert write_lane(dialect, code) is WriteLane.METADATA

@@ -258,10 +258,3 @@ def test_connection_when_moved_then_the_new_one_goes_on_with_session_and_bytes()
     assert event.dialect is V0_12_0
     assert moved.needs_data
     assert not moved.is_idle
-
-
-def test_sends_when_asked_for_a_run_then_there_is_none():
-    server = bound_server(V0_12_0)
-    server.receive_data(replicated(160, b"x") * 2)
-    expect(server.next_event(), RequestReceived)
-    assert server.take_sends(b"") is None

@@ -374,6 +374,17 @@ SEND_CONFIRMATION = RecordStruct(
 )
 
 
+# The count and one confirmation, as the layout of the reply has them.
+_ONE_CONFIRMATION = struct.Struct("<4IQ")
+
+
+def encode_confirmation(
+    stream_id: int, topic_id: int, partition_id: int, base_offset: int
+) -> bytes:
+    """Write the reply to a send with one confirmation; the same as ``encode_reply``, at once."""
+    return _ONE_CONFIRMATION.pack(1, stream_id, topic_id, partition_id, base_offset)
+
+
 @command(
     CommandCode.SEND_MESSAGES,
     request=SendMessagesCodec(),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-PAGE_MAX = 1000
+CHANGES_PAGE_MAX = 1000
 """How many changes a client may ask for at once; servers of 0.10 refuse more."""
 
 OPTIONAL_U32 = StrictPresenceFlagged(U32)
@@ -300,8 +300,8 @@ def _page_fault(page: MetadataChanges) -> str | None:
 
 
 def _request_fault(request: GetMetadataChanges) -> str | None:
-    if not 1 <= request.limit <= PAGE_MAX:
-        return f"the limit is {request.limit}, allowed are 1 to {PAGE_MAX}"
+    if not 1 <= request.limit <= CHANGES_PAGE_MAX:
+        return f"the limit is {request.limit}, allowed are 1 to {CHANGES_PAGE_MAX}"
     if request.start is not ChangesStart.AFTER_CURSOR and request.cursor != MetadataCursor():
         return "only a request that starts after a cursor has one"
     if request.start is not ChangesStart.CURRENT_STATE and request.token:

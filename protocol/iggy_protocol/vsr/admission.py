@@ -16,6 +16,8 @@ from iggy_protocol.codes import CommandCode, EvictionReason
 from iggy_protocol.commands.sessions import CLIENT_BYTES, LoginPrefix, read_login_prefix
 from iggy_protocol.dialect import V0_11, Dialect, dialect_of
 from iggy_protocol.errors import InvalidField, RemoteProtocolError, UnknownCommand
+from iggy_protocol.events import NO_CONTEXT, RequestId
+from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.status_table import StatusCode
 from iggy_protocol.vsr.heads import REQUEST, ZERO_ID, RequestHead, check_request
 from iggy_protocol.vsr.operations import (
@@ -106,6 +108,14 @@ def admit(head: RequestHead, body: Buffer, binding: SessionBinding | None) -> Ad
     if binding is None:
         return _admit_unbound(head)
     return _admit_replicated(head, body, binding)
+
+
+def request_id_of(head: RequestHead, dialect: Dialect) -> RequestId:
+    """Return what tells a request from all others."""
+    context = NO_CONTEXT
+    if head.incarnation or head.owner_generation or head.metadata_position:
+        context = PartitionContext(head.incarnation, head.owner_generation, head.metadata_position)
+    return RequestId(head.client, head.session, head.number, head.identifier, context, dialect)
 
 
 def _admit_register(head: RequestHead, body: Buffer, binding: SessionBinding | None) -> Admitted:

@@ -89,6 +89,13 @@ EVICTION_HEAD = Struct(
     "reason" / Int8ul,
 )
 
+
+def offset_of(head: Struct, name: str) -> int:
+    """Return the byte of a head at which a field begins."""
+    names = [field.name for field in head.subcons]
+    return int(sum(field.sizeof() for field in head.subcons[: names.index(name)]))
+
+
 _REQUEST, REQUEST_FIELDS = derive_struct(REQUEST_HEAD)
 _REPLY, REPLY_FIELDS = derive_struct(REPLY_HEAD)
 _EVICTION, EVICTION_FIELDS = derive_struct(EVICTION_HEAD)
@@ -177,6 +184,39 @@ class ReplyHead(NamedTuple):
     def encode(self) -> bytes:
         """Write the head."""
         return _REPLY.pack(*self)
+
+
+_RESERVED: Final = ReplyHead().reserved
+_PADDING: Final = ReplyHead().padding
+_RESERVED_MARKER: Final = ReplyHead().reserved_marker
+_RESERVED_END: Final = ReplyHead().reserved_end
+
+
+def write_reply_head(
+    request: RequestHead,
+    operation: int,
+    body_bytes: int,
+    status: int,
+    positions: tuple[int, int],
+    committed: tuple[int, int],
+) -> bytes:
+    """Write the head of a reply; the same as a ``ReplyHead`` with these fields, without making one.
+
+    Args:
+        request: what it answers.
+        operation: what the body is.
+        body_bytes: the size of the body.
+        status: 0, or an error.
+        positions: the fields ``op`` and ``commit``.
+        committed: the fields ``marker`` and ``incarnation``.
+    """
+    op, commit = positions
+    marker, incarnation = committed
+    return _REPLY.pack(
+        ZERO_ID, ZERO_ID, ZERO_ID, VSR_HEAD_BYTES + body_bytes, 0, 0, REPLY, 0, _RESERVED,
+        request.identifier, ZERO_ID, request.client, op, commit, 0, request.number, operation,
+        _PADDING, status, marker, _RESERVED_MARKER, incarnation, _RESERVED_END,
+    )  # fmt: skip
 
 
 class EvictionHead(NamedTuple):

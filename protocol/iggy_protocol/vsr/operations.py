@@ -34,6 +34,7 @@ NON_REPLICATED: Final = 2
 LOGOUT: Final = 3
 UPDATE_RESOURCE: Final = 150
 DELETE_SEGMENTS: Final = 138
+SEND_MESSAGES_OPERATION: Final = 160
 
 UPDATE_RESOURCE_CODE: Final = 16
 """The code of the operation for all updates; the commands keep codes of their own."""
@@ -67,9 +68,11 @@ METADATA_OPERATIONS: Final = MappingProxyType(
         149: CommandCode.LEAVE_CONSUMER_GROUP,
     }
 )
+METADATA_CODES: Final[frozenset[int]] = frozenset(METADATA_OPERATIONS.values())
+"""The commands that change the metadata, and joins and leaves of groups."""
 PARTITION_OPERATIONS: Final = MappingProxyType(
     {
-        160: CommandCode.SEND_MESSAGES,
+        SEND_MESSAGES_OPERATION: CommandCode.SEND_MESSAGES,
         161: CommandCode.STORE_CONSUMER_OFFSET,
         162: CommandCode.DELETE_CONSUMER_OFFSET,
     }
@@ -169,6 +172,8 @@ def updated_by(body: Buffer) -> CommandCode:
 
 def committed_operation(code: int, operation: int) -> int:
     """Return the operation of the reply to a committed request."""
+    if operation == NON_REPLICATED:
+        return operation
     committed = UPDATED_OPERATIONS if operation == UPDATE_RESOURCE else COMMITTED_OPERATIONS
     return committed.get(code, operation)
 

@@ -1,9 +1,11 @@
 """Telling this framing from the classic one by its bytes, before anything else is known.
 
 A classic frame begins with its length, which counts at least the code, so it never begins with a
-zero word; a frame of this framing does. A server that speaks both looks at the first word alone
-(``framing_of``). A server that speaks the classic dialect only reads the whole head, because a
-malformed classic frame has another refusal than a client of 0.9 (``read_vsr_request``).
+zero word; a frame of this framing begins with twelve of them. A server that speaks both looks at
+the first word, and at the second one if the first is zero (``framing_of``): a classic client that
+gets its length wrong has the code of a command there, and is told so as ever. A server that speaks
+the classic dialect only reads the whole head, because a malformed classic frame has another refusal
+than a client of 0.9 (``read_vsr_request``).
 
 A client asks with a ping that needs no login (``vsr_probe``), and ``judge_probe`` tells from the
 first bytes of the answer what the server speaks.
@@ -35,9 +37,12 @@ if TYPE_CHECKING:
 
 
 WORD_BYTES: Final = 4
+RECOGNISED_BYTES: Final = 2 * WORD_BYTES
+"""So much of the first frame tells its framing."""
 CLASSIC_LENGTH_MIN: Final = 4
 """The length of a classic frame counts its code."""
 
+SIZE_AT: Final = 48
 CLIENT_AT: Final = 128
 # Where the bytes of every request are known, and what they are.
 REQUEST_CONSTANT_PARTS: Final = (
@@ -68,7 +73,7 @@ class ProbeVerdict(Enum):
 
 
 def framing_of(data: Buffer) -> WireFraming | None:
-    """Tell the framing of a client from its first bytes; None if there are fewer than four.
+    """Tell the framing of a client from its first bytes; None if more are needed.
 
     Raises:
         MalformedFrame: no framing begins like this.
@@ -77,10 +82,24 @@ def framing_of(data: Buffer) -> WireFraming | None:
         return None
     word = int.from_bytes(data[:WORD_BYTES], "little")
     if not word:
-        return WireFraming.VSR
+        second = bytes(data[WORD_BYTES:RECOGNISED_BYTES])
+        if any(second):
+            return WireFraming.CLASSIC
+        return WireFraming.VSR if len(second) == WORD_BYTES else None
     if word < CLASSIC_LENGTH_MIN:
         raise MalformedFrame(f"no frame begins with {word}", field="length", need=WORD_BYTES)
     return WireFraming.CLASSIC
+
+
+def vsr_frame_size(head: Buffer) -> int | None:
+    """Return the size that the first bytes of a frame tell, its head included.
+
+    Returns:
+        None if the head ends before its size does. Nothing else of the head is looked at.
+    """
+    if len(head) < SIZE_AT + WORD_BYTES:
+        return None
+    return int.from_bytes(head[SIZE_AT : SIZE_AT + WORD_BYTES], "little")
 
 
 def begins_vsr_request(data: Buffer) -> bool:

@@ -11,6 +11,9 @@ write that was on its way is never sent again.
 
 After ``TRANSIENT_NOT_COMMITTED`` the outcome is unknown: from then on only a reply that is marked
 as committed tells it. Pauses and deadlines are the caller's.
+
+A server remembers the newest writes only, so a client sends a write when the one before it in the
+same lane is answered (``write_lane``).
 """
 
 from __future__ import annotations
@@ -24,7 +27,12 @@ from iggy_protocol.dialect import V0_11, Dialect
 from iggy_protocol.records import record
 from iggy_protocol.status_table import StatusCode
 from iggy_protocol.vsr.evictions import KEPT_SESSIONS
-from iggy_protocol.vsr.operations import LOGOUT, NON_REPLICATED, operation_of
+from iggy_protocol.vsr.operations import (
+    LOGOUT,
+    NON_REPLICATED,
+    PARTITION_OPERATIONS,
+    operation_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,3 +158,23 @@ def rule_after_eviction(
     if dialect is V0_11 or reason not in KEPT_SESSIONS:
         return FAIL
     return rule_after_loss(dialect, code, moves_offset=moves_offset)
+
+
+class WriteLane(Enum):
+    """Which requests of a session are on their way one after another."""
+
+    NONE = "reads, which need no order"
+    SESSION = "all writes of the session"
+    METADATA = "all writes that change metadata"
+    PARTITION = "those with the same command to the same partition"
+
+
+def write_lane(dialect: Dialect, code: int) -> WriteLane:
+    """Return which requests must be answered before one with this code is sent."""
+    operation = operation_of(code, dialect)
+    if operation == NON_REPLICATED:
+        return WriteLane.NONE
+    if dialect is V0_11:
+        # A server of 0.9 remembers one number for all writes, and drops a smaller one.
+        return WriteLane.SESSION
+    return WriteLane.PARTITION if operation in PARTITION_OPERATIONS else WriteLane.METADATA

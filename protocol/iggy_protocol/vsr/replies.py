@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from iggy_protocol.dialect import V0_11
 from iggy_protocol.status_table import StatusCode
 from iggy_protocol.vsr.evictions import login_eviction
-from iggy_protocol.vsr.heads import COMMITTED, VSR_HEAD_BYTES, ReplyHead
+from iggy_protocol.vsr.heads import COMMITTED, VSR_HEAD_BYTES, write_reply_head
 from iggy_protocol.vsr.operations import (
     DELETE_SEGMENTS,
     NO_ERRORS,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 
 PAYLOAD_BYTES_MAX: Final = 2**32 - 1 - VSR_HEAD_BYTES - len(NO_ERRORS)
+NOT_COMMITTED: Final = (0, 0)
+"""Marker and incarnation, which replies of 0.9 do not have."""
 _TRANSIENT = frozenset({StatusCode.TRANSIENT_NOT_COMMITTED, StatusCode.TRANSIENT_NOT_ACCEPTED})
 
 
@@ -68,10 +70,10 @@ class UnansweredRequest:
 def success_head(request: UnansweredRequest, payload_bytes: int, position: int) -> bytes:
     """Write all that stands before the payload of a reply."""
     operation = committed_operation(request.code, request.head.operation)
-    is_framed = operation in RESULT_FRAMED or operation == REGISTER
-    section = NO_ERRORS if is_framed else b""
-    size = len(section) + payload_bytes
-    return _reply_head(request, operation, size, position=position) + section
+    if operation in RESULT_FRAMED or operation == REGISTER:
+        size = len(NO_ERRORS) + payload_bytes
+        return _reply_head(request, operation, size, 0, position) + NO_ERRORS
+    return _reply_head(request, operation, payload_bytes, 0, position)
 
 
 def error_frame(request: UnansweredRequest, status: int, position: int) -> bytes:
@@ -93,26 +95,14 @@ def _reply_head(
     request: UnansweredRequest,
     operation: int,
     body_bytes: int,
-    *,
     status: int = 0,
     position: int = 0,
 ) -> bytes:
     head = request.head
-    is_committed = position > 0 and operation != NON_REPLICATED
     if request.dialect is V0_11:
-        op, commit, marker, incarnation = head.session, position, 0, 0
+        positions, committed = (head.session, position), NOT_COMMITTED
+    elif position > 0 and operation != NON_REPLICATED:
+        positions, committed = (position, position), (COMMITTED, head.incarnation)
     else:
-        op = commit = position if is_committed else 0
-        marker, incarnation = COMMITTED if is_committed else 0, head.incarnation
-    return ReplyHead(
-        size=VSR_HEAD_BYTES + body_bytes,
-        identifier=head.identifier,
-        client=head.client,
-        op=op,
-        commit=commit,
-        number=head.number,
-        operation=operation,
-        status=status,
-        marker=marker,
-        incarnation=incarnation,
-    ).encode()
+        positions, committed = (0, 0), (0, head.incarnation)
+    return write_reply_head(head, operation, body_bytes, status, positions, committed)

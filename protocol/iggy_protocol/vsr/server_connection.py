@@ -32,23 +32,22 @@ from iggy_protocol.errors import (
     UnknownCommand,
 )
 from iggy_protocol.events import (
-    NO_CONTEXT,
     PAUSED,
     CancelReceived,
-    RequestId,
     RequestReceived,
     RequestRefused,
+    SendsReceived,
     VersionRefused,
     VsrServerEvent,
 )
 from iggy_protocol.framing import join_small, size_of
-from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.status_table import StatusCode
 from iggy_protocol.vsr.admission import (
     SessionBinding,
     SessionRefused,
     UnsupportedVersion,
     admit,
+    request_id_of,
 )
 from iggy_protocol.vsr.evictions import eviction
 from iggy_protocol.vsr.heads import (
@@ -65,11 +64,11 @@ from iggy_protocol.vsr.replies import (
     error_frame,
     success_head,
 )
+from iggy_protocol.vsr.send_runs import ExpectedSends, UnansweredRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from iggy_protocol.batch import SendRun
     from iggy_protocol.layout import Buffer
 
 
@@ -107,13 +106,30 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         self._dialect = binding.dialect if binding else V0_11
         self._client = binding.client if binding else ZERO_ID
         self._detached: dict[UnansweredRequest, None] = {}
+        self._newest: UnansweredRequest | None = None
+        self._expected: ExpectedSends | None = None
+        # A run is one entry of the queue; these are its requests but the last one.
+        self._followers_count = 0
 
     # The session
 
     @property
     def binding(self) -> SessionBinding | None:
-        """The session that this connection uses, if any."""
+        """The session that this connection uses, if any.
+
+        A server that keeps the session of a client elsewhere assigns it here whenever it has
+        changed: the client logs in on one stream of a QUIC connection and goes on with others.
+        """
         return self._binding
+
+    @binding.setter
+    def binding(self, binding: SessionBinding | None) -> None:
+        if binding != self._binding:
+            self._expected = None
+        self._binding = binding
+        self.is_authenticated = binding is not None
+        if binding is not None:
+            self._dialect, self._client = binding.dialect, binding.client
 
     @property
     def dialect(self) -> Dialect:
@@ -130,21 +146,19 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         """
         if client == ZERO_ID or session < 1:
             raise LocalProtocolError("a session has a client and a number")
-        self._binding = SessionBinding(self._dialect, client, session, user_id)
-        self.is_authenticated = True
+        self.binding = SessionBinding(self._dialect, client, session, user_id)
 
     def unbind(self) -> None:
         """Note that the session has ended, as by a logout; the client may log in again."""
-        self._binding = None
-        self.is_authenticated = False
+        self.binding = None
 
     # Requests in
 
     def next_event(self) -> VsrServerEvent:
         """Return the next event, or the reason why there is none.
 
-        Every RequestReceived and RequestRefused must be answered, in their order, or detached. A
-        CancelReceived is not answered.
+        Every RequestReceived, RequestRefused and each request of SendsReceived must be answered, in
+        their order, or detached. A CancelReceived is not answered.
 
         Raises:
             FrameTooLarge: a request other than SendMessages is above its limit, or above the
@@ -154,8 +168,13 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         """
         if self._is_discarding():
             return self._no_event()
-        if len(self._outstanding) >= self._limits.pipelined_max:
+        room = self._limits.pipelined_max - len(self._outstanding) - self._followers_count
+        if room <= 0:
             return PAUSED
+        if self._expected is not None:
+            sends = self._take_expected(self._expected, room)
+            if sends is not None:
+                return sends
         buffer = self._buffer
         if not buffer.ensure(VSR_HEAD_BYTES):
             return self._no_event()
@@ -203,8 +222,8 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         if code == CommandCode.CANCEL_DEFERRED and dialect is not V0_11:
             return CancelReceived(head.number)
         self._dialect = dialect
-        self._accept(head, code)
-        return RequestReceived(code, payload, dialect, _request_id(head))
+        self._newest = self._accept(head, code)
+        return RequestReceived(code, payload, dialect, request_id_of(head, dialect))
 
     def _refuse(self, head: RequestHead, error: RemoteProtocolError) -> VsrServerEvent:
         code = self._code_of(head)
@@ -213,9 +232,44 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
             return VersionRefused(code, error, *error.prefix)
         return RequestRefused(code, error)
 
-    def take_sends(self, metadata: Buffer) -> tuple[SendRun, memoryview] | None:
-        """Take no further requests: a send of this framing is a batch of its own."""
-        return None
+    @property
+    def outstanding(self) -> int:
+        """The number of requests without an answer, those of runs included."""
+        return len(self._outstanding) + self._followers_count
+
+    def expect_sends(self, metadata: bytes) -> None:
+        """Take the sends together from now on that say the same as the last one.
+
+        A server calls this when it has accepted a send. Those that follow, and differ in their
+        messages and in numbers that rise, come as ``SendsReceived``.
+
+        Args:
+            metadata: those of the last one, from the stream to the message count.
+        """
+        newest, binding = self._newest, self._binding
+        self._expected = None
+        if newest is None or binding is None or newest.code != SEND_MESSAGES:
+            return
+        is_of_session = (newest.head.client, newest.head.session) == (
+            binding.client,
+            binding.session,
+        )
+        if is_of_session and ExpectedSends.may_follow(newest, self._limits):
+            request_id = request_id_of(newest.head, newest.dialect)
+            self._expected = ExpectedSends(newest, request_id, metadata)
+
+    def expect_no_sends(self) -> None:
+        """Take each send by itself again, because those taken together were refused."""
+        self._expected = None
+
+    def _take_expected(self, expected: ExpectedSends, frames_max: int) -> SendsReceived | None:
+        taken = expected.take(self._buffer, frames_max)
+        if taken is not None:
+            run = taken.run
+            self._frames_in += run.frames_count
+            self._followers_count += run.frames_count - 1
+            self._outstanding.append(UnansweredRun(expected.before, run.numbers, run.counts))
+        return taken
 
     # Replies out
 
@@ -253,7 +307,7 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
             LocalProtocolError: nothing is outstanding, or no frame can hold the payload.
         """
         head = self._success_head(self._oldest(), payload_bytes, position)
-        self._outstanding.popleft()
+        self._drop_oldest()
         return head
 
     def send_empty(self, count: int = 1, *, position: int = 0) -> bytes:
@@ -262,11 +316,33 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         Raises:
             LocalProtocolError: fewer requests are outstanding.
         """
-        if not 0 < count <= len(self._outstanding):
+        if not 0 < count <= self.outstanding:
             raise LocalProtocolError(
-                f"{len(self._outstanding)} requests are waiting for an answer, not {count}"
+                f"{self.outstanding} requests are waiting for an answer, not {count}"
             )
+        if count == 1:
+            return self.send_head(0, position=position)
         return b"".join([self.send_head(0, position=position) for _ in range(count)])
+
+    def send_confirmations(self, payload: bytes, *, position: int = 0) -> bytes:
+        """Answer all requests of the run at the front, which are stored one behind the other.
+
+        Args:
+            payload: the encoded confirmation of the first one.
+            position: the position of the metadata that they are the result of.
+
+        Raises:
+            LocalProtocolError: the oldest outstanding request is not one of a run.
+        """
+        run = self._outstanding[0] if self._outstanding else None
+        if not isinstance(run, UnansweredRun):
+            raise LocalProtocolError("no run of sends is waiting for an answer")
+        frames = run.confirm(success_head(run.oldest(), len(payload), position) + payload)
+        self._outstanding.popleft()
+        self._followers_count -= run.left - 1
+        self._frames_out += run.left
+        self._bytes_out += len(frames)
+        return frames
 
     def send_error(self, status: int, *, position: int = 0) -> list[Buffer]:
         """Answer the oldest outstanding request with an error.
@@ -282,7 +358,7 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
             LocalProtocolError: nothing is outstanding, or the status is not one of an error.
         """
         frame = self._error_frame(self._oldest(), status, position)
-        self._outstanding.popleft()
+        self._drop_oldest()
         return [frame]
 
     def push_error(self, status: int) -> list[Buffer]:
@@ -305,7 +381,7 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
             LocalProtocolError: nothing is outstanding.
         """
         frame = self._evict(self._oldest().head.client, reason)
-        self._outstanding.popleft()
+        self._drop_oldest()
         return [frame]
 
     # Replies out of order
@@ -325,8 +401,11 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
                 ``DETACHED_MAX`` requests are detached already.
         """
         self._oldest()
-        if self._outstanding[-1].dialect is V0_11:
+        newest = self._outstanding[-1]
+        if not newest.dialect.has_contexts:
             raise LocalProtocolError("a client of 0.9 needs its replies in order")
+        if isinstance(newest, UnansweredRun):
+            raise LocalProtocolError("a run of sends is answered in order")
         if len(self._detached) >= DETACHED_MAX:
             raise LocalProtocolError(f"{DETACHED_MAX} requests are detached already")
         request = self._outstanding.pop()
@@ -372,6 +451,19 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
 
     # Inside
 
+    def _oldest(self) -> UnansweredRequest:
+        request = super()._oldest()
+        return request.oldest() if isinstance(request, UnansweredRun) else request
+
+    def _drop_oldest(self) -> None:
+        """Forget the oldest outstanding request, which is answered now."""
+        request = self._outstanding[0]
+        if isinstance(request, UnansweredRun) and request.left > 1:
+            request.answered += 1
+            self._followers_count -= 1
+        else:
+            self._outstanding.popleft()
+
     def _check_detached(self, request: UnansweredRequest) -> None:
         if request not in self._detached:
             raise LocalProtocolError("the request is not detached, or was answered")
@@ -400,11 +492,3 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         frame = eviction(reason, client)
         self._count_out(len(frame))
         return frame
-
-
-def _request_id(head: RequestHead) -> RequestId:
-    """Return what tells a request from all others."""
-    context = NO_CONTEXT
-    if head.incarnation or head.owner_generation or head.metadata_position:
-        context = PartitionContext(head.incarnation, head.owner_generation, head.metadata_position)
-    return RequestId(head.client, head.session, head.number, head.identifier, context)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from websockets.frames import Opcode
 
 from iggy_protocol.vsr.heads import VSR_HEAD_BYTES
-from iggy_protocol.vsr.recognition import is_vsr_refusal
+from iggy_protocol.vsr.recognition import is_vsr_refusal, vsr_frame_size
 from iggy_protocol.websocket.header import (
     FIN,
     MASK_BYTES,
@@ -50,9 +50,14 @@ SCRATCH_BYTES_MAX: Final = 2 << 20
 
 
 class ReplyFramer:
-    """Encodes a stream of replies as frames."""
+    """Encodes a stream of replies as frames.
 
-    def __init__(self) -> None:
+    Attributes:
+        is_vsr: whether replies have heads of 256 bytes, as from 0.9 on; set before the first one.
+    """
+
+    def __init__(self, *, is_vsr: bool = False) -> None:
+        self.is_vsr = is_vsr
         self._incomplete = b""
         self._opcode = Opcode.BINARY
         self._frame_left = 0
@@ -65,28 +70,43 @@ class ReplyFramer:
 
     def frame(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         """Encode a part of the replies; payloads are not copied."""
+        if self.is_vsr:
+            return self._frame(data)
         if self.is_at_boundary and not len(data) % REPLY_HEAD.size and data == bytes(len(data)):
             return [ACKNOWLEDGEMENT * (len(data) // REPLY_HEAD.size)]
         if not len(data) % VSR_BYTES and self.is_at_boundary and is_vsr_refusal(data[:VSR_BYTES]):
             # A client with an unsupported protocol expects one of its own frames per message.
             refusals = [data[at : at + VSR_BYTES] for at in range(0, len(data), VSR_BYTES)]
             return [b"".join((REFUSAL_HEAD, refusal)) for refusal in refusals]
+        return self._frame(data)
+
+    def _frame(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         if self._incomplete:
             data, self._incomplete = self._incomplete + bytes(data), b""
         view, written = memoryview(data), list[bytes | memoryview]()
         while view:
             if not self._reply_left:
-                if len(view) < REPLY_HEAD.size:
+                size = self._reply_size(view)
+                if size is None:
                     self._incomplete = bytes(view)
                     break
                 self._opcode = Opcode.BINARY
-                self._reply_left = REPLY_HEAD.size + REPLY_HEAD.unpack_from(view)[1]
+                self._reply_left = size
             head, size = self._advance(len(view))
             if head:
                 written.append(head)
             written.append(view[:size])
             view = view[size:]
         return written
+
+    def _reply_size(self, head: memoryview) -> int | None:
+        """Return the size of a reply with its head; None if the head is cut."""
+        if self.is_vsr:
+            return vsr_frame_size(head)
+        if len(head) < REPLY_HEAD.size:
+            return None
+        payload_bytes: int = REPLY_HEAD.unpack_from(head)[1]
+        return REPLY_HEAD.size + payload_bytes
 
     def skip(self, size: int) -> list[tuple[bytes, int]]:
         """Advance within a reply by bytes that are sent from a file.

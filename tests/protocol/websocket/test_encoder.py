@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import Opcode
 
-from iggy_protocol import vsr_probe
+from iggy_protocol import VSR_HEAD_BYTES, vsr_probe
+from iggy_protocol.vsr.heads import ReplyHead
 from iggy_protocol.vsr.recognition import vsr_refusal
 from iggy_protocol.websocket import ReplyFramer, RequestFramer, encoder
 from tests.protocol.websocket.frames import CUTS, frames_of, open_library, pieces_of
@@ -116,6 +117,46 @@ def test_refusals_of_another_protocol_when_written_together_then_each_is_one_mes
     written = b"".join(ReplyFramer().frame(b"".join(refusals)))
 
     assert replies_in(written) == [(Opcode.BINARY, True, refusal) for refusal in refusals]
+
+
+# Replies from 0.9 on
+
+
+def vsr_reply(payload: bytes) -> bytes:
+    return ReplyHead(size=VSR_HEAD_BYTES + len(payload)).encode() + payload
+
+
+VSR_REPLIES = st.lists(
+    st.binary(max_size=30).map(vsr_reply) | st.just(vsr_reply(bytes(70_000))), max_size=6
+)
+
+
+@given(replies=VSR_REPLIES, cuts=CUTS)
+def test_vsr_replies_when_written_in_any_pieces_then_each_is_one_frame(replies, cuts):
+    framer = ReplyFramer(is_vsr=True)
+    written = [part for piece in pieces_of(b"".join(replies), cuts) for part in framer.frame(piece)]
+
+    assert replies_in(b"".join(written)) == [(Opcode.BINARY, True, one) for one in replies]
+    assert framer.is_at_boundary
+
+
+def test_vsr_reply_when_longer_than_clients_take_then_is_one_message_of_several_frames(monkeypatch):
+    monkeypatch.setattr(encoder, "FRAME_BYTES_MAX", 100)
+    long = vsr_reply(bytes(range(44)))
+    framer = ReplyFramer(is_vsr=True)
+
+    written, rest = framer.frame(long[:260]), long[260:]
+    for head, size in framer.skip(len(rest)):
+        written += [head, rest[:size]]
+        rest = rest[size:]
+    frames = replies_in(b"".join(written))
+
+    assert [(opcode, fin, len(data)) for opcode, fin, data in frames] == [
+        (Opcode.BINARY, False, 100),
+        (Opcode.CONT, False, 100),
+        (Opcode.CONT, True, 100),
+    ]
+    assert b"".join(data for _, _, data in frames) == long
 
 
 # Requests
