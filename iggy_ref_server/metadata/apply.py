@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from iggy_ref_server.metadata import changes as change_types
+from iggy_ref_server.metadata.options import restore_options
 from iggy_ref_server.metadata.state import (
     GroupRecord,
     Metadata,
@@ -50,6 +51,7 @@ def create_user(metadata: Metadata, change: change_types.UserCreated) -> Metadat
         status=change.status,
         created_at_us=change.created_at_us,
         permissions=change.permissions,
+        options=restore_options(change.options),
     )
     if not metadata.users.fits(user):
         return metadata
@@ -190,7 +192,9 @@ def _new_partitions(
 
 def create_stream(metadata: Metadata, change: change_types.StreamCreated) -> Metadata:
     """Create a stream without topics."""
-    stream = StreamRecord(change.id, change.name, change.created_at_us)
+    stream = StreamRecord(
+        change.id, change.name, change.created_at_us, options=restore_options(change.options)
+    )
     if not metadata.streams.fits(stream):
         return metadata
     return replace(metadata, streams=metadata.streams.add(stream))
@@ -236,6 +240,8 @@ def create_topic(metadata: Metadata, change: change_types.TopicCreated) -> Metad
         partitions=_new_partitions(
             0, change.partitions_count, change.created_at_us, change.generation
         ),
+        options=restore_options(change.options),
+        derived=frozenset(change.derived),
     )
 
     def in_stream(stream: StreamRecord) -> StreamRecord:
@@ -262,6 +268,7 @@ def update_topic(metadata: Metadata, change: change_types.TopicUpdated) -> Metad
             compression=change.compression,
             max_size_bytes=change.max_size_bytes,
             replication_factor=change.replication_factor,
+            derived=frozenset(change.derived),
         ),
     )
 

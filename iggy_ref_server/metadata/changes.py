@@ -18,14 +18,18 @@ from iggy_protocol import (  # noqa: TC001 - msgspec reads the annotations at ru
     UserStatus,
 )
 from iggy_ref_server.metadata.log import STORED_NAMES
+from iggy_ref_server.metadata.options import (  # noqa: TC001 - msgspec reads the annotations
+    StoredOption,
+)
 
 
-class StreamCreated(msgspec.Struct, frozen=True, tag="stream+"):
+class StreamCreated(msgspec.Struct, frozen=True, tag="stream+", omit_defaults=True):
     """A stream without topics came to be."""
 
     id: int
     name: str
     created_at_us: int
+    options: tuple[StoredOption, ...] = ()
 
 
 class StreamRenamed(msgspec.Struct, frozen=True, tag="stream="):
@@ -48,8 +52,10 @@ class StreamPurged(msgspec.Struct, frozen=True, tag="stream0", rename=STORED_NAM
     generation: int
 
 
-class TopicCreated(msgspec.Struct, frozen=True, tag="topic+", rename=STORED_NAMES):
-    """A topic came to be, with its first partitions."""
+class TopicCreated(
+    msgspec.Struct, frozen=True, tag="topic+", omit_defaults=True, rename=STORED_NAMES
+):
+    """A topic came to be, with its first partitions; ``derived`` names fields that nobody set."""
 
     stream_id: int
     id: int
@@ -61,9 +67,11 @@ class TopicCreated(msgspec.Struct, frozen=True, tag="topic+", rename=STORED_NAME
     compression: CompressionAlgorithm
     max_size_bytes: int
     replication_factor: int
+    options: tuple[StoredOption, ...] = ()
+    derived: tuple[str, ...] = ()
 
 
-class TopicUpdated(msgspec.Struct, frozen=True, tag="topic="):
+class TopicUpdated(msgspec.Struct, frozen=True, tag="topic=", omit_defaults=True):
     """A topic took another name and other settings."""
 
     stream_id: int
@@ -73,6 +81,7 @@ class TopicUpdated(msgspec.Struct, frozen=True, tag="topic="):
     compression: CompressionAlgorithm
     max_size_bytes: int
     replication_factor: int
+    derived: tuple[str, ...] = ()
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag="topic-"):
@@ -139,6 +148,7 @@ class UserCreated(
     status: UserStatus
     created_at_us: int
     permissions: Permissions | None = None
+    options: tuple[StoredOption, ...] = ()
 
     def __repr__(self) -> str:
         return f"UserCreated(id={self.id}, username={self.username!r}, status={self.status!r})"

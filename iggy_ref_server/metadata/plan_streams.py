@@ -18,6 +18,7 @@ from iggy_protocol import (
     DeletePartitions,
     DeleteStream,
     DeleteTopic,
+    Options,
     PurgeStream,
     PurgeTopic,
     StatusCode,
@@ -38,6 +39,15 @@ from iggy_ref_server.metadata.changes import (
     TopicDeleted,
     TopicPurged,
     TopicUpdated,
+)
+from iggy_ref_server.metadata.options import (
+    check_preallocation,
+    created_stream_options,
+    created_topic_options,
+    has_fixed_partitions,
+    segment_size_of,
+    store_options,
+    updated_derived,
 )
 from iggy_ref_server.metadata.state import (
     PARTITIONS_PER_TOPIC_MAX,
@@ -68,7 +78,10 @@ def plan_create_stream(
             StatusCode.CANNOT_CREATE_STREAM, f"a server holds at most {STREAMS_MAX} streams"
         )
     return StreamCreated(
-        id=metadata.streams.next_id, name=command.name, created_at_us=context.now_us
+        id=metadata.streams.next_id,
+        name=command.name,
+        created_at_us=context.now_us,
+        options=store_options(created_stream_options(command.options, context.dialect)),
     )
 
 
@@ -145,15 +158,17 @@ def resolve_limits(
 
 def _checked_limits(
     command: CreateTopic | UpdateTopic,
+    options: Options,
     settings: MetadataSettings,
     present: TopicRecord | None = None,
 ) -> TopicLimits:
     size_bytes = command.max_topic_size_bytes or SERVER_DEFAULT
-    if size_bytes != SERVER_DEFAULT and size_bytes < settings.segment_size_bytes:
+    segment_size_bytes = segment_size_of(options, settings)
+    if size_bytes != SERVER_DEFAULT and size_bytes < segment_size_bytes:
         raise ServerFault(
             StatusCode.INVALID_TOPIC_SIZE,
             f"a topic size limit of {size_bytes} bytes is smaller than"
-            f" one segment of {settings.segment_size_bytes} bytes",
+            f" one segment of {segment_size_bytes} bytes",
         )
     return resolve_limits(command, settings, present)
 
@@ -170,7 +185,9 @@ def plan_create_topic(
 ) -> TopicCreated:
     """Plan a new topic with its first partitions under the next free id of its stream."""
     stream = metadata.require_stream(command.stream)
-    limits = _checked_limits(command, context.settings)
+    options, derived = created_topic_options(command, context.dialect)
+    check_preallocation(options, command.partitions_count, context.settings)
+    limits = _checked_limits(command, options, context.settings)
     if command.name in stream.topics.id_by_name:
         raise _topic_name_taken(command.name, stream)
     if len(stream.topics) >= TOPICS_PER_STREAM_MAX:
@@ -189,6 +206,8 @@ def plan_create_topic(
         compression=command.compression,
         max_size_bytes=limits.max_size_bytes,
         replication_factor=limits.replication_factor,
+        options=store_options(options),
+        derived=tuple(sorted(derived)),
     )
 
 
@@ -198,7 +217,7 @@ def plan_update_topic(
     """Plan another name, its present one will do, and other settings; None leaves one as it is."""
     stream = metadata.require_stream(command.stream)
     topic = stream.require_topic(command.topic)
-    limits = _checked_limits(command, context.settings, topic)
+    limits = _checked_limits(command, topic.options, context.settings, topic)
     name = topic.name if command.name is None else command.name
     if stream.topics.id_by_name.get(name, topic.id) != topic.id:
         raise _topic_name_taken(name, stream)
@@ -210,6 +229,7 @@ def plan_update_topic(
         compression=topic.compression if command.compression is None else command.compression,
         max_size_bytes=limits.max_size_bytes,
         replication_factor=limits.replication_factor,
+        derived=tuple(sorted(updated_derived(topic.derived, command, context.dialect))),
     )
 
 
@@ -231,17 +251,31 @@ def plan_purge_topic(metadata: Metadata, command: PurgeTopic, context: PlanConte
     )
 
 
+def _require_resizable(
+    metadata: Metadata, command: CreatePartitions | DeletePartitions
+) -> TopicRecord:
+    topic = metadata.require_topic(command.stream, command.topic)
+    if has_fixed_partitions(topic):
+        raise ServerFault(
+            StatusCode.PARTITION_RESIZE_DISABLED,
+            f"topic {topic.id} of stream {topic.stream_id} was created with a fixed number of"
+            " partitions",
+        )
+    return topic
+
+
 def plan_create_partitions(
     metadata: Metadata, command: CreatePartitions, context: PlanContext
 ) -> PartitionsAdded:
     """Plan more partitions behind the last one."""
-    topic = metadata.require_topic(command.stream, command.topic)
+    topic = _require_resizable(metadata, command)
     first_id = len(topic.partitions)
     if first_id + command.partitions_count > PARTITIONS_PER_TOPIC_MAX:
         raise ServerFault(
             StatusCode.TOO_MANY_PARTITIONS,
             f"a topic holds at most {PARTITIONS_PER_TOPIC_MAX} partitions",
         )
+    check_preallocation(topic.options, first_id + command.partitions_count, context.settings)
     return PartitionsAdded(
         stream_id=topic.stream_id,
         topic_id=topic.id,
@@ -256,7 +290,7 @@ def plan_delete_partitions(
     metadata: Metadata, command: DeletePartitions, context: PlanContext
 ) -> PartitionsRemoved:
     """Plan the end of the last partitions."""
-    topic = metadata.require_topic(command.stream, command.topic)
+    topic = _require_resizable(metadata, command)
     kept_count = len(topic.partitions) - command.partitions_count
     if kept_count < 0:
         raise ServerFault(

@@ -11,17 +11,22 @@ from dataclasses import replace
 
 from iggy_protocol import (
     NEVER_EXPIRES,
+    V0_12_0,
+    ByDialect,
     ChangePassword,
     CreatePersonalAccessToken,
     CreateUser,
     DeletePersonalAccessToken,
     DeleteUser,
+    Dialect,
     GlobalPermissions,
+    OptionScope,
     Permissions,
     StatusCode,
     UpdatePermissions,
     UpdateUser,
     UserStatus,
+    check_created_options,
 )
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.changes import (
@@ -34,6 +39,7 @@ from iggy_ref_server.metadata.changes import (
     UserDeleted,
     UserUpdated,
 )
+from iggy_ref_server.metadata.options import store_options
 from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext
 
 ROOT_PERMISSIONS = Permissions(
@@ -104,20 +110,34 @@ def plan_create_user(
         status=command.status,
         created_at_us=context.now_us,
         permissions=normalize_permissions(command.permissions),
+        options=store_options(
+            check_created_options(OptionScope.USER, command.options, context.dialect)
+        ),
     )
+
+
+# Whether the root user may be changed at all; it may never be deactivated.
+_IS_ROOT_FIXED = ByDialect(False, {V0_12_0: True})
+
+
+def _check_root_update(command: UpdateUser, dialect: Dialect) -> None:
+    if _IS_ROOT_FIXED[dialect]:
+        raise ServerFault(StatusCode.ROOT_USER_IMMUTABLE, "the root user cannot be changed")
+    if command.status is UserStatus.INACTIVE:
+        raise ServerFault(
+            StatusCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated"
+        )
 
 
 def plan_update_user(metadata: Metadata, command: UpdateUser, context: PlanContext) -> UserUpdated:
     """Plan another name or status for a user; deactivating one ends its sessions."""
     user = metadata.require_user(command.user)
+    if user.is_root:
+        _check_root_update(command, context.dialect)
     name = command.username
     if name is not None and metadata.users.id_by_name.get(name, user.id) != user.id:
         raise _username_taken(name)
     deactivated = command.status is UserStatus.INACTIVE
-    if deactivated and user.is_root:
-        raise ServerFault(
-            StatusCode.CANNOT_CHANGE_PERMISSIONS, "the root user cannot be deactivated"
-        )
     return UserUpdated(
         id=user.id,
         username=name,

@@ -25,6 +25,7 @@ from iggy_ref_server.metadata.log import (
     file_header,
     read_frame,
 )
+from iggy_ref_server.metadata.options import StoredOption, restore_options, store_options
 from iggy_ref_server.metadata.state import (
     Catalog,
     GroupRecord,
@@ -64,7 +65,7 @@ class GroupImage(msgspec.Struct, frozen=True, array_like=True):
     generation: int
 
 
-class TopicImage(msgspec.Struct, frozen=True):
+class TopicImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A topic with all it holds."""
 
     id: int
@@ -77,9 +78,11 @@ class TopicImage(msgspec.Struct, frozen=True):
     partitions: tuple[PartitionImage, ...]
     groups: tuple[GroupImage, ...]
     free_group_ids: tuple[int, ...]
+    options: tuple[StoredOption, ...] = ()
+    derived: tuple[str, ...] = ()
 
 
-class StreamImage(msgspec.Struct, frozen=True):
+class StreamImage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stream with all it holds."""
 
     id: int
@@ -87,9 +90,10 @@ class StreamImage(msgspec.Struct, frozen=True):
     created_at_us: int
     topics: tuple[TopicImage, ...]
     free_topic_ids: tuple[int, ...]
+    options: tuple[StoredOption, ...] = ()
 
 
-class UserImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
+class UserImage(msgspec.Struct, frozen=True, omit_defaults=True, rename=STORED_NAMES):
     """A user."""
 
     id: int
@@ -99,6 +103,7 @@ class UserImage(msgspec.Struct, frozen=True, rename=STORED_NAMES):
     status: UserStatus
     created_at_us: int
     permissions: Permissions | None
+    options: tuple[StoredOption, ...] = ()
 
 
 class TokenImage(msgspec.Struct, frozen=True):
@@ -140,6 +145,8 @@ def _topic_image(topic: TopicRecord) -> TopicImage:
         ),
         groups=tuple(GroupImage(group.id, group.name, group.generation) for group in topic.groups),
         free_group_ids=topic.groups.free_ids,
+        options=store_options(topic.options),
+        derived=tuple(sorted(topic.derived)),
     )
 
 
@@ -152,6 +159,7 @@ def _user_image(user: UserRecord) -> UserImage:
         status=user.status,
         created_at_us=user.created_at_us,
         permissions=user.permissions,
+        options=store_options(user.options),
     )
 
 
@@ -164,6 +172,7 @@ def _image(metadata: Metadata) -> MetadataImage:
                 created_at_us=stream.created_at_us,
                 topics=tuple(_topic_image(topic) for topic in stream.topics),
                 free_topic_ids=stream.topics.free_ids,
+                options=store_options(stream.options),
             )
             for stream in metadata.streams
         ),
@@ -202,12 +211,15 @@ def _topic(stream_id: int, image: TopicImage) -> TopicRecord:
             (GroupRecord(group.id, group.name, group.generation) for group in image.groups),
             image.free_group_ids,
         ),
+        options=restore_options(image.options),
+        derived=frozenset(image.derived),
     )
 
 
 def _stream(image: StreamImage) -> StreamRecord:
     topics = _catalog((_topic(image.id, topic) for topic in image.topics), image.free_topic_ids)
-    return StreamRecord(image.id, image.name, image.created_at_us, topics)
+    options = restore_options(image.options)
+    return StreamRecord(image.id, image.name, image.created_at_us, topics, options)
 
 
 def _user(image: UserImage) -> UserRecord:
@@ -219,6 +231,7 @@ def _user(image: UserImage) -> UserRecord:
         status=image.status,
         created_at_us=image.created_at_us,
         permissions=image.permissions,
+        options=restore_options(image.options),
     )
 
 

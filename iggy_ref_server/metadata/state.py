@@ -11,10 +11,14 @@ from types import MappingProxyType
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from iggy_protocol import (
+    CLASSIC,
     NEVER_EXPIRES,
+    NO_OPTIONS,
     UNLIMITED,
     CompressionAlgorithm,
+    Dialect,
     Identifier,
+    Options,
     Permissions,
     StatusCode,
     UserStatus,
@@ -118,11 +122,16 @@ ROOT_USER_ID = 0
 
 @record
 class PartitionRecord:
-    """One log of a topic; incarnation 0 is data that Apache Iggy wrote."""
+    """One log of a topic; generation 0 is data that Apache Iggy wrote."""
 
     id: int
     created_at_us: int
     generation: int
+
+    @property
+    def incarnation(self) -> int:
+        """What clients from 0.10 on tell it by; it changes when the offsets start over."""
+        return self.generation or self.created_at_us
 
 
 @record
@@ -136,7 +145,12 @@ class GroupRecord:
 
 @record
 class TopicRecord:
-    """A topic, its settings with server defaults resolved, its partitions 0 to n-1 and groups."""
+    """A topic, its settings with server defaults resolved, its partitions 0 to n-1 and groups.
+
+    Attributes:
+        options: the options that a client has set, but for those with a field here.
+        derived: the keys of the options with a field here that no client has set.
+    """
 
     stream_id: int
     id: int
@@ -148,6 +162,8 @@ class TopicRecord:
     replication_factor: int
     partitions: tuple[PartitionRecord, ...] = ()
     groups: Catalog[GroupRecord] = field(default_factory=Catalog)
+    options: Options = NO_OPTIONS
+    derived: frozenset[str] = frozenset()
 
     def find_group(self, group: Identifier) -> GroupRecord | None:
         """Look up a consumer group."""
@@ -182,12 +198,13 @@ class TopicRecord:
 
 @record
 class StreamRecord:
-    """A stream and its topics."""
+    """A stream, its topics, and the options that a client has set."""
 
     id: int
     name: str
     created_at_us: int
     topics: Catalog[TopicRecord] = field(default_factory=Catalog)
+    options: Options = NO_OPTIONS
 
     def find_topic(self, topic: Identifier) -> TopicRecord | None:
         """Look up a topic."""
@@ -217,6 +234,7 @@ class UserRecord:
     status: UserStatus
     created_at_us: int
     permissions: Permissions | None = None
+    options: Options = NO_OPTIONS
 
     @property
     def name(self) -> str:
@@ -412,20 +430,30 @@ class MetadataSettings:
     Attributes:
         message_expiry_us: what a topic gets that asks for the server's default.
         max_topic_size_bytes: the same for its size.
-        segment_size_bytes: no topic may be limited to less than this.
+        segment_size_bytes: the segments of a topic without an option of its own; no topic may be
+            limited to less than one segment.
         tokens_per_user_max: how many personal access tokens a user may hold, expired ones included.
+        is_persisted: whether all messages and offsets are on the disk before they are answered.
+        messages_required_to_save: what a topic without an option of its own has.
+        bytes_required_to_save: the same in bytes.
+        is_encrypted: whether the server encrypts what it stores.
     """
 
     message_expiry_us: int = NEVER_EXPIRES
     max_topic_size_bytes: int = UNLIMITED
     segment_size_bytes: int = 1 << 30
     tokens_per_user_max: int = 100
+    is_persisted: bool = False
+    messages_required_to_save: int = 1024
+    bytes_required_to_save: int = 1 << 20
+    is_encrypted: bool = False
 
 
 @record(kw_only=True)
 class PlanContext:
-    """The time, the user and the settings under which a command is planned."""
+    """The time, the user, the settings and the dialect under which a command is planned."""
 
     now_us: int
     user_id: int = ROOT_USER_ID
     settings: MetadataSettings = MetadataSettings()
+    dialect: Dialect = CLASSIC

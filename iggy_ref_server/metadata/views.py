@@ -1,19 +1,23 @@
 """Builds replies from metadata records, partition counters and group members.
 
-Counters and members come from functions that are passed in. Everything is sorted by id.
+Counters and members come from functions that are passed in, and what differs from client to client
+from a viewer. Everything is sorted by id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from iggy_protocol import (
+    CLASSIC,
     ConsumerGroup,
     ConsumerGroupDetails,
     ConsumerGroupMember,
+    Dialect,
     Partition,
+    PartitionContext,
     PersonalAccessTokenInfo,
     Stream,
     StreamDetails,
@@ -23,6 +27,13 @@ from iggy_protocol import (
     UserDetails,
     record,
 )
+from iggy_ref_server.metadata.options import (
+    NODES_COUNT,
+    report_stream_options,
+    report_topic_options,
+    report_user_options,
+)
+from iggy_ref_server.metadata.state import MetadataSettings
 
 if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import (
@@ -69,6 +80,28 @@ class PartitionCounters:
 
 
 @record
+class Viewer:
+    """What a reply depends on beside the metadata.
+
+    Attributes:
+        dialect: what the client speaks.
+        settings: the settings of the server.
+        position: the position of the metadata.
+    """
+
+    dialect: Dialect = CLASSIC
+    settings: MetadataSettings = MetadataSettings()
+    position: int = 0
+
+
+CLASSIC_VIEWER: Final = Viewer()
+"""A client that knows neither options nor positions."""
+
+# The replica id of the only node.
+REPLICAS: Final = (0,)
+
+
+@record
 class ServerTotals:
     """How much there is of everything on the server."""
 
@@ -103,9 +136,16 @@ def _with_details(details: type[D], summary: Any, **more: Any) -> D:
 
 
 def _partition(
-    topic: TopicRecord, partition: PartitionRecord, statistics: StatisticsLookup
+    topic: TopicRecord,
+    partition: PartitionRecord,
+    statistics: StatisticsLookup,
+    viewer: Viewer = CLASSIC_VIEWER,
 ) -> Partition:
     counters = statistics(topic.stream_id, topic.id, partition.id) or _UNKNOWN
+    told: dict[str, Any] = {}
+    if viewer.dialect.is_vsr:
+        context = PartitionContext(partition.incarnation, metadata_position=viewer.position)
+        told = {"context": context, "replicas": REPLICAS, "in_sync_replicas": REPLICAS}
     return Partition(
         id=partition.id,
         created_at_us=partition.created_at_us,
@@ -113,14 +153,18 @@ def _partition(
         current_offset=counters.current_offset,
         size_bytes=counters.size_bytes,
         messages_count=counters.messages_count,
+        **told,
     )
 
 
-def _partitions(topic: TopicRecord, statistics: StatisticsLookup) -> tuple[Partition, ...]:
-    return tuple(_partition(topic, partition, statistics) for partition in topic.partitions)
+def _partitions(
+    topic: TopicRecord, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> tuple[Partition, ...]:
+    return tuple(_partition(topic, partition, statistics, viewer) for partition in topic.partitions)
 
 
-def _topic(topic: TopicRecord, partitions: Sequence[Partition]) -> Topic:
+def _topic(topic: TopicRecord, partitions: Sequence[Partition], viewer: Viewer) -> Topic:
+    options = report_topic_options(topic, viewer.dialect, viewer.settings)
     return Topic(
         id=topic.id,
         created_at_us=topic.created_at_us,
@@ -128,25 +172,33 @@ def _topic(topic: TopicRecord, partitions: Sequence[Partition]) -> Topic:
         message_expiry_us=topic.message_expiry_us,
         compression=topic.compression,
         max_topic_size_bytes=topic.max_size_bytes,
-        replication_factor=topic.replication_factor,
+        # Classic clients are told the label; to others the number is that of the copies.
+        replication_factor=NODES_COUNT if viewer.dialect.is_vsr else topic.replication_factor,
         size_bytes=sum(partition.size_bytes for partition in partitions),
         messages_count=sum(partition.messages_count for partition in partitions),
         name=topic.name,
+        options=options.explicit,
+        derived_options=options.derived,
     )
 
 
-def view_topics(stream: StreamRecord, statistics: StatisticsLookup) -> tuple[Topic, ...]:
+def view_topics(
+    stream: StreamRecord, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> tuple[Topic, ...]:
     """Show the topics of a stream."""
-    return tuple(_topic(topic, _partitions(topic, statistics)) for topic in stream.topics)
+    return tuple(_topic(topic, _partitions(topic, statistics), viewer) for topic in stream.topics)
 
 
-def view_topic_details(topic: TopicRecord, statistics: StatisticsLookup) -> TopicDetails:
+def view_topic_details(
+    topic: TopicRecord, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> TopicDetails:
     """Show a topic with its partitions."""
-    partitions = _partitions(topic, statistics)
-    return _with_details(TopicDetails, _topic(topic, partitions), partitions=partitions)
+    partitions = _partitions(topic, statistics, viewer)
+    return _with_details(TopicDetails, _topic(topic, partitions, viewer), partitions=partitions)
 
 
-def _stream(stream: StreamRecord, topics: Sequence[Topic]) -> Stream:
+def _stream(stream: StreamRecord, topics: Sequence[Topic], viewer: Viewer) -> Stream:
+    options = report_stream_options(stream, viewer.dialect, viewer.settings)
     return Stream(
         id=stream.id,
         created_at_us=stream.created_at_us,
@@ -154,23 +206,32 @@ def _stream(stream: StreamRecord, topics: Sequence[Topic]) -> Stream:
         size_bytes=sum(topic.size_bytes for topic in topics),
         messages_count=sum(topic.messages_count for topic in topics),
         name=stream.name,
+        options=options.explicit,
+        derived_options=options.derived,
     )
 
 
-def view_stream(stream: StreamRecord, statistics: StatisticsLookup) -> Stream:
+def view_stream(
+    stream: StreamRecord, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> Stream:
     """Show a stream."""
-    return _stream(stream, view_topics(stream, statistics))
+    # The topics are only counted, so their options do not matter.
+    return _stream(stream, view_topics(stream, statistics), viewer)
 
 
-def view_streams(metadata: Metadata, statistics: StatisticsLookup) -> tuple[Stream, ...]:
+def view_streams(
+    metadata: Metadata, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> tuple[Stream, ...]:
     """Show all streams."""
-    return tuple(view_stream(stream, statistics) for stream in metadata.streams)
+    return tuple(view_stream(stream, statistics, viewer) for stream in metadata.streams)
 
 
-def view_stream_details(stream: StreamRecord, statistics: StatisticsLookup) -> StreamDetails:
+def view_stream_details(
+    stream: StreamRecord, statistics: StatisticsLookup, viewer: Viewer = CLASSIC_VIEWER
+) -> StreamDetails:
     """Show a stream with its topics."""
-    topics = view_topics(stream, statistics)
-    return _with_details(StreamDetails, _stream(stream, topics), topics=topics)
+    topics = view_topics(stream, statistics, viewer)
+    return _with_details(StreamDetails, _stream(stream, topics, viewer), topics=topics)
 
 
 def view_totals(metadata: Metadata, statistics: StatisticsLookup) -> ServerTotals:
@@ -216,23 +277,26 @@ def view_group_details(
     return _with_details(ConsumerGroupDetails, summary, members=present)
 
 
-def _user(user: UserRecord) -> User:
+def _user(user: UserRecord, viewer: Viewer) -> User:
+    options = report_user_options(user, viewer.dialect)
     return User(
         id=user.id,
         created_at_us=user.created_at_us,
         status=user.status,
         username=user.username,
+        options=options.explicit,
+        derived_options=options.derived,
     )
 
 
-def view_users(metadata: Metadata) -> tuple[User, ...]:
+def view_users(metadata: Metadata, viewer: Viewer = CLASSIC_VIEWER) -> tuple[User, ...]:
     """Show all users."""
-    return tuple(_user(user) for user in metadata.users)
+    return tuple(_user(user, viewer) for user in metadata.users)
 
 
-def view_user_details(user: UserRecord) -> UserDetails:
+def view_user_details(user: UserRecord, viewer: Viewer = CLASSIC_VIEWER) -> UserDetails:
     """Show a user with its permissions."""
-    return _with_details(UserDetails, _user(user), permissions=user.permissions)
+    return _with_details(UserDetails, _user(user, viewer), permissions=user.permissions)
 
 
 def view_tokens(metadata: Metadata, user_id: int) -> tuple[PersonalAccessTokenInfo, ...]:
