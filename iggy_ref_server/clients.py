@@ -58,6 +58,7 @@ class ClientEntry:
         close: closes the connection after all replies are sent.
         last_seen_us: when it connected or last pinged.
         abort: closes the connection at once.
+        close_with: closes the connection after all replies and a status; None where none is sent.
         since: when it connected or logged out, on the clock of the loop.
     """
 
@@ -65,6 +66,7 @@ class ClientEntry:
     close: Callable[[], None]
     last_seen_us: int
     abort: Callable[[], None] | None = None
+    close_with: Callable[[int], None] | None = None
     since: float = field(default_factory=trio.current_time)
 
     @property

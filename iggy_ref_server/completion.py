@@ -2,6 +2,7 @@
 
 A ``Completion`` finishes once, with success or with a fault. The scheduler adds callbacks to it,
 because a task per acknowledgement would cost more than the append itself; other users await it.
+A ``Wait`` is a completion that its user may give up.
 """
 
 from __future__ import annotations
@@ -85,3 +86,25 @@ class Completion:
         if self.fault is not None:
             # A new exception for each waiter: a traceback belongs to one task.
             raise ServerFault(self.fault.status, self.fault.message)
+
+
+class Wait(Completion):
+    """A wait that finishes when something has happened, unless its user cancels it before.
+
+    Args:
+        on_cancel: takes the wait out of where it is listed; None if it is nowhere.
+    """
+
+    __slots__ = ("_on_cancel",)
+
+    def __init__(self, on_cancel: Callable[[Wait], None] | None = None) -> None:
+        super().__init__()
+        self._on_cancel = on_cancel
+
+    def cancel(self) -> None:
+        """Give up: nobody is told any more; does nothing once it is done."""
+        if not self.is_done:
+            self._callbacks.clear()
+            on_cancel, self._on_cancel = self._on_cancel, None
+            if on_cancel is not None:
+                on_cancel(self)

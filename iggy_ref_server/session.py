@@ -3,6 +3,9 @@
 A session starts without a user; a login sets one. It keeps the incarnation of the user, so that it
 ends when the user is deleted, even if the user id is assigned again.
 
+From 0.9 on a login also binds the connection to a session of the wire, which has a number. User and
+binding begin and end together, here and nowhere else; connections are told.
+
 Knows no sockets and no commands.
 """
 
@@ -10,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from iggy_protocol import StatusCode, Transport
+from iggy_protocol import CLASSIC, Dialect, SessionBinding, StatusCode, Transport
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.state import Metadata, UserRecord
+from iggy_ref_server.sessions.table import member_id_of
 
 MIGRATION_REQUESTS_MIN = 8
 """Consecutive batches and polls for one other shard after which the connection migrates there. With
@@ -33,6 +37,9 @@ class ClientSession:
         transport: the transport of its connection.
         user_id: the user who has logged in, or None.
         user_generation: the incarnation of that user.
+        binding: the session of the wire that the login made, from 0.9 on; None for others.
+        attached_session: the number of the session that counts this connection as one of its own,
+            also when the binding has ended; 0 for none. Shard 0 is told when the connection goes.
         is_evicted: whether the client missed its heartbeats.
         last_served_at: when the last request before a login was handled, on the clock of the loop;
             infinite while one is being handled.
@@ -44,6 +51,8 @@ class ClientSession:
     transport: Transport = Transport.TCP
     user_id: int | None = None
     user_generation: int = 0
+    binding: SessionBinding | None = None
+    attached_session: int = 0
     is_evicted: bool = False
     preferred_shard: int | None = None
     last_served_at: float = 0.0
@@ -65,14 +74,29 @@ class ClientSession:
         """Clear the preferred shard and its count."""
         self._last_owner, self._owner_requests_count, self.preferred_shard = None, 0, None
 
-    def log_in(self, user: UserRecord) -> None:
-        """Set the user of this session."""
+    @property
+    def dialect(self) -> Dialect:
+        """What the client speaks, as far as its login tells; classic without a binding."""
+        return CLASSIC if self.binding is None else self.binding.dialect
+
+    @property
+    def member_id(self) -> int:
+        """What the client is in consumer groups: its connection, or a session that outlives it."""
+        if self.binding is None or not self.binding.dialect.has_contexts:
+            return self.client_id
+        return member_id_of(self.binding.session)
+
+    def log_in(self, user: UserRecord, binding: SessionBinding | None = None) -> None:
+        """Set the user of this session, and from 0.9 on what its login has bound."""
         self.user_id, self.user_generation = user.id, user.generation
+        self.binding = binding
+        if binding is not None:
+            self.attached_session = binding.session
         self._checked_version = -1
 
     def log_out(self) -> None:
-        """Clear the user of this session."""
-        self.user_id, self._user = None, None
+        """Clear the user of this session, and its binding."""
+        self.user_id, self.binding, self._user = None, None, None
 
     def user(self, metadata: Metadata) -> UserRecord:
         """Return the current record of the user.

@@ -11,6 +11,9 @@ Every partition has one owner as long as there are members. There are two ways t
 Both move as few partitions as possible. The last polled offset belongs to the ownership and ends
 with it. Each ownership has an epoch that is never reused, so that a poll which was resolved under
 an earlier ownership can be recognised.
+
+What a member reads is what it owns without what is promised to others. The generation is another
+number after each change of what any member reads, and rises.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
+
+from iggy_ref_server.groups.watches import OwnershipWatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -31,10 +36,10 @@ if TYPE_CHECKING:
 
 
 class GroupMember:
-    """A client in a group.
+    """A member of a group.
 
     Attributes:
-        client_id: the connection that joined.
+        id: whose it is: the id of a connection, or of a session that outlives its connections.
         number: what clients see as the id of the member.
         slot: its place in the list of members.
         partitions: what it owns, in the order in which it reads them.
@@ -43,10 +48,10 @@ class GroupMember:
         last_delivered: the partition that it was given messages from last.
     """
 
-    __slots__ = ("client_id", "cursor", "last_delivered", "number", "partitions", "share", "slot")
+    __slots__ = ("cursor", "id", "last_delivered", "number", "partitions", "share", "slot")
 
-    def __init__(self, client_id: int, number: int, slot: int) -> None:
-        self.client_id = client_id
+    def __init__(self, member_id: int, number: int, slot: int) -> None:
+        self.id = member_id
         self.number = number
         self.slot = slot
         self.partitions: list[int] = []
@@ -61,34 +66,34 @@ class GroupMembers:
     def __init__(self) -> None:
         self._slots: list[GroupMember | None] = []
         self._free_slots: list[int] = []
-        self._by_client: dict[int, GroupMember] = {}
+        self._by_id: dict[int, GroupMember] = {}
 
     def __len__(self) -> int:
-        return len(self._by_client)
+        return len(self._by_id)
 
     def __iter__(self) -> Iterator[GroupMember]:
         """Walk over the members in the order of their slots."""
         return (member for member in self._slots if member is not None)
 
-    def find(self, client_id: int) -> GroupMember | None:
-        """Look a member up by its connection."""
-        return self._by_client.get(client_id)
+    def find(self, member_id: int) -> GroupMember | None:
+        """Look a member up by its id."""
+        return self._by_id.get(member_id)
 
-    def add(self, client_id: int) -> GroupMember:
-        """Take in a client that is no member yet."""
+    def add(self, member_id: int) -> GroupMember:
+        """Take in one that is no member yet."""
         number = max((member.number for member in self), default=-1) + 1
         if self._free_slots:
-            member = GroupMember(client_id, number, self._free_slots.pop())
+            member = GroupMember(member_id, number, self._free_slots.pop())
             self._slots[member.slot] = member
         else:
-            member = GroupMember(client_id, number, len(self._slots))
+            member = GroupMember(member_id, number, len(self._slots))
             self._slots.append(member)
-        self._by_client[client_id] = member
+        self._by_id[member_id] = member
         return member
 
     def remove(self, member: GroupMember) -> None:
         """Free the slot of a member."""
-        del self._by_client[member.client_id]
+        del self._by_id[member.id]
         self._slots[member.slot] = None
         self._free_slots.append(member.slot)
 
@@ -126,13 +131,19 @@ class PartitionAssignment:
     """The partitions of a topic, as one group shares them.
 
     Args:
-        epochs: where the numbers of ownerships come from; it never repeats one.
+        epochs: rising numbers of ownerships and generations; it never repeats one.
+
+    Attributes:
+        generation: changes with what any member reads.
+        watches: who is told when an owner may not read its partition any more.
     """
 
     def __init__(self, epochs: Iterator[int]) -> None:
         self._epochs = epochs
         self._ownerships: list[_PartitionOwnership] = []
         self._transfers: dict[int, _PendingTransfer] = {}
+        self.generation = next(epochs)
+        self.watches = OwnershipWatches()
 
     @property
     def partitions_count(self) -> int:
@@ -150,6 +161,10 @@ class PartitionAssignment:
         if 0 <= partition < len(self._ownerships):
             return self._ownerships[partition].epoch
         return None
+
+    def is_readable(self, partition: int, epoch: int) -> bool:
+        """Tell whether an ownership lasts and its partition is not promised to another member."""
+        return self.epoch(partition) == epoch and partition not in self._transfers
 
     def readable(self, member: GroupMember) -> Sequence[int]:
         """List what a member reads: all it owns except partitions with a pending transfer."""
@@ -190,6 +205,8 @@ class PartitionAssignment:
                 old_owner.partitions = [
                     kept for kept in old_owner.partitions if kept < partitions_count
                 ]
+        for partition in range(partitions_count, len(self._ownerships)):
+            self._note_change(partition)
         del self._ownerships[partitions_count:]
         while len(self._ownerships) < partitions_count:
             self._ownerships.append(_PartitionOwnership(next(self._epochs)))
@@ -200,7 +217,7 @@ class PartitionAssignment:
 
     def rebalance(self, members: Sequence[GroupMember]) -> None:
         """Assign all partitions evenly, at once."""
-        self._transfers.clear()
+        self._withdraw_transfers()
         if not members:
             return
         quotient, remainder = divmod(len(self._ownerships), len(members))
@@ -261,6 +278,13 @@ class PartitionAssignment:
             transfer.new_owner = new_owner
         for partition in revocable[len(committed) : count - len(redirected)]:
             self._transfers[partition] = _PendingTransfer(new_owner, deadline_us)
+            self._note_change(partition)
+
+    def _withdraw_transfers(self) -> None:
+        """Let the owners read again what was promised to others."""
+        if self._transfers:
+            self._transfers.clear()
+            self.generation = next(self._epochs)
 
     def _choose_revocable(self, member: GroupMember, count: int) -> list[int]:
         """Choose partitions to revoke: from the end of the list, committed ones first."""
@@ -297,6 +321,12 @@ class PartitionAssignment:
             ownership.owner = new_owner
             ownership.epoch = next(self._epochs)
             ownership.polled_offset = None
+            self._note_change(partition)
+
+    def _note_change(self, partition: int) -> None:
+        """Note that a partition is not read any more by who has read it."""
+        self.generation = next(self._epochs)
+        self.watches.tell(partition)
 
     def _assign_unowned(self, members: Sequence[GroupMember]) -> None:
         """Assign each partition without an owner to the member with the fewest partitions."""

@@ -5,27 +5,39 @@ argument, from any clock that does not go backwards.
 
 A poll has three steps, so that no message reaches two members during a transfer:
 
-    grant = group.resolve_poll(client_id, partition)     # None: answer an empty reply
+    grant = group.resolve_poll(member_id, partition)     # None: answer an empty reply
     ...                                                  # read, maybe on another shard
     if group.confirm(grant):                             # else: answer an empty reply
-        group.record_polled(client_id, grant.partition, last_offset)
+        group.record_polled(member_id, grant.partition, last_offset)
         ...                                              # commit if asked to, then deliver
 
 Nothing of a poll is committed before it is confirmed, and no await is between the last two calls.
+
+Members of classic clients let the group choose the partition. Those of newer clients ask with
+``sync`` what they may read, and name the partition of each poll and commit:
+
+    group.sync(member_id)                                # the partitions, and their generation
+    grant = group.claim(member_id, partition)            # None: the fence, the member syncs again
+    watch = group.watch([grant], on_lost)                # while the client waits for messages
+
+Both kinds share one list of members, and the same rules of moving partitions.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_protocol import ConsumerGroupMember, StatusCode
+from iggy_protocol import ConsumerGroupAssignment, ConsumerGroupMember, StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.assignment import GroupMember, GroupMembers, PartitionAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from iggy_ref_server.groups.watches import OwnershipWatch
 
 
 LOGGER = logging.getLogger(__name__)
@@ -36,6 +48,15 @@ class PollGrant(NamedTuple):
 
     partition: int
     epoch: int
+
+
+class ClaimPurpose(Enum):
+    """What a member names a partition for."""
+
+    POLL = "poll"
+    """To read it; not while it is promised to another member."""
+    COMMIT = "commit"
+    """To store its offset, which a member may as long as it owns the partition."""
 
 
 class GroupState:
@@ -57,7 +78,7 @@ class GroupState:
     ) -> None:
         self._timeout_us = rebalancing_timeout_us
         self._members = GroupMembers()
-        self._assignment = PartitionAssignment(itertools.count() if epochs is None else epochs)
+        self._assignment = PartitionAssignment(itertools.count(1) if epochs is None else epochs)
         self._assignment.resize(partitions_count)
 
     @property
@@ -67,7 +88,7 @@ class GroupState:
 
     @property
     def members_count(self) -> int:
-        """How many clients are members."""
+        """How many members there are."""
         return len(self._members)
 
     def details(self) -> tuple[ConsumerGroupMember, ...]:
@@ -77,30 +98,30 @@ class GroupState:
             for member in self._members
         )
 
-    def client_ids(self) -> tuple[int, ...]:
-        """List the connections of the members in the order of their slots."""
-        return tuple(member.client_id for member in self._members)
+    def member_ids(self) -> tuple[int, ...]:
+        """List the ids of the members in the order of their slots."""
+        return tuple(member.id for member in self._members)
 
     # --- who and what ---
 
-    def join(self, client_id: int, now_us: int) -> None:
-        """Take a client in; joining twice changes nothing."""
-        if self._members.find(client_id) is not None:
+    def join(self, member_id: int, now_us: int) -> None:
+        """Take a member in; joining twice changes nothing."""
+        if self._members.find(member_id) is not None:
             return
-        new_member = self._members.add(client_id)
+        new_member = self._members.add(member_id)
         members = tuple(self._members)
         if len(members) == 1:
             self._assignment.rebalance(members)
         else:
             self._assignment.assign_to_new_member(new_member, members, now_us + self._timeout_us)
 
-    def leave(self, client_id: int) -> None:
-        """Let a client go and share out what it had; the group's offsets stay.
+    def leave(self, member_id: int) -> None:
+        """Let a member go and share out what it had; the group's offsets stay.
 
         Raises:
             ServerFault: it is no member.
         """
-        member = self._require(client_id)
+        member = self._require(member_id)
         self._members.remove(member)
         self._assignment.release(member)
         self._assignment.rebalance(tuple(self._members))
@@ -116,7 +137,7 @@ class GroupState:
 
     # --- polls ---
 
-    def resolve_poll(self, client_id: int, partition: int | None = None) -> PollGrant | None:
+    def resolve_poll(self, member_id: int, partition: int | None = None) -> PollGrant | None:
         """Choose the partition of a poll.
 
         Without one the member's partitions take turns, except those promised to another.
@@ -128,7 +149,7 @@ class GroupState:
         Raises:
             ServerFault: the client is no member.
         """
-        member = self._require(client_id)
+        member = self._require(member_id)
         if partition is None:
             readable = self._assignment.readable(member)
             if not readable:
@@ -145,16 +166,80 @@ class GroupState:
         """Tell whether the messages read under a grant may still be sent to the client."""
         return self._assignment.epoch(grant.partition) == grant.epoch
 
-    def record_polled(self, client_id: int, partition: int, last_offset: int) -> None:
+    def record_polled(self, member_id: int, partition: int, last_offset: int) -> None:
         """Remember the last message that a member is given; nothing is noted for an empty reply."""
-        member = self._members.find(client_id)
+        member = self._members.find(member_id)
         if member is not None and self._assignment.owner(partition) is member:
             member.last_delivered = partition
             self._assignment.record_polled(partition, last_offset)
 
+    # --- members that name their partitions ---
+
+    def sync(self, member_id: int) -> ConsumerGroupAssignment | None:
+        """Return what a member may read, and the generation of that; None if it is no member."""
+        member = self._members.find(member_id)
+        if member is None:
+            return None
+        partitions = tuple(sorted(self._assignment.readable(member)))
+        return ConsumerGroupAssignment(self._assignment.generation, partitions)
+
+    def claim(
+        self,
+        member_id: int,
+        partition: int,
+        *,
+        epoch: int = 0,
+        purpose: ClaimPurpose = ClaimPurpose.POLL,
+    ) -> PollGrant | None:
+        """Check that a member owns the partition that it names.
+
+        Args:
+            member_id: the member.
+            partition: what it names.
+            epoch: the ownership that it knows of; 0 takes the present one.
+            purpose: what for.
+
+        Returns:
+            The grant of the present ownership; None if the member has to sync first, also where it
+            is no member.
+        """
+        member = self._members.find(member_id)
+        owned_epoch = self._assignment.epoch(partition)
+        if member is None or owned_epoch is None or self._assignment.owner(partition) is not member:
+            return None
+        if epoch not in (0, owned_epoch):
+            return None
+        if purpose is ClaimPurpose.POLL and not self._assignment.is_readable(
+            partition, owned_epoch
+        ):
+            return None
+        return PollGrant(partition, owned_epoch)
+
+    def watch(
+        self, grants: Sequence[PollGrant], on_lost: Callable[[], None]
+    ) -> OwnershipWatch | None:
+        """Have a call when one of some partitions may not be read under its grant any more.
+
+        Args:
+            grants: what a client waits for.
+            on_lost: called once, at once if it is so already; it must not call the group.
+
+        Returns:
+            The watch, which the caller cancels; None if it has ended already.
+        """
+        if all(self._assignment.is_readable(*grant) for grant in grants):
+            partitions = [grant.partition for grant in grants]
+            return self._assignment.watches.add(partitions, on_lost)
+        on_lost()
+        return None
+
+    def end_watches(self) -> None:
+        """Tell all who wait for messages that the group is gone."""
+        self._assignment.watches.tell_all()
+
     # --- commits ---
 
-    def resolve_commit(self, client_id: int, partition: int | None = None) -> int:
+    def resolve_commit(self, member_id: int, partition: int | None = None) -> int:
         """Choose the partition whose offset a member stores or removes.
 
         Without one it is the partition that the member was given messages from last; before
@@ -163,7 +248,7 @@ class GroupState:
         Raises:
             ServerFault: the client is no member, or does not own the partition (any more).
         """
-        member = self._require(client_id)
+        member = self._require(member_id)
         if partition is None:
             partition = member.last_delivered
         if partition is None:
@@ -172,7 +257,7 @@ class GroupState:
         if partition is None or self._assignment.owner(partition) is not member:
             raise ServerFault(
                 StatusCode.NOT_RESOLVED_CONSUMER,
-                f"client {client_id} does not own partition {partition} in its group",
+                f"member {member_id} does not own partition {partition} in its group",
             )
         return partition
 
@@ -197,21 +282,22 @@ class GroupState:
         """
         return self._assignment.complete_overdue_transfers(now_us)
 
-    def _require(self, client_id: int) -> GroupMember:
-        member = self._members.find(client_id)
+    def _require(self, member_id: int) -> GroupMember:
+        member = self._members.find(member_id)
         if member is None:
             raise ServerFault(
                 StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND,
-                f"client {client_id} is not a member of the group",
+                f"client {member_id} is not a member of the group",
             )
         return member
 
 
-# All consumer groups of the server, and which of them a client is in.
+# All consumer groups of the server, and which of them a member is in.
 #
-# Groups are added and removed as the metadata change. A membership and the client's own list of
+# Groups are added and removed as the metadata change. A membership and the member's own list of
 # groups change in one step, so that no group keeps a member whose client has disconnected. The end
-# of a connection calls ``remove_client`` after the last request of that client.
+# of a connection calls ``remove_member`` after the last request of that client; a session that
+# outlives its connections does so when it ends.
 
 
 REBALANCING_TIMEOUT_US = 30_000_000
@@ -236,10 +322,18 @@ class GroupRegistry:
         self._timeout_us = rebalancing_timeout_us
         # One count for all groups: a grant of a deleted group is worth nothing in the next one
         # of the same id.
-        self._epochs = itertools.count()
+        self._epochs = itertools.count(1)
         self._groups: dict[GroupKey, GroupState] = {}
         # The inner dictionaries serve as sets that keep the order of joining.
         self._memberships: dict[int, dict[GroupKey, None]] = {}
+
+    def count_epochs_above(self, base: int) -> None:
+        """Begin the numbers of ownerships and generations above those of an earlier life.
+
+        Clients keep them over a restart of the server; an old one must not be taken for a new one.
+        """
+        assert not self._groups, "a group has taken numbers below the base"
+        self._epochs = itertools.count(base + 1)
 
     # --- groups ---
 
@@ -273,8 +367,9 @@ class GroupRegistry:
         """Drop a group with its members; no error where there is none."""
         group = self._groups.pop(key, None)
         if group is not None:
-            for client_id in group.client_ids():
-                self._end_membership(client_id, key)
+            for member_id in group.member_ids():
+                self._end_membership(member_id, key)
+            group.end_watches()
 
     def remove_topic(self, stream_id: int, topic_id: int) -> None:
         """Drop all groups of a topic."""
@@ -298,32 +393,37 @@ class GroupRegistry:
 
     # --- members ---
 
-    def join(self, key: GroupKey, client_id: int, now_us: int) -> None:
-        """Make a client a member.
+    def join(self, key: GroupKey, member_id: int, now_us: int) -> None:
+        """Make a member of someone.
 
         Raises:
             ServerFault: there is no such group.
         """
-        self.require(key).join(client_id, now_us)
-        self._memberships.setdefault(client_id, {})[key] = None
+        self.require(key).join(member_id, now_us)
+        self._memberships.setdefault(member_id, {})[key] = None
 
-    def leave(self, key: GroupKey, client_id: int) -> None:
+    def leave(self, key: GroupKey, member_id: int) -> None:
         """End a membership.
 
         Raises:
             ServerFault: there is no such group, or the client is no member.
         """
-        self.require(key).leave(client_id)
-        self._end_membership(client_id, key)
+        self.require(key).leave(member_id)
+        self._end_membership(member_id, key)
 
-    def remove_client(self, client_id: int) -> None:
-        """End all memberships of a client that disconnected or was evicted."""
-        for key in self._memberships.pop(client_id, {}):
-            self._groups[key].leave(client_id)
+    def remove_member(self, member_id: int) -> None:
+        """End all memberships of a client that is gone: disconnected, evicted or logged out."""
+        for key in self._memberships.pop(member_id, {}):
+            self._groups[key].leave(member_id)
 
-    def memberships(self, client_id: int) -> tuple[GroupKey, ...]:
-        """List the groups a client is in, in the order of joining."""
-        return tuple(self._memberships.get(client_id, ()))
+    def memberships(self, member_id: int) -> tuple[GroupKey, ...]:
+        """List the groups a member is in, in the order of joining."""
+        return tuple(self._memberships.get(member_id, ()))
+
+    def sync(self, key: GroupKey, member_id: int) -> ConsumerGroupAssignment | None:
+        """Return what a member may read; None if it is no member, or there is no such group."""
+        group = self._groups.get(key)
+        return None if group is None else group.sync(member_id)
 
     # --- hand-overs ---
 
@@ -347,8 +447,8 @@ class GroupRegistry:
     def _keys(self, wanted: Callable[[GroupKey], bool]) -> Iterator[GroupKey]:
         return iter([key for key in self._groups if wanted(key)])
 
-    def _end_membership(self, client_id: int, key: GroupKey) -> None:
-        keys = self._memberships[client_id]
+    def _end_membership(self, member_id: int, key: GroupKey) -> None:
+        keys = self._memberships[member_id]
         del keys[key]
         if not keys:
-            del self._memberships[client_id]
+            del self._memberships[member_id]

@@ -45,6 +45,7 @@ class Appender:
     Attributes:
         journal: what is staged and not yet written.
         next_offset: what the next message gets.
+        staged_offset: that of the first message of the last batch; None if none of it was new.
         deduplicator: the window of ids, None when duplicates are not looked for.
     """
 
@@ -56,6 +57,7 @@ class Appender:
         reservation: OffsetReservation,
     ) -> None:
         self.journal = Journal()
+        self.staged_offset: int | None = None
         self.deduplicator: Deduplicator | None = None
         if settings.deduplication is not None:
             self.deduplicator = Deduplicator(settings.deduplication)
@@ -104,7 +106,9 @@ class Appender:
         if self._transforms_batches:
             messages, count, ids = self._transform(messages, shape, now_us)
             if not count:
+                self.staged_offset = None
                 return self.journal.newest_group or ALREADY_COMMITTED
+        self.staged_offset = self.next_offset
         size = len(messages)
         is_published = self._acks_from_memory and self._may_ack_from_memory(count, size)
         write = self._open_write(size, is_published=is_published)

@@ -49,9 +49,15 @@ LOGGER = logging.getLogger(__name__)
 
 
 async def create_empty(
-    storage: Storage, directory: str, generation: int
+    storage: Storage, directory: str, generation: int, preallocated_bytes: int = 0
 ) -> tuple[SegmentList, OffsetReservation]:
     """Begin a generation of the partition: remove what is there and make one empty segment.
+
+    Args:
+        storage: the data directory.
+        directory: the partition's directory.
+        generation: the new one.
+        preallocated_bytes: so much of the disk the segment takes at once, if there is room.
 
     Raises:
         StorageError: a file or directory cannot be changed.
@@ -63,7 +69,7 @@ async def create_empty(
         await write_generation(storage, directory, creating)
         await wipe_partition(storage, directory)
     segment = Segment(directory, 0)
-    await segment.create(storage)
+    await segment.create(storage, preallocated_bytes)
     await write_generation(storage, directory, Generation(generation))
     return SegmentList([segment]), OffsetReservation(storage, directory)
 
@@ -91,7 +97,7 @@ async def open_partition_files(
     if not owner.verdict.is_opened:
         if owner.verdict is not OwnershipVerdict.NOTHING:
             LOGGER.info("partition %s: its old files are deleted: %s", directory, owner.reason)
-        return await create_empty(storage, directory, generation)
+        return await create_empty(storage, directory, generation, settings.preallocated_bytes)
     segment_list, reservation = await recover_segments(
         storage,
         directory,
@@ -159,7 +165,9 @@ async def recover_segments(
     if settings.validate_checksums:
         for segment in segments:
             await verify_segment(storage, segment)
-    await ensure_active_segment(storage, directory, segments, reservation)
+    await ensure_active_segment(
+        storage, directory, segments, reservation, settings.preallocated_bytes
+    )
     for segment in segments[:-1]:
         segment.is_sealed = True
     await segments[-1].open(storage)
@@ -258,7 +266,11 @@ async def check_continuity(
 
 
 async def ensure_active_segment(
-    storage: Storage, directory: str, segments: list[Segment], reservation: OffsetReservation
+    storage: Storage,
+    directory: str,
+    segments: list[Segment],
+    reservation: OffsetReservation,
+    preallocated_bytes: int,
 ) -> None:
     """Make sure that there is a segment for the next message, behind all offsets ever given."""
     next_offset = segments[-1].next_offset if segments else 0
@@ -273,7 +285,7 @@ async def ensure_active_segment(
             resumed - 1,
         )
     following = Segment(directory, resumed)
-    await following.create(storage)
+    await following.create(storage, preallocated_bytes)
     if segments and not segments[-1].messages_count:
         await segments.pop().remove(storage)
     segments.append(following)

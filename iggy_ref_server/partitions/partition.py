@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import BatchShape, ConsumerKind, StatusCode
+from iggy_ref_server.completion import Wait
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.partitions.append import JOURNAL_BYTES_MAX, Appender
 from iggy_ref_server.partitions.health import HealthTracker, PartitionHealth
@@ -28,9 +29,10 @@ from iggy_ref_server.partitions.lifecycle import (
 )
 from iggy_ref_server.partitions.offsets import OffsetKey, OffsetTable
 from iggy_ref_server.partitions.poll import PartitionReader
+from iggy_ref_server.partitions.producers import ProducerTable
 from iggy_ref_server.partitions.retention import SegmentRetention, is_older_than
-from iggy_ref_server.partitions.settings import AckLevel, PartitionSettings
 from iggy_ref_server.partitions.steps import Steps, run_async, run_if_ready
+from iggy_ref_server.partitions.write_receipts import WriteReceipts
 from iggy_ref_server.partitions.writer import PartitionWriter
 from iggy_ref_server.segments.errors import CorruptPartition, IndexDamaged
 from iggy_ref_server.segments.segment import OpenSegments
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
     from iggy_ref_server.partitions.reservation import OffsetReservation
     from iggy_ref_server.partitions.segment_list import SegmentList
+    from iggy_ref_server.partitions.settings import PartitionSettings
 
 
 LOGGER = logging.getLogger(__name__)
@@ -70,7 +73,13 @@ class PartitionStatistics(NamedTuple):
 
 
 class PartitionLog:
-    """One partition; made by ``create`` or ``open``."""
+    """One partition; made by ``create`` or ``open``.
+
+    Attributes:
+        retention: removes segments.
+        receipts: the newest writes of the sessions that may repeat them.
+        producers: what idempotent producers have sent.
+    """
 
     def __init__(
         self,
@@ -100,7 +109,7 @@ class PartitionLog:
             self._health,
             self._writer.lock,
         )
-        self._offsets = OffsetTable(storage, path, syncs=settings.ack is AckLevel.FSYNC)
+        self._offsets = OffsetTable(storage, path, syncs=settings.syncs_offsets)
         self.retention = SegmentRetention(
             storage,
             path,
@@ -111,6 +120,8 @@ class PartitionLog:
             reservation,
             self._health,
         )
+        self.receipts = WriteReceipts()
+        self.producers = ProducerTable()
         self._is_closed = False
         self._writes_survived = settings.writes_survived
 
@@ -131,7 +142,9 @@ class PartitionLog:
         Raises:
             StorageError: the files cannot be created.
         """
-        segment_list, reservation = await create_empty(storage, path, generation)
+        segment_list, reservation = await create_empty(
+            storage, path, generation, settings.preallocated_bytes
+        )
         return await cls(storage, clock, settings, path, segment_list, reservation)._finish_open()
 
     @classmethod
@@ -195,6 +208,7 @@ class PartitionLog:
         if self._is_closed:
             return None
         self._is_closed = True
+        self._segment_list.waiters.end(self._closed_fault())
         unsaved = await flush_for_close(
             self._writer, self._appender, self._offsets, self._reservation, self._health
         )
@@ -243,6 +257,14 @@ class PartitionLog:
                 raise ServerFault(self._writer.fault.status, self._writer.fault.message)
         return self._appender.stage(body, shape)
 
+    @property
+    def staged_offset(self) -> int | None:
+        """The offset of the first message of the batch that was staged last.
+
+        None if all its messages were duplicates of earlier ones.
+        """
+        return self._appender.staged_offset
+
     def commit(self) -> Steps[None]:
         """Write all staged groups; does nothing while another commit is running, which does that.
 
@@ -274,6 +296,28 @@ class PartitionLog:
 
     def _stored(self, request: PollParams) -> int | None:
         return None if request.consumer is None else self._offsets.get(request.consumer)
+
+    def wait_for(self, offset: int) -> Wait:
+        """Wait for a message with this offset or a later one; done if it is there.
+
+        A callback of the wait must not touch the partition.
+
+        Returns:
+            The wait, which the caller cancels; its fault says that the partition was purged or
+            closed.
+
+        Raises:
+            ServerFault: the partition is closed, or too many wait.
+        """
+        if self._is_closed:
+            raise self._closed_fault()
+        last_offset = self._segment_list.last_offset
+        if self._segment_list.messages_count and last_offset is not None and offset <= last_offset:
+            return Wait.finished()
+        return self._segment_list.waiters.add(offset)
+
+    def _closed_fault(self) -> ServerFault:
+        return ServerFault(StatusCode.PARTITION_NOT_FOUND, f"partition {self._path} is closed")
 
     # ---- stored offsets
 
@@ -365,6 +409,7 @@ class PartitionLog:
         Raises:
             ServerFault: the disk refused; the partition is read-only until the next start.
         """
+        self.producers.clear()
         await self.retention.purge(generation)
 
     async def delete_segments(self, count: int) -> int:
@@ -408,6 +453,15 @@ class PartitionLog:
         )
 
     # ---- numbers
+
+    def kept_offsets(self) -> range:
+        """Return the offsets from the oldest message to the newest; none if there is no message."""
+        segment_list = self._segment_list
+        first = segment_list.oldest_offset
+        last_offset = segment_list.last_offset
+        if last_offset is None or not segment_list.messages_count:
+            return range(segment_list.next_offset, segment_list.next_offset)
+        return range(first, last_offset + 1)
 
     def statistics(self) -> PartitionStatistics:
         """Return the partition in numbers."""

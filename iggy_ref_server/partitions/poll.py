@@ -126,6 +126,7 @@ class PartitionReader:
         if cipher is not None:
             request = request.limited_to_memory
         current_offset = self._segment_list.last_offset or 0
+        next_offset = self._segment_list.next_offset
         spans = yield from self._run_plan(plan_poll(self._segment_list, request, stored_offset))
         if not self._verifier.are_verified(spans):
             spans = yield from self._verifier.intact_spans(spans)
@@ -141,7 +142,7 @@ class PartitionReader:
                 parts += yield from read_parts(found, cipher)
             else:
                 parts += found
-        return make_poll_result(current_offset, spans, parts)
+        return make_poll_result(current_offset, next_offset, spans, parts)
 
     def _run_plan(self, plan: Generator[ReadIndex, IndexEntry, ResultT]) -> Steps[ResultT]:
         try:
@@ -212,17 +213,21 @@ def within_memory_limit(spans: tuple[LogSpan, ...], memory_max_bytes: int) -> tu
 
 
 def make_poll_result(
-    current_offset: int, spans: Sequence[LogSpan], parts: Sequence[Buffer | FileSlice]
+    current_offset: int,
+    next_offset: int,
+    spans: Sequence[LogSpan],
+    parts: Sequence[Buffer | FileSlice],
 ) -> PollResult:
     """Sum up what was found."""
     if not spans:
-        return PollResult(current_offset, 0, 0, (), None)
+        return PollResult(current_offset, 0, 0, (), None, next_offset)
     return PollResult(
         current_offset,
         sum([span.messages_count for span in spans]),
         sum([part.size if isinstance(part, FileSlice) else len(part) for part in parts]),
         tuple(parts),
         spans[-1].first_offset + spans[-1].messages_count - 1,
+        next_offset,
     )
 
 

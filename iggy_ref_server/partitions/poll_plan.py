@@ -60,6 +60,7 @@ class PollResult(NamedTuple):
         size_bytes: their bytes.
         parts: whole messages back to back: bytes in memory and slices of files.
         last_offset: offset of the last message in the parts, None when there is none.
+        next_offset: what the next message of the partition gets.
     """
 
     current_offset: int
@@ -67,6 +68,7 @@ class PollResult(NamedTuple):
     size_bytes: int
     parts: tuple[Buffer | FileSlice, ...]
     last_offset: int | None
+    next_offset: int
 
 
 # A message without payload and headers.

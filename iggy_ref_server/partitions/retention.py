@@ -226,6 +226,10 @@ class SegmentRetention:
             self._writer.restart(self._segment_list.restart(Segment(self._path, 0)))
             self._appender.reset()
             self._offsets.clear()
+            purged = f"partition {self._path} was purged"
+            self._segment_list.waiters.end(
+                ServerFault(StatusCode.PARTITION_HISTORY_UNAVAILABLE, purged)
+            )
             with trio.CancelScope(shield=True):
                 await self._wipe(generation)
 

@@ -1,7 +1,7 @@
 """The list of a partition's segments, with totals.
 
 The list is a tuple that is replaced and never changed, so a poll that waits keeps the list it
-started with.
+started with. Messages become visible here, so this is where those who wait for messages are woken.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from operator import attrgetter
 from typing import TYPE_CHECKING
+
+from iggy_ref_server.partitions.waiters import MessageWaiters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,9 +34,10 @@ class SegmentList:
         size_bytes: their bytes.
         last_offset: the highest published offset, also of a message that is gone; None when there
             never was one.
+        waiters: who is woken by the next messages.
     """
 
-    __slots__ = ("last_offset", "messages_count", "segments", "size_bytes")
+    __slots__ = ("last_offset", "messages_count", "segments", "size_bytes", "waiters")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self.segments: tuple[Segment, ...] = tuple(segments)
@@ -44,6 +47,7 @@ class SegmentList:
         filled = [segment for segment in self.segments if segment.messages_count]
         end = filled[-1].next_offset if filled else self.segments[0].start_offset
         self.last_offset = end - 1 if end else None
+        self.waiters = MessageWaiters()
 
     @property
     def last(self) -> Segment:
@@ -54,6 +58,11 @@ class SegmentList:
     def oldest_offset(self) -> int:
         """Where the oldest segment starts."""
         return self.segments[0].start_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next message that becomes visible."""
+        return self.segments[-1].next_offset
 
     def append(self, segment: Segment) -> None:
         """Add a segment at the end, unless it is there."""
@@ -68,7 +77,9 @@ class SegmentList:
         segment.publish(entries, count, size_bytes, timestamp_us)
         self.messages_count += count
         self.size_bytes += size_bytes
-        self.last_offset = segment.next_offset - 1
+        self.last_offset = last_offset = segment.next_offset - 1
+        if last_offset >= self.waiters.lowest_offset:
+            self.waiters.wake(last_offset)
 
     def remove_first(self) -> Segment:
         """Take the oldest segment out."""

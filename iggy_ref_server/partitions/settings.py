@@ -57,6 +57,9 @@ class PartitionSettings:
     Attributes:
         segment_size_bytes: a segment of this size is full: one more batch goes in, then it rolls.
         ack: when producers are told.
+        offset_ack: when those who store an offset are told; as producers where it is None. There is
+            no memory level for offsets: they are written in any case.
+        preallocated_bytes: so much of the disk a new segment takes at once, if there is room.
         messages_required_to_save: so many messages in memory are written under ``MEMORY``; under
             the other levels the index file lags behind by fewer messages than this.
         bytes_required_to_save: the same in bytes of messages.
@@ -71,6 +74,8 @@ class PartitionSettings:
 
     segment_size_bytes: int = GIBIBYTE
     ack: AckLevel = AckLevel.WRITTEN
+    offset_ack: AckLevel | None = None
+    preallocated_bytes: int = 0
     messages_required_to_save: int = 1024
     bytes_required_to_save: int = MEBIBYTE
     index_cache: IndexCache = IndexCache.OPEN_SEGMENT
@@ -79,3 +84,8 @@ class PartitionSettings:
     validate_checksums: bool = False
     deduplication: DeduplicationSettings | None = None
     encryptor: PayloadCipher | None = None
+
+    @property
+    def syncs_offsets(self) -> bool:
+        """Whether a stored offset is on the disk before the client is told."""
+        return (self.offset_ack or self.ack) is AckLevel.FSYNC

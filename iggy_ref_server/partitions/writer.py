@@ -282,7 +282,7 @@ class PartitionWriter:
         Raises:
             StorageError: they cannot be made.
         """
-        await self._segment_list.last.create(self._storage)
+        await self._segment_list.last.create(self._storage, self._settings.preallocated_bytes)
         self._files.keep(self._segment_list.last)
 
     # ---- one write
@@ -380,7 +380,7 @@ class PartitionWriter:
 
     def _create_segment(self, segment: Segment) -> Steps[None]:
         """Make a segment's files; the ones before it are complete."""
-        yield AwaitShielded(segment.create, self._storage)
+        yield AwaitShielded(segment.create, self._storage, self._settings.preallocated_bytes)
         self._files.keep(segment)
         self._segment_list.append(segment)
         for earlier in self._segment_list.segments:

@@ -8,6 +8,7 @@ written, otherwise when they are written.
 from __future__ import annotations
 
 import errno
+import logging
 from typing import TYPE_CHECKING
 
 from iggy_ref_server.segments.file_names import index_path, log_path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from iggy_protocol import Buffer
+
+
+LOGGER = logging.getLogger(__name__)
 
 
 # The verified byte ranges of a log: read and checked once, or written by this process.
@@ -177,8 +181,12 @@ class Segment:
         self.last_timestamp_us = timestamp_us
         assert self.index.count == self.messages_count
 
-    async def create(self, storage: Storage) -> None:
+    async def create(self, storage: Storage, preallocated_bytes: int = 0) -> None:
         """Make both files, empty, and bring their names to the disk.
+
+        Args:
+            storage: where they lie.
+            preallocated_bytes: so much of the disk the log takes at once, if there is room.
 
         Raises:
             StorageError: they cannot be made.
@@ -195,6 +203,21 @@ class Segment:
                 )
         await storage.sync_directory(self.directory)
         self.is_created = True
+        if preallocated_bytes:
+            await self._preallocate(self.log, preallocated_bytes)
+
+    async def _preallocate(self, log: File, size_bytes: int) -> None:
+        # The files are made: messages are stored as long as there is room for them.
+        try:
+            await log.preallocate(size_bytes)
+        except StorageError as error:
+            LOGGER.warning(
+                "the disk keeps no room of %d bytes for %s, which takes what it needs as it grows:"
+                " %s",
+                size_bytes,
+                self.log_path,
+                error,
+            )
 
     async def open(self, storage: Storage, *, create: bool = False) -> None:
         """Open both files.

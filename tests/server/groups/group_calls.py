@@ -19,7 +19,7 @@ def owned(group):
     """Say who owns what: client → partitions."""
     return {
         client_id: member.partitions
-        for client_id, member in zip(group.client_ids(), group.details(), strict=True)
+        for client_id, member in zip(group.member_ids(), group.details(), strict=True)
     }
 
 
@@ -55,3 +55,17 @@ def commit(group, client_id, partition=None, *, offset=0):
     resolved = group.resolve_commit(client_id, partition)
     group.record_committed(resolved, offset)
     return resolved
+
+
+def synced(group, member_id):
+    """Return what a member may read, as the group tells it."""
+    assignment = group.sync(member_id)
+    assert assignment is not None
+    return assignment
+
+
+def claimed(group, member_id, partition):
+    """Return the grant of a member that names its partition."""
+    grant = group.claim(member_id, partition)
+    assert grant is not None
+    return grant

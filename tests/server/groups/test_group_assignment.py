@@ -147,7 +147,7 @@ def test_number_when_a_slot_is_free_then_is_still_the_highest_plus_one():
     group.leave(1)
     group.join(4, 0)
 
-    assert group.client_ids() == (4, 2, 3)
+    assert group.member_ids() == (4, 2, 3)
     assert [member.id for member in group.details()] == [3, 1, 2]
 
 
@@ -158,7 +158,7 @@ def test_slot_when_two_are_free_then_the_one_freed_last_is_taken_first():
     group.join(4, 0)
     group.join(5, 0)
 
-    assert group.client_ids() == (5, 4, 3)
+    assert group.member_ids() == (5, 4, 3)
 
 
 def test_number_when_its_holder_left_as_the_highest_then_comes_back():

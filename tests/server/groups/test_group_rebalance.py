@@ -357,7 +357,7 @@ def test_joins_when_commits_come_late_then_no_message_is_given_to_two_members():
     group = group_of(6, 1)
     given: dict[int, int] = {}
     for client_id in (2, 3, 4, 5, 6, 7):
-        for member in group.client_ids():
+        for member in group.member_ids():
             for partition in owned(group)[member]:
                 assert poll(group, member, partition, last_offset=0) == partition
                 assert given.setdefault(partition, member) == member

@@ -81,7 +81,7 @@ class Replay:
         for number, line in enumerate(lines, start=1):
             entry = json.loads(line)
             if entry.get("event") == "close":
-                self.registry.remove_client(entry["conn"])
+                self.registry.remove_member(entry["conn"])
             if "request" in entry and entry["status"] not in (1009, 2010, None):
                 request = bytes.fromhex(entry["request"])
                 command = decode_request(entry["code"], request[8:])

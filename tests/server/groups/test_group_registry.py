@@ -66,19 +66,19 @@ def test_client_when_gone_then_no_group_keeps_a_ghost(registry):
         registry.join(key, 7, 0)
         registry.join(key, 8, 0)
 
-    registry.remove_client(7)
+    registry.remove_member(7)
 
     for key in KEYS:
         assert owned(registry.require(key)) == {8: (0, 1, 2, 3)}
     assert registry.memberships(7) == ()
-    registry.remove_client(7)
+    registry.remove_member(7)
 
 
 def test_clients_when_reconnected_then_own_each_partition_once(registry):
     for client_id in (1, 2, 3):
         registry.join(ORDERS, client_id, 0)
     for client_id in (1, 2, 3):
-        registry.remove_client(client_id)
+        registry.remove_member(client_id)
     assert registry.require(ORDERS).details() == ()
     for client_id in (4, 5, 6):
         registry.join(ORDERS, client_id, 0)
@@ -107,7 +107,7 @@ def test_groups_when_forgotten_then_so_are_their_memberships(
     assert registry.memberships(7) == remaining
     for key in KEYS:
         assert (registry.find(key) is not None) == (key in remaining)
-    registry.remove_client(7)
+    registry.remove_member(7)
 
 
 def test_grant_when_its_group_was_deleted_and_made_again_then_is_not_confirmed(registry):

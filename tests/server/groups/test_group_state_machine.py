@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupState, PollGrant
-from tests.server.groups.group_calls import TIMEOUT_US, all_partitions, owned, sizes
+from iggy_ref_server.groups.group import ClaimPurpose, GroupState, PollGrant
+from tests.server.groups.group_calls import TIMEOUT_US, all_partitions, owned, sizes, synced
 
 CLIENTS = st.integers(min_value=1, max_value=6)
 PARTITIONS = st.integers(min_value=0, max_value=7)
@@ -33,6 +33,10 @@ class GroupMachine(RuleBasedStateMachine):
         # What was handed out and is not committed: (partition, offset) → client.
         self.holders: dict[tuple[int, int], int] = {}
         self.polls_under_way: list[tuple[int, PollGrant]] = []
+        # Who waits for messages of what it owns, and the partitions that were told to be lost.
+        self.watched: dict[PollGrant, bool] = {}
+        self.last_generation = 0
+        self.last_synced: dict[int, tuple[int, ...]] = {}
 
     def owners(self):
         return {
@@ -105,6 +109,28 @@ class GroupMachine(RuleBasedStateMachine):
             if auto_commit:
                 self.commit_offset(grant.partition, offsets[-1])
 
+    # --- members that name their partitions ---
+
+    @rule(client_id=CLIENTS, partition=PARTITIONS)
+    def claim(self, client_id, partition):
+        synced = self.group.sync(client_id)
+        grant = self.group.claim(client_id, partition)
+        kept = self.group.claim(client_id, partition, purpose=ClaimPurpose.COMMIT)
+        assert (synced is None) == (client_id not in self.members)
+        assert (grant is not None) == (synced is not None and partition in synced.partitions)
+        assert (kept is not None) == (self.owners().get(partition) == client_id)
+        if grant is not None:
+            assert self.group.claim(client_id, partition, epoch=grant.epoch) == grant
+            assert self.group.claim(client_id, partition, epoch=grant.epoch + 1) is None
+            self.polls_under_way.append((client_id, grant))
+
+    @rule(client_id=CLIENTS, partition=PARTITIONS)
+    def wait_for_messages(self, client_id, partition):
+        grant = self.group.claim(client_id, partition)
+        if grant is not None and grant not in self.watched:
+            self.watched[grant] = False
+            self.group.watch([grant], lambda: self.watched.update({grant: True}))
+
     @rule(client_id=CLIENTS, partition=st.none() | PARTITIONS, count=COUNTS)
     def commit(self, client_id, partition, count):
         if client_id not in self.members:
@@ -155,7 +181,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def members_are_those_who_joined(self):
-        assert sorted(self.group.client_ids()) == sorted(self.members)
+        assert sorted(self.group.member_ids()) == sorted(self.members)
         numbers = [member.id for member in self.group.details()]
         assert len(set(numbers)) == len(numbers)
 
@@ -168,6 +194,34 @@ class GroupMachine(RuleBasedStateMachine):
     def sizes_are_even_when_nothing_is_pending(self):
         if self.members and self.group.next_deadline_us() is None:
             assert max(sizes(self.group)) - min(sizes(self.group)) <= 1
+
+    @invariant()
+    def waits_end_exactly_when_the_partition_may_not_be_read_any_more(self):
+        for grant, is_told in list(self.watched.items()):
+            owner = self.owners().get(grant.partition)
+            may_read = owner is not None and self.group.claim(
+                owner, grant.partition, epoch=grant.epoch
+            )
+            assert is_told != bool(may_read)
+            if is_told:
+                del self.watched[grant]
+
+    @invariant()
+    def generation_rises_when_any_assignment_changes(self):
+        found = {client_id: synced(self.group, client_id) for client_id in sorted(self.members)}
+        generations = {assignment.generation for assignment in found.values()}
+        assert len(generations) <= 1
+        partitions_of = {
+            client_id: assignment.partitions for client_id, assignment in found.items()
+        }
+        for generation in generations:
+            assert generation >= self.last_generation
+            if any(
+                self.last_synced.get(client_id, ()) != partitions
+                for client_id, partitions in partitions_of.items()
+            ):
+                assert generation > self.last_generation
+            self.last_generation, self.last_synced = generation, partitions_of
 
     def teardown(self):
         """Whatever happened, after the last deadline nothing is pending and all is even."""

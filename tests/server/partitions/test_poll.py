@@ -152,7 +152,7 @@ async def test_poll_when_partition_is_empty_then_nothing_and_offset_0(strategy):
 
     polled = run_if_ready(partition.poll(request(strategy, consumer=CONSUMER)))
 
-    assert polled == (0, 0, 0, (), None)
+    assert polled == (0, 0, 0, (), None, 0)
 
 
 @pytest.mark.trio
@@ -165,6 +165,7 @@ async def test_poll_when_count_is_0_then_only_the_current_offset():
         0,
         (),
         None,
+        30,
     )
 
 

@@ -68,7 +68,8 @@ async def test_partition_when_purged_then_empty_and_starts_at_zero_also_after_a_
 
     await partition.purge(generation=NEXT_LIFE)
 
-    assert run_if_ready(partition.poll(request(PollingStrategy.offset(0)))) == (0, 0, 0, (), None)
+    polled = run_if_ready(partition.poll(request(PollingStrategy.offset(0))))
+    assert polled == (0, 0, 0, (), None, 0)
     assert (partition.stored_offset(CONSUMER), partition.stored_offset(GROUP)) == (None, None)
     assert partition.statistics() == (1, 0, 0, 0, None)
     assert await file_sizes(storage) == {"0.log": 0, "0.index": 0}
