@@ -10,12 +10,14 @@ import platform
 import resource
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from iggy_protocol import HostResources, Stats
+from iggy_protocol import HostResources, OpenFiles, Stats
 from iggy_ref_server.clock import Clock
+from iggy_ref_server.descriptor_limit import descriptor_limit
 from iggy_ref_server.storage.interface import Storage
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ class Host:
         totals: ServerTotals,
         *,
         clients_count: int,
+        counts_open_files: bool = False,
     ) -> Stats:
         """Collect the reply to a request for statistics."""
         free_bytes, disk_bytes = await self.storage.free_bytes()
@@ -119,6 +122,7 @@ class Host:
             server_version=SERVER_VERSION,
             server_semver=semver_number(SERVER_VERSION),
             host=HostResources(usage.threads, free_bytes, disk_bytes),
+            open_files=_open_files(processes_found.shards) if counts_open_files else None,
         )
 
     def _cpu_shares(self, cpu_ticks: int) -> tuple[float, float]:
@@ -218,6 +222,15 @@ def _process_usage(directory: Path) -> _Usage:
         written_bytes=int(files.get("wchar", 0)),
         threads=int(stat[17]),
     )
+
+
+def _open_files(processes: list[int]) -> OpenFiles:
+    """Count the open files of all shards; each of them may have as many as the limit says."""
+    count = 0
+    for process in processes:
+        with suppress(OSError):
+            count += len(os.listdir(PROC / str(process) / "fd"))
+    return OpenFiles(count, descriptor_limit() * len(processes))
 
 
 def _memory() -> dict[str, int]:

@@ -332,6 +332,9 @@ max_send_bytes = "128 MiB"
 # The maximum size of a poll reply that has to be read into memory: of encrypted topics, over HTTP,
 # or of another shard. It is cut between two messages, and holds at least one.
 max_poll_bytes = "64 MiB"
+# How long a poll may wait for messages if its client asks for it, from 0.10 on; a client that asks
+# for more is answered after this time. "none" answers all polls at once.
+max_poll_wait = "30 s"
 # How many bytes of replies may wait for a slow client before its requests wait too.
 max_reply_backlog_bytes = "64 MiB"
 # How many logins may wait for the verification of their password; further ones are refused.

@@ -468,6 +468,7 @@ class LimitsConfig(Section, frozen=True):
     max_pipelined_requests: PositiveU32
     max_send_bytes: Size = field(name="max_send_bytes")
     max_poll_bytes: Size = field(name="max_poll_bytes")
+    max_poll_wait_us: Duration
     max_reply_backlog_bytes: Size = field(name="max_reply_backlog_bytes")
     max_login_queue: PositiveU32
     idle_timeout_us: Duration

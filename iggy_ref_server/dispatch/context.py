@@ -9,17 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from iggy_protocol import BatchShape, CommandCode, StatusCode
+from iggy_protocol import (
+    BatchShape,
+    CommandCode,
+    Dialect,
+    RequestReceived,
+    SendsReceived,
+    StatusCode,
+)
 from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.clock import Clock
-from iggy_ref_server.completion import Completion
+from iggy_ref_server.completion import Completion, Wait
 from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey, GroupRegistry, PollGrant
+from iggy_ref_server.groups.group import ClaimPurpose, GroupKey, GroupRegistry, PollGrant
 from iggy_ref_server.host import Host
 from iggy_ref_server.identity.credentials import Passwords
 from iggy_ref_server.identity.permissions import is_allowed
+from iggy_ref_server.metadata.history import MetadataHistory
+from iggy_ref_server.metadata.position import MetadataPosition
 from iggy_ref_server.metadata.state import (
     Metadata,
     MetadataSettings,
@@ -27,15 +37,17 @@ from iggy_ref_server.metadata.state import (
     TopicRecord,
     UserRecord,
 )
-from iggy_ref_server.partitions.partition_client import PartitionClient
+from iggy_ref_server.metadata.views import Viewer
+from iggy_ref_server.partitions.partition_client import ConfirmedAppend, PartitionClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from iggy_ref_server.metadata.changes import Change
     from iggy_ref_server.partitions.partition import PartitionStatistics
     from iggy_ref_server.session import ClientSession
-
+    from iggy_ref_server.sessions.receipts import ReplyReceipts
+    from iggy_ref_server.sessions.table import BoundSession, NewSession
 
 C = TypeVar("C", bound="Change | None")
 
@@ -65,6 +77,31 @@ class StagedAppend(NamedTuple):
     append_more: Callable[[memoryview, BatchShape], Completion] | None = None
 
 
+class StagedWrite(NamedTuple):
+    """A send from 0.9 on that is staged for its partition and not committed yet.
+
+    Attributes:
+        pending: completes with the commit, and tells the offset.
+        is_backlogged: whether the partition has so much uncommitted data that the client must wait.
+        size_bytes: what it holds in memory until then.
+        dialect: what the client speaks.
+        stream_id: the stream of the partition.
+        topic_id: the topic of the partition.
+        partition_id: where the messages go.
+        metadata: the stream, topic and partitioning fields of the send, if those that follow and
+            have the same may be taken together.
+    """
+
+    pending: ConfirmedAppend
+    is_backlogged: bool
+    size_bytes: int
+    dialect: Dialect
+    stream_id: int
+    topic_id: int
+    partition_id: int
+    metadata: bytes = b""
+
+
 class BatchAppender(Protocol):
     """Takes batches for their partitions."""
 
@@ -76,6 +113,21 @@ class BatchAppender(Protocol):
             RemoteProtocolError: the body is malformed.
         """
 
+    def stage_write(self, session: ClientSession, request: RequestReceived) -> StagedWrite:
+        """Stage the batch of a send from 0.9 on.
+
+        Raises:
+            ServerFault: the batch is refused.
+            RemoteProtocolError: the body is malformed.
+        """
+
+    def stage_run(self, session: ClientSession, sends: SendsReceived) -> StagedWrite:
+        """Stage sends from 0.9 on that were taken together, as one batch.
+
+        Raises:
+            ServerFault: the batch is refused, and all sends with it.
+        """
+
     def commit(self) -> None:
         """Start the writes of all staged batches; never waits."""
 
@@ -84,30 +136,88 @@ class GroupService(Protocol):
     """What polls and offset commands need of consumer groups, on this shard or on shard 0."""
 
     async def resolve_poll(
-        self, key: GroupKey, client_id: int, partition_id: int | None
+        self, key: GroupKey, member_id: int, partition_id: int | None
     ) -> PollGrant | None:
         """Choose the partition of a member's poll; None if no partition is available to it."""
 
+    async def claim(
+        self, key: GroupKey, member_id: int, named: Sequence[PollGrant], purpose: ClaimPurpose
+    ) -> list[PollGrant | None]:
+        """Check that a member owns the partitions it names; None where it has to sync first.
+
+        Args:
+            key: the group.
+            member_id: the member.
+            named: the partitions, with the ownerships that the member knows of, or 0.
+            purpose: what for.
+        """
+
+    def watch(self, key: GroupKey, grants: Sequence[PollGrant]) -> Wait:
+        """Wait until one of some partitions may not be read any more; the caller cancels it."""
+
     async def deliver(
-        self, key: GroupKey, client_id: int, grant: PollGrant, last_offset: int
+        self, key: GroupKey, member_id: int, grant: PollGrant, last_offset: int
     ) -> bool:
         """Record a delivery to a member; False if it does not own the partition any more."""
 
-    async def resolve_commit(self, key: GroupKey, client_id: int, partition_id: int | None) -> int:
+    async def resolve_commit(self, key: GroupKey, member_id: int, partition_id: int | None) -> int:
         """Choose the partition whose offset a member changes."""
 
     async def committed(self, key: GroupKey, partition_id: int, offset: int | None) -> None:
         """Record the stored offset of a group, or None after its deletion."""
 
-    async def memberships(self, client_ids: Iterable[int]) -> Mapping[int, tuple[GroupKey, ...]]:
-        """List the groups of clients."""
+    async def memberships(self, member_ids: Iterable[int]) -> Mapping[int, tuple[GroupKey, ...]]:
+        """List the groups of members."""
+
+
+class SessionService(Protocol):
+    """The sessions of the wire from 0.9 on, on this shard or on shard 0.
+
+    Each connection that is registered or bound is released once.
+    """
+
+    async def register(self, new: NewSession) -> int:
+        """Begin a session, bind the connection, and return the number.
+
+        Raises:
+            ServerFault: the client's id belongs to another one, or there are too many sessions.
+        """
+
+    async def bind(self, client: bytes, number: int, secret_hash: bytes) -> BoundSession:
+        """Bind a further connection to a session.
+
+        Args:
+            client: the client's own id of the session.
+            number: that of the session; 0 asks which one the client has registered.
+            secret_hash: that of its secret.
+
+        Raises:
+            ServerFault: there is no such session, or it is another client's.
+        """
+
+    def release(self, number: int) -> None:
+        """Note that a connection of a session has gone."""
+
+    async def log_out(self, number: int) -> None:
+        """End a session on all its connections."""
+
+    def receipts(self, number: int) -> ReplyReceipts | None:
+        """Return the newest replies of a session; None if it has ended. Only on shard 0."""
+
+    def expire(self) -> None:
+        """End the sessions that have had no connection for too long. Only on shard 0."""
 
 
 class ChangeMetadata(Protocol):
     """Plans and applies a change of the metadata."""
 
-    async def __call__(self, plan: Callable[[Metadata], C]) -> C:
-        """Return the planned change once all shards have applied it."""
+    async def __call__(self, plan: Callable[[Metadata], C], *, actor: int | None = None) -> C:
+        """Return the planned change once all shards have applied it.
+
+        Args:
+            plan: returns the change.
+            actor: the user who asks for it; None for the server itself.
+        """
 
 
 class ClusterView(Protocol):
@@ -130,6 +240,10 @@ class HandlerContext:
         partition_client: returns the client of a partition, local or remote.
         appender: takes the batches of sends.
         registry: the consumer groups; empty on all shards but 0.
+        position: the position of the metadata.
+        sessions: the sessions of the wire.
+        deferred: bounds the requests of this shard that wait for messages.
+        history: the newest changes of the metadata; empty on all shards but 0.
         poll_bytes_max: returns how much a poll may read into memory now, at most its argument.
     """
 
@@ -148,6 +262,10 @@ class HandlerContext:
     random_bytes: Callable[[int], bytes]
     change: ChangeMetadata
     registry: GroupRegistry
+    position: MetadataPosition
+    sessions: SessionService
+    deferred: DeferredSlots
+    history: MetadataHistory
     poll_bytes_max: Callable[[int], int] = int
 
     def authorize(
@@ -179,11 +297,18 @@ class HandlerContext:
             self.authorize(session, code)
 
     def plan_context(self, session: ClientSession) -> PlanContext:
-        """Return the time, user and settings for planning a command of a session."""
+        """Return the time, user, settings and dialect for planning a command of a session."""
         assert session.user_id is not None
         return PlanContext(
-            now_us=self.clock.now_us(), user_id=session.user_id, settings=self.settings
+            now_us=self.clock.now_us(),
+            user_id=session.user_id,
+            settings=self.settings,
+            dialect=session.dialect,
         )
+
+    def viewer(self, session: ClientSession) -> Viewer:
+        """Return what a reply to a session depends on beside the metadata."""
+        return Viewer(session.dialect, self.settings, self.position.current)
 
 
 def require_permission(

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from iggy_protocol import Buffer, ServerConnection, record
+from iggy_protocol import Buffer, record
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from iggy_protocol import ServerConnection, UnansweredRequest, VsrServerConnection
     from iggy_ref_server.completion import Completion
 
 
@@ -29,15 +30,18 @@ class CommandReply:
         status: 0, or the number of an error, which carries no payload.
         parts: the payload in pieces.
         close: whether the server closes the connection after this reply.
+        position: where the metadata stood after a write of a client from 0.9 on; 0 for a refusal,
+            for reads, and in the classic dialect.
     """
 
     status: int = 0
     parts: tuple[Buffer | FileSlice, ...] = ()
     close: bool = False
+    position: int = 0
 
 
 class PendingReply:
-    """A reserved position for one reply, or for a run of acknowledgements."""
+    """A reserved position for one reply, or for those to a run of sends."""
 
     __slots__ = ("count", "pending", "reply", "size_bytes")
 
@@ -54,17 +58,18 @@ class ReplyQueue:
     """The replies that one client has not received yet.
 
     Args:
-        connection: encodes replies and knows the order of requests.
         output_buffer: where frames go.
 
     Attributes:
+        connection: encodes replies and knows the order of requests; set before the first request.
         uncommitted_bytes: the bodies of sends that are not committed yet; they occupy memory.
     """
 
-    __slots__ = ("_connection", "_output_buffer", "_queue", "uncommitted_bytes")
+    __slots__ = ("_output_buffer", "_queue", "connection", "uncommitted_bytes")
 
-    def __init__(self, connection: ServerConnection, output_buffer: OutputBuffer) -> None:
-        self._connection = connection
+    connection: ServerConnection | VsrServerConnection
+
+    def __init__(self, output_buffer: OutputBuffer) -> None:
         self._output_buffer = output_buffer
         self._queue: deque[PendingReply] = deque()
         self.uncommitted_bytes = 0
@@ -100,6 +105,21 @@ class ReplyQueue:
         self._queue.append(pending_reply)
         return pending_reply
 
+    def reserve_confirmations(
+        self, pending: Completion, count: int, size_bytes: int
+    ) -> PendingReply:
+        """Reserve the position of the replies to sends that tell where their messages are.
+
+        Args:
+            pending: the write that they depend on.
+            count: 1, or the requests of a run that the connection has taken as one.
+            size_bytes: their bytes.
+        """
+        self.uncommitted_bytes += size_bytes
+        pending_reply = PendingReply(pending, count, size_bytes)
+        self._queue.append(pending_reply)
+        return pending_reply
+
     def last_uncommitted(self) -> Completion | None:
         """Return the last write that a send still waits for, if any."""
         for pending_reply in reversed(self._queue):
@@ -124,16 +144,34 @@ class ReplyQueue:
         return False
 
     def _encode(self, reply: CommandReply, count: int) -> None:
-        connection, output_buffer = self._connection, self._output_buffer
+        connection, output_buffer = self.connection, self._output_buffer
         if reply.status:
             for _ in range(count):
-                output_buffer.extend(connection.send_error(reply.status))
+                output_buffer.extend(connection.send_error(reply.status, position=reply.position))
+        elif count > 1 and reply.parts:
+            # Only the confirmations of a run are so many and not empty.
+            (payload,) = reply.parts
+            assert isinstance(payload, bytes)
+            connection = cast("VsrServerConnection", connection)
+            output_buffer.put(connection.send_confirmations(payload, position=reply.position))
         elif reply.parts:
             size = sum(_size(part) for part in reply.parts)
-            output_buffer.put(connection.send_head(size))
+            output_buffer.put(connection.send_head(size, position=reply.position))
             output_buffer.extend(reply.parts)
         else:
-            output_buffer.put(connection.send_empty(count))
+            output_buffer.put(connection.send_empty(count, position=reply.position))
+
+    def encode_detached(self, request: UnansweredRequest, reply: CommandReply) -> None:
+        """Encode the reply to a request that was taken out of the order of replies."""
+        connection = cast("VsrServerConnection", self.connection)
+        if reply.status:
+            frames = connection.send_detached_error(request, reply.status)
+            self._output_buffer.extend(frames)
+            return
+        size = sum(_size(part) for part in reply.parts)
+        head = connection.send_detached_head(request, size, position=reply.position)
+        self._output_buffer.put(head)
+        self._output_buffer.extend(reply.parts)
 
 
 def _size(part: Buffer | FileSlice) -> int:
@@ -177,6 +215,9 @@ class OutputBuffer:
     def is_encoded(self) -> bool:
         """Whether nothing is left to encode."""
         return not self._items
+
+    def use_vsr_frames(self) -> None:
+        """Note that the replies are frames of 0.9 or later; they have their heads already."""
 
     def put(self, item: Buffer | FileSlice) -> None:
         """Append a buffer or a piece of a file."""

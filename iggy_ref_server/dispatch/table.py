@@ -5,7 +5,11 @@ rows. Layouts are in ``iggy_protocol.COMMANDS``, and the routes of the REST API 
 ``iggy_protocol.rest.ROUTES``.
 
 A handler takes the handler context, the session and the command, and returns the reply. It raises
-ServerFault to refuse the command.
+ServerFault to refuse the command. A row may ask for the request id as well, for commands that refer
+to the state of a partition or to the session of the wire; it is None in the classic dialect.
+
+A command that has no row is refused: as no command where the dialect does not have it, else as one
+that this server does not serve.
 """
 
 from __future__ import annotations
@@ -14,21 +18,29 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import CommandCode, record
+from iggy_protocol import CommandCode, Dialect, record
 from iggy_protocol.rest import ROUTES_BY_COMMAND, Route
-from iggy_ref_server.dispatch.handlers import messages, streams, system, users
+from iggy_ref_server.dispatch.handlers import (
+    deferred,
+    fetches,
+    groups,
+    messages,
+    polls,
+    streams,
+    system,
+    users,
+)
 from iggy_ref_server.identity import permissions
 from iggy_ref_server.identity.permissions import Requirement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.dispatch.handlers.messages import EncodedReply
-    from iggy_ref_server.session import ClientSession
 
-    Handler = Callable[[HandlerContext, ClientSession, Any], Coroutine[Any, Any, object]]
-    InlineHandler = Callable[[HandlerContext, ClientSession, Any], EncodedReply | None]
+    # The first three arguments are the handler context, the session and the command.
+    Handler = Callable[..., Coroutine[Any, Any, object]]
+    InlineHandler = Callable[..., EncodedReply | None]
 
 
 class Execution(Enum):
@@ -41,6 +53,8 @@ class Execution(Enum):
     TASK = "in a task"
     STAGED = "staged with other sends, without decoding"
     """The appender takes the body as it is and commits it with others at the end of the round."""
+    DETACHED = "in a task, out of the order of replies"
+    """The client's other requests go on meanwhile; it finds the reply by its number."""
 
 
 class Placement(Enum):
@@ -57,6 +71,7 @@ class Login(Enum):
     """Whether the client must have logged in before the command."""
 
     NEEDED = "needed"
+    NEEDED_BEFORE_0_9 = "needed by clients before 0.9"
     NOT_NEEDED = "not needed"
     LOGS_IN = "not needed: it is the login"
 
@@ -80,6 +95,8 @@ class CommandRow:
             codes only after the login, the permission and the rules of the other fields.
         is_logged: whether the log shows it: it changes persistent state or a session, and clients
             do not send it all the time.
+        takes_request_id: whether handlers get the request id as a fourth argument.
+        unavailable_in: the dialects that have the command, and in which it is not served.
     """
 
     code: CommandCode
@@ -93,6 +110,8 @@ class CommandRow:
     allows_own_account: bool = False
     late_fields: tuple[str, ...] = ()
     is_logged: bool = False
+    takes_request_id: bool = False
+    unavailable_in: frozenset[Dialect] = frozenset()
 
     @property
     def route(self) -> Route | None:
@@ -122,6 +141,22 @@ _ROWS: Final = (
         late_fields=("compression", "types"),
     ),
     CommandRow(CommandCode.GET_CLUSTER_METADATA, system.get_cluster_metadata, permissions.ANY_USER),
+    CommandRow(CommandCode.DESCRIBE_OPTIONS, system.describe_options, permissions.ANY_USER),
+    CommandRow(
+        CommandCode.BIND_SESSION,
+        users.bind_session,
+        permissions.ANY_USER,
+        login=Login.LOGS_IN,
+        takes_request_id=True,
+    ),
+    # The changes tell the names of all users and tokens, so reading rights are not enough.
+    CommandRow(
+        CommandCode.GET_METADATA_CHANGES,
+        system.get_metadata_changes,
+        permissions.MANAGE_SERVERS,
+        Placement.METADATA_SHARD,
+        permission_first=True,
+    ),
     CommandRow(CommandCode.GET_ME, system.get_me, permissions.ANY_USER),
     CommandRow(
         CommandCode.GET_CLIENT, system.get_client, permissions.READ_SERVERS, permission_first=True
@@ -183,7 +218,21 @@ _ROWS: Final = (
         login=Login.LOGS_IN,
         is_logged=True,
     ),
-    CommandRow(CommandCode.LOGOUT_USER, users.logout_user, permissions.ANY_USER, is_logged=True),
+    CommandRow(
+        CommandCode.LOGOUT_USER,
+        users.logout_user,
+        permissions.ANY_USER,
+        login=Login.NEEDED_BEFORE_0_9,
+        is_logged=True,
+    ),
+    CommandRow(
+        CommandCode.REGISTER,
+        users.register,
+        permissions.ANY_USER,
+        login=Login.LOGS_IN,
+        is_logged=True,
+        takes_request_id=True,
+    ),
     CommandRow(CommandCode.GET_PERSONAL_ACCESS_TOKENS, users.get_tokens, permissions.ANY_USER),
     CommandRow(
         CommandCode.CREATE_PERSONAL_ACCESS_TOKEN,
@@ -209,11 +258,12 @@ _ROWS: Final = (
     # Messages and offsets
     CommandRow(
         CommandCode.POLL_MESSAGES,
-        messages.poll_messages,
+        polls.poll_messages,
         permissions.POLL_MESSAGES,
         Placement.PARTITION_OWNER,
         Execution.INLINE_FIRST,
-        inline_handler=messages.poll_nowait,
+        inline_handler=polls.poll_nowait,
+        takes_request_id=True,
     ),
     CommandRow(
         CommandCode.SEND_MESSAGES,
@@ -227,24 +277,59 @@ _ROWS: Final = (
         messages.flush_unsaved_buffer,
         permissions.SEND_MESSAGES,
         Placement.PARTITION_OWNER,
+        unavailable_in=frozenset({Dialect.V0_11}),
+    ),
+    CommandRow(
+        CommandCode.GET_PARTITION_ROUTE,
+        messages.get_partition_route,
+        permissions.USE_PARTITION,
+        execution=Execution.INLINE,
+    ),
+    # The connection itself carries out a cancel of one of these, and answers nothing.
+    CommandRow(
+        CommandCode.POLL_DEFERRED,
+        deferred.poll_deferred,
+        permissions.POLL_MESSAGES,
+        Placement.PARTITION_OWNER,
+        Execution.DETACHED,
+        takes_request_id=True,
+    ),
+    CommandRow(
+        CommandCode.WAIT_FOR_MESSAGES,
+        deferred.wait_for_messages,
+        permissions.POLL_MESSAGES,
+        Placement.PARTITION_OWNER,
+        Execution.DETACHED,
+        takes_request_id=True,
+    ),
+    CommandRow(
+        CommandCode.FETCH_MESSAGES,
+        fetches.fetch_messages,
+        permissions.POLL_MESSAGES,
+        Placement.PARTITION_OWNER,
+        Execution.DETACHED,
+        takes_request_id=True,
     ),
     CommandRow(
         CommandCode.GET_CONSUMER_OFFSET,
         messages.get_consumer_offset,
         permissions.POLL_MESSAGES,
         Placement.PARTITION_OWNER,
+        takes_request_id=True,
     ),
     CommandRow(
         CommandCode.STORE_CONSUMER_OFFSET,
         messages.store_consumer_offset,
         permissions.POLL_MESSAGES,
         Placement.PARTITION_OWNER,
+        takes_request_id=True,
     ),
     CommandRow(
         CommandCode.DELETE_CONSUMER_OFFSET,
         messages.delete_consumer_offset,
         permissions.POLL_MESSAGES,
         Placement.PARTITION_OWNER,
+        takes_request_id=True,
     ),
     # Streams
     CommandRow(CommandCode.GET_STREAM, streams.get_stream, permissions.READ_STREAM),
@@ -334,43 +419,49 @@ _ROWS: Final = (
     # Consumer groups
     CommandRow(
         CommandCode.GET_CONSUMER_GROUP,
-        streams.get_consumer_group,
+        groups.get_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
     ),
     CommandRow(
         CommandCode.GET_CONSUMER_GROUPS,
-        streams.get_consumer_groups,
+        groups.get_consumer_groups,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
     ),
     CommandRow(
         CommandCode.CREATE_CONSUMER_GROUP,
-        streams.create_consumer_group,
+        groups.create_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.DELETE_CONSUMER_GROUP,
-        streams.delete_consumer_group,
+        groups.delete_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.JOIN_CONSUMER_GROUP,
-        streams.join_consumer_group,
+        groups.join_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
     ),
     CommandRow(
         CommandCode.LEAVE_CONSUMER_GROUP,
-        streams.leave_consumer_group,
+        groups.leave_consumer_group,
         permissions.READ_TOPIC,
         Placement.METADATA_SHARD,
         is_logged=True,
+    ),
+    CommandRow(
+        CommandCode.SYNC_CONSUMER_GROUP,
+        groups.sync_consumer_group,
+        permissions.READ_TOPIC,
+        Placement.METADATA_SHARD,
     ),
 )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jwt
 import msgspec
 
-from iggy_protocol import StatusCode, record
+from iggy_protocol import CLASSIC, Dialect, StatusCode, record
 from iggy_ref_server.config.syntax import NEVER_US
 from iggy_ref_server.config.tree import ConfigError, ConfigProblem
 from iggy_ref_server.faults import ServerFault
@@ -51,6 +51,9 @@ ALGORITHMS: Final = frozenset(
 )
 # The generation of the user of a token; Apache Iggy has no such claim.
 GENERATION_CLAIM: Final = "inc"
+# What a client from 0.9 on speaks, as its login has told; the tokens of others have no such claim.
+DIALECT_CLAIM: Final = "wire"
+DIALECTS: Final = {str(dialect.version): dialect for dialect in Dialect if dialect.is_vsr}
 SECONDS_MAX: Final = 2**63 - 1
 USER_ID_MAX: Final = 2**32 - 1
 
@@ -94,6 +97,7 @@ class Claims:
         not_before_s: from when it is valid.
         expires_at_s: when it expires.
         is_external: whether a trusted issuer made it.
+        dialect: what the client speaks that has logged in.
     """
 
     token_id: str
@@ -103,6 +107,7 @@ class Claims:
     not_before_s: int
     expires_at_s: int
     is_external: bool = False
+    dialect: Dialect = CLASSIC
 
 
 def _refused(reason: str, status: StatusCode = StatusCode.UNAUTHENTICATED) -> ServerFault:
@@ -150,7 +155,7 @@ class AccessTokens:
     def _now_s(self) -> int:
         return self._clock.now_us() // MICROSECONDS
 
-    def issue(self, user_id: int, generation: int) -> AccessToken:
+    def issue(self, user_id: int, generation: int, dialect: Dialect = CLASSIC) -> AccessToken:
         """Make a token for a user who has proven who they are."""
         config, now_s = self._config, self._now_s()
         lifetime_us = config.access_token_expiry_us
@@ -165,6 +170,8 @@ class AccessTokens:
             "nbf": now_s + config.not_before_us // MICROSECONDS,
             GENERATION_CLAIM: generation,
         }
+        if dialect.is_vsr:
+            claims[DIALECT_CLAIM] = str(dialect.version)
         text = jwt.encode(claims, self._encoding_key, algorithm=config.algorithm)
         return AccessToken(text, now_s + lifetime_s)
 
@@ -316,6 +323,7 @@ def _make_claims(
     *,
     is_external: bool = False,
 ) -> Claims:
+    told = claims.get(DIALECT_CLAIM)
     return Claims(
         token_id=token_id,
         user_id=user_id,
@@ -324,6 +332,7 @@ def _make_claims(
         not_before_s=_seconds(claims, "nbf"),
         expires_at_s=_seconds(claims, "exp"),
         is_external=is_external,
+        dialect=DIALECTS.get(told, CLASSIC) if isinstance(told, str) else CLASSIC,
     )
 
 

@@ -85,6 +85,12 @@ SEND_MESSAGES = _any_of(
     "manage_stream manage_topics send_messages",
     "manage_topic send_messages",
 )
+USE_PARTITION = Requirement(
+    "poll or send messages",
+    POLL_MESSAGES.server | SEND_MESSAGES.server,
+    POLL_MESSAGES.stream | SEND_MESSAGES.stream,
+    POLL_MESSAGES.topic | SEND_MESSAGES.topic,
+)
 
 
 class Rights:

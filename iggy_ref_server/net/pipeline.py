@@ -4,20 +4,30 @@ A TCP or WebSocket connection has one pipeline; a QUIC connection has one per st
 protocol's state machine, the session, the reply queue and the output buffer, and the state of the
 connection. One party works on a pipeline at a time: while a task handles one of its requests,
 nothing more is read.
+
+The first bytes of a client tell its framing. Until then the state machine is one that only finds
+that out; limits, deadlines and the close are the same in this phase.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
 
-from iggy_protocol import Limits, ServerConnection
+from iggy_protocol import (
+    DetectingConnection,
+    Limits,
+    ServerConnection,
+    SessionBinding,
+    VsrServerConnection,
+)
 from iggy_ref_server.client_limits import SMALL_BYTES_MAX, BufferAccount
-from iggy_ref_server.dispatch.replies import OutputBuffer, ReplyQueue
+from iggy_ref_server.dispatch.replies import CommandReply, OutputBuffer, ReplyQueue
 from iggy_ref_server.net.connection_state import ConnectionEvent, ConnectionState, next_state
+from iggy_ref_server.net.detached import DetachedRequest, DetachedRequests
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,6 +58,9 @@ CLOSING_STATES: Final = frozenset({ConnectionState.CLOSING, ConnectionState.CLOS
 OPEN_STATES: Final = frozenset({READING, SERVING, ConnectionState.HANDLING}) | MIGRATING_STATES
 
 
+AnyServerConnection: TypeAlias = DetectingConnection | ServerConnection | VsrServerConnection
+
+
 def _do_nothing() -> None:
     """Abort a pipeline that has no owner."""
 
@@ -66,8 +79,10 @@ class RequestPipeline:
         state: where in its life the connection is; only ``advance`` changes it.
         connection: the protocol's state machine.
         session: the client.
+        binding: what of the session the connection was told.
         output_buffer: encoded replies that are not sent.
         replies: the queue of pending replies.
+        detached: the requests of the client that are answered out of order.
         backlogged_append: a send to a backlogged partition; nothing is read until its commit.
         closing_status: the status that is sent before the close, or 0.
         abort: closes at once and drops unsent replies.
@@ -79,8 +94,10 @@ class RequestPipeline:
         "abort",
         "account",
         "backlogged_append",
+        "binding",
         "closing_status",
         "connection",
+        "detached",
         "output_buffer",
         "output_bytes_max",
         "owner",
@@ -98,19 +115,63 @@ class RequestPipeline:
         output_bytes_max: int,
         output_buffer: OutputBuffer | None = None,
         state: ConnectionState = READING,
+        detached: DetachedRequests | None = None,
     ) -> None:
         self.state = state
-        self.connection = ServerConnection(limits=limits, is_authenticated=False)
+        self.connection: AnyServerConnection = DetectingConnection(limits=limits)
         self.session = session
+        self.binding: SessionBinding | None = None
         self.owner = owner
         self.output_buffer = OutputBuffer() if output_buffer is None else output_buffer
-        self.replies = ReplyQueue(self.connection, self.output_buffer)
+        self.replies = ReplyQueue(self.output_buffer)
+        self.detached = DetachedRequests() if detached is None else detached
         self.backlogged_append: Completion | None = None
         self.closing_status = 0
         self.output_bytes_max = output_bytes_max
         self.abort: Callable[[], None] = _do_nothing
         self.account: BufferAccount | None = None
         self._on_dropped: Callable[[], None] = _do_nothing
+
+    # The connection
+
+    def use(self, connection: ServerConnection | VsrServerConnection) -> None:
+        """Go on with a connection of the client's framing."""
+        self.connection = self.replies.connection = connection
+        if isinstance(connection, VsrServerConnection):
+            self.output_buffer.use_vsr_frames()
+        self.tell_login()
+
+    def resume(self, *, is_vsr: bool) -> None:
+        """Begin with a framing that is known already, as that of a client that has migrated."""
+        kind = VsrServerConnection if is_vsr else ServerConnection
+        self.use(kind(limits=self.connection.limits))
+
+    @property
+    def is_vsr(self) -> bool:
+        """Whether the client uses the framing from 0.9 on."""
+        return isinstance(self.connection, VsrServerConnection)
+
+    # The session owns the login, and its connections are told: that of TCP, those of all streams of
+    # QUIC. The other way round, a connection ends the session when it sends an eviction.
+
+    def tell_login(self) -> None:
+        """Have the connection take what the session allows."""
+        session, connection = self.session, self.connection
+        if self.binding is not None and session.binding is None:
+            self.detached.refuse_all()
+        self.binding = session.binding
+        if isinstance(connection, VsrServerConnection):
+            connection.binding = session.binding
+        else:
+            connection.is_authenticated = session.user_id is not None
+
+    def _note_eviction(self) -> None:
+        """End the session if a reply was an eviction."""
+        session, connection = self.session, self.connection
+        if isinstance(connection, VsrServerConnection) and connection.binding is None:
+            if session.binding is self.binding:
+                session.log_out()
+            self.tell_login()
 
     # The state
 
@@ -230,13 +291,30 @@ class RequestPipeline:
     def encode_ready(self) -> None:
         """Encode the replies whose result is known."""
         if self.replies.encode_ready():
-            self.advance(ConnectionEvent.INPUT_ENDED)
+            self._end_input()
         elif self.closing_status and not self.is_busy and not self.replies:
             self.output_buffer.extend(self.connection.push_error(self.closing_status))
             self.closing_status = 0
+        if self.binding is not None:
+            self._note_eviction()
         if self.output_buffer.held_bytes > SMALL_BYTES_MAX:
             # Update the sum before the next client's reply is sized by the free budget.
             self.update_account()
+
+    def answer_detached(self, detached: DetachedRequest, reply: CommandReply | None) -> None:
+        """Send the reply to a detached request, or end it without one."""
+        if not self.detached.settle(detached):
+            return
+        reply = detached.refusal if reply is None else reply
+        if reply is None:
+            assert isinstance(self.connection, VsrServerConnection)
+            self.connection.drop_detached(detached.request)
+        else:
+            self.replies.encode_detached(detached.request, reply)
+            self.update_account()
+            if reply.close:
+                self._end_input()
+        self.owner.wake(self)
 
     @property
     def is_done(self) -> bool:
@@ -253,12 +331,21 @@ class RequestPipeline:
         """Whether replies are still pending or unsent."""
         return bool(self.is_busy or self.output_buffer or self.replies or self.closing_status)
 
+    @property
+    def has_detached(self) -> bool:
+        """Whether requests of this pipeline are answered out of order, later."""
+        return bool(self.detached) and self.detached.has_any_of(self)
+
     # The end
 
     def end(self) -> None:
         """Stop reading, and close when all replies are sent."""
-        self.advance(ConnectionEvent.INPUT_ENDED)
+        self._end_input()
         self.owner.wake(self)
+
+    def _end_input(self) -> None:
+        self.advance(ConnectionEvent.INPUT_ENDED)
+        self.detached.drop(self)
 
     def close_with(self, status: int) -> None:
         """Stop reading, send all replies and then an unsolicited status, and close."""
@@ -272,6 +359,7 @@ class RequestPipeline:
             on_dropped: called when no task handles a request of this client any more.
         """
         self.advance(ConnectionEvent.DROPPED)
+        self.detached.drop(self)
         self.output_buffer.clear()
         if self.is_busy:
             self._on_dropped = on_dropped

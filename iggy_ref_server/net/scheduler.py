@@ -10,7 +10,11 @@ In each round the owner of the sockets calls ``serve`` for each pipeline with in
 for every other request. ``flush()`` writes once per partition, however many clients sent to it.
 
 The effects of one client keep their order: while a task handles a request, no further request of
-that client is handled, and a request that is not a send waits for the client's own sends.
+that client is handled, and a request that is not a send waits for the client's own sends. Only a
+detached request is left out of that order: it waits for messages in a task of its own.
+
+Sends of all dialects are staged alike. A classic client is told that they are stored; from 0.9 on
+each send has a reply of its own, which tells where its messages are.
 
 Both calls are bounded. ``serve`` handles at most ``REQUESTS_PER_TURN_MAX`` requests. ``flush()``
 makes one pass and handles none; it wakes each pipeline that can continue. A completion only marks
@@ -22,42 +26,47 @@ only through the ``BatchAppender`` and ``RequestDispatcher`` that it is given.
 
 from __future__ import annotations
 
-import logging
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from iggy_protocol import (
+    DETACHED_MAX,
     PAUSED,
+    CancelReceived,
     ConnectionClosed,
     ForeignRequestReceived,
     FrameTooLarge,
+    FramingDetected,
     RemoteProtocolError,
     RequestReceived,
     RequestRefused,
-    ServerEvent,
+    SendsReceived,
+    ServerConnection,
+    StatusCode,
+    VersionRefused,
+    VsrServerConnection,
+    VsrServerEvent,
 )
 from iggy_ref_server.dispatch.replies import CommandReply, PendingReply
 from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.net.connection_state import ConnectionState
+from iggy_ref_server.net.refused_versions import RefusedVersionLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iggy_ref_server.completion import Completion
-    from iggy_ref_server.dispatch.context import BatchAppender, StagedAppend
+    from iggy_ref_server.dispatch.context import BatchAppender, StagedAppend, StagedWrite
     from iggy_ref_server.dispatch.dispatcher import DecodedRequest
+    from iggy_ref_server.net.detached import DetachedRequest
     from iggy_ref_server.net.pipeline import RequestPipeline
     from iggy_ref_server.session import ClientSession
 
 
-LOGGER = logging.getLogger(__name__)
-
-
 READING: Final = ConnectionState.READING
 ACKNOWLEDGED = CommandReply()
+TOO_MANY_DETACHED: Final = CommandReply(StatusCode.TOO_MANY_DEFERRED_POLLS)
 # The turn of one pipeline: about a millisecond of small requests, so that the cost of a turn is
 # negligible beside it. A run of sends to one partition counts as one request; the limit of
 # pipelined requests bounds it.
@@ -80,6 +89,15 @@ class RequestDispatcher(Protocol):
     def error_reply(self, error: Exception) -> CommandReply:
         """Return the reply for an exception."""
 
+    def note_heartbeat(self, session: ClientSession) -> None:
+        """Record that a client has sent a request, where any request counts as a heartbeat."""
+
+    def is_detached(self, request: RequestReceived) -> bool:
+        """Tell whether a request is answered out of order."""
+
+    def confirmation(self, staged: StagedWrite) -> CommandReply:
+        """Return the reply to a committed send from 0.9 on."""
+
 
 class RequestScheduler:
     """Schedules the requests of all pipelines of a shard.
@@ -96,7 +114,7 @@ class RequestScheduler:
         self._appender = appender
         self._dispatcher = dispatcher
         self._nursery = nursery
-        self._unsupported_log = UnsupportedProtocolLog()
+        self._refused_log = RefusedVersionLog()
         self._changed: set[RequestPipeline] = set()
         self._is_flushing = False
 
@@ -109,9 +127,14 @@ class RequestScheduler:
         can continue.
         """
         self._changed.add(pipeline)
-        pipeline.connection.is_authenticated = pipeline.session.user_id is not None
-        if pipeline.state is not READING or pipeline.backlogged_append is not None:
-            self._resume(pipeline)
+        session = pipeline.session
+        if (
+            pipeline.state is not READING
+            or pipeline.backlogged_append is not None
+            or session.binding is not pipeline.binding
+            or pipeline.connection.is_authenticated is (session.user_id is None)
+        ):
+            self._begin_turn(pipeline)
         for _ in range(REQUESTS_PER_TURN_MAX):
             if not pipeline.is_ready:
                 break
@@ -121,7 +144,9 @@ class RequestScheduler:
                 self._on_protocol_error(pipeline, error)
                 return
             if isinstance(event, RequestReceived):
-                if event.code in STAGED_CODES:
+                if event.request_id is not None:
+                    self._take_numbered(pipeline, event)
+                elif event.code in STAGED_CODES:
                     self._stage(pipeline, event.payload)
                 else:
                     self._handle(pipeline, event)
@@ -132,12 +157,18 @@ class RequestScheduler:
                 return
         pipeline.note_requests_left()
 
-    def _on_event(self, pipeline: RequestPipeline, event: ServerEvent) -> bool:
-        """Process an event that is no request; return whether more events may follow."""
-        if isinstance(event, RequestRefused):
-            pipeline.replies.reserve_reply().reply = CommandReply(event.error.status)
+    def _on_event(self, pipeline: RequestPipeline, event: VsrServerEvent | FramingDetected) -> bool:
+        """Process any other event; return whether more events may follow."""
+        if isinstance(event, SendsReceived):
+            self._stage_run(pipeline, event)
+        elif isinstance(event, RequestRefused):
+            self._refuse(pipeline, event)
+        elif isinstance(event, FramingDetected):
+            pipeline.use(event.connection)
+        elif isinstance(event, CancelReceived):
+            pipeline.detached.cancel(event.number)
         elif isinstance(event, ForeignRequestReceived):
-            self._unsupported_log.note(pipeline.session)
+            self._refused_log.note_framing(pipeline.session)
             pipeline.output_buffer.put(event.refusal)
         elif isinstance(event, ConnectionClosed):
             pipeline.end()
@@ -149,8 +180,15 @@ class RequestScheduler:
             return False
         return True
 
-    def _resume(self, pipeline: RequestPipeline) -> None:
-        """Encode known replies, which may lift the limits that paused the pipeline."""
+    def _refuse(self, pipeline: RequestPipeline, event: RequestRefused) -> None:
+        """Reply to a request that is none, or that its session does not allow."""
+        if isinstance(event, VersionRefused):
+            self._refused_log.note_version(pipeline.session, event)
+        pipeline.replies.reserve_reply().reply = CommandReply(event.error.status)
+
+    def _begin_turn(self, pipeline: RequestPipeline) -> None:
+        """Tell the connection of a login, and encode known replies, which may lift limits."""
+        pipeline.tell_login()
         pipeline.encode_ready()
         if pipeline.backlogged_append is not None and pipeline.backlogged_append.is_done:
             pipeline.backlogged_append = None
@@ -176,7 +214,9 @@ class RequestScheduler:
     def _stage_following(self, pipeline: RequestPipeline, staged: StagedAppend) -> None:
         """Stage the sends that follow a send to the same partition as one batch."""
         assert staged.append_more is not None
-        more = pipeline.connection.take_sends(staged.metadata)
+        connection = pipeline.replies.connection
+        assert isinstance(connection, ServerConnection)
+        more = connection.take_sends(staged.metadata)
         if more is None:
             return
         run, messages = more
@@ -205,6 +245,88 @@ class RequestScheduler:
         self._changed.add(pipeline)
         if not self._is_flushing:
             pipeline.owner.wake(pipeline)
+
+    # Requests from 0.9 on
+
+    def _take_numbered(self, pipeline: RequestPipeline, request: RequestReceived) -> None:
+        """Handle a request from 0.9 on."""
+        self._dispatcher.note_heartbeat(pipeline.session)
+        if request.code in STAGED_CODES:
+            self._stage_write(pipeline, request)
+        elif request.dialect.has_contexts and self._dispatcher.is_detached(request):
+            self._detach(pipeline, request)
+        else:
+            self._handle(pipeline, request)
+
+    def _stage_write(self, pipeline: RequestPipeline, request: RequestReceived) -> None:
+        """Stage a send whose reply tells where its messages are."""
+        try:
+            staged = self._appender.stage_write(pipeline.session, request)
+        except (ServerFault, RemoteProtocolError) as error:
+            pipeline.replies.reserve_reply().reply = self._dispatcher.error_reply(error)
+            return
+        pending = staged.pending
+        self._reserve_confirmations(pipeline, staged, 1, staged.size_bytes)
+        if staged.is_backlogged and not pending.is_done:
+            pipeline.backlogged_append = pending
+        elif staged.metadata:
+            _vsr_connection(pipeline).expect_sends(staged.metadata)
+
+    def _stage_run(self, pipeline: RequestPipeline, sends: SendsReceived) -> None:
+        """Stage sends that were taken together; one commit confirms all of them."""
+        self._dispatcher.note_heartbeat(pipeline.session)
+        count = sends.run.frames_count
+        try:
+            staged = self._appender.stage_run(pipeline.session, sends)
+        except ServerFault as fault:
+            _vsr_connection(pipeline).expect_no_sends()
+            for _ in range(count):
+                pipeline.replies.reserve_reply().reply = self._dispatcher.error_reply(fault)
+            return
+        self._reserve_confirmations(pipeline, staged, count, len(sends.messages))
+        if staged.is_backlogged and not staged.pending.is_done:
+            pipeline.backlogged_append = staged.pending
+
+    def _reserve_confirmations(
+        self, pipeline: RequestPipeline, staged: StagedWrite, count: int, size_bytes: int
+    ) -> None:
+        """Reserve the replies to one send, or to those of a run."""
+        pending = staged.pending
+        pending_reply = pipeline.replies.reserve_confirmations(pending, count, size_bytes)
+
+        def confirm(_: Completion) -> None:
+            pending_reply.reply = (
+                self._dispatcher.confirmation(staged)
+                if pending.fault is None
+                else self._dispatcher.error_reply(pending.fault)
+            )
+            self._changed.add(pipeline)
+            if not self._is_flushing:
+                pipeline.owner.wake(pipeline)
+
+        pending.add_done_callback(confirm)
+
+    def _detach(self, pipeline: RequestPipeline, request: RequestReceived) -> None:
+        """Start a task for a request that may wait for long, and go on with others."""
+        connection = _vsr_connection(pipeline)
+        if connection.detached >= DETACHED_MAX:
+            pipeline.replies.reserve_reply().reply = TOO_MANY_DETACHED
+            return
+        detached = pipeline.detached.add(pipeline, connection.detach())
+        # A view would keep the receive buffer for as long as the request waits.
+        request = replace(request, payload=memoryview(bytes(request.payload)))
+        self._nursery.start_soon(self._handle_detached, pipeline, request, detached)
+
+    async def _handle_detached(
+        self, pipeline: RequestPipeline, request: RequestReceived, detached: DetachedRequest
+    ) -> None:
+        """Handle one detached request, to its reply or to its cancellation."""
+        reply: CommandReply | None = None
+        with detached.scope:
+            reply = await self._dispatcher.handle(pipeline.session, request)
+        pipeline.answer_detached(detached, reply)
+
+    # Requests that are not staged
 
     def _handle(self, pipeline: RequestPipeline, request: RequestReceived) -> None:
         if pipeline.replies.last_uncommitted() is not None:
@@ -260,44 +382,7 @@ class RequestScheduler:
                 pipeline.owner.wake(pipeline)
 
 
-# The log of clients with an unsupported protocol, limited to one line per address and interval.
-#
-# Clients from 0.9 on frame their requests differently. The server replies with an eviction that
-# they understand and that names the versions. The log tells the operator why they cannot connect.
-
-
-# A client that reconnects in a loop must not fill the log.
-LOG_INTERVAL_S: Final = 600.0
-# Addresses that are remembered; the one that was logged first is dropped first.
-ADDRESSES_MAX: Final = 1024
-
-
-class UnsupportedProtocolLog:
-    """Logs clients that speak an unsupported protocol.
-
-    Args:
-        clock: returns the time in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._logged_at_s: dict[str, float] = {}
-
-    def note(self, session: ClientSession) -> None:
-        """Log that a client was refused, unless its address was logged recently."""
-        host, now_s = session.address.rpartition(":")[0], self._clock()
-        logged_at_s = self._logged_at_s.pop(host, None)
-        if logged_at_s is not None and now_s - logged_at_s < LOG_INTERVAL_S:
-            self._logged_at_s[host] = logged_at_s
-            return
-        while len(self._logged_at_s) >= ADDRESSES_MAX:
-            del self._logged_at_s[next(iter(self._logged_at_s))]
-        self._logged_at_s[host] = now_s
-        LOGGER.warning(
-            "refused %s over %s: it speaks the protocol of Apache Iggy 0.9 and later (VSR framing),"
-            " this server speaks that of 0.8 and earlier; use a client of 0.8, such as"
-            " apache-iggy 0.8.0, or iggy_sdk (logged once in %.0f minutes per address)",
-            session.address,
-            session.transport.name,
-            LOG_INTERVAL_S / 60,
-        )
+def _vsr_connection(pipeline: RequestPipeline) -> VsrServerConnection:
+    connection = pipeline.connection
+    assert isinstance(connection, VsrServerConnection)
+    return connection

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from iggy_protocol import Limits, ServerConnection, record
+from iggy_protocol import Limits, record
 from iggy_ref_server.client_limits import RequestProgress
 from iggy_ref_server.net.pipeline import DISCARD_BYTES, RequestPipeline
 
 if TYPE_CHECKING:
     from iggy_ref_server.dispatch.replies import OutputBuffer
+    from iggy_ref_server.net.pipeline import AnyServerConnection
     from iggy_ref_server.net.tls_codec import TlsCodec
     from iggy_ref_server.storage.interface import FileSlice
 
@@ -76,6 +77,9 @@ class SocketConnection:
         codec: decodes and encodes the frames of its transport; None for TCP.
         tls: decrypts and encrypts its bytes; None without TLS.
         interest: the epoll events that are waited for.
+
+    Attributes:
+        space_hint: how much space to read into is asked for; -1 leaves it to the protocol.
     """
 
     __slots__ = (
@@ -91,6 +95,7 @@ class SocketConnection:
         "received_bytes",
         "socket",
         "source",
+        "space_hint",
         "stalled_since",
         "tls",
     )
@@ -114,6 +119,7 @@ class SocketConnection:
         self.has_eof = False
         self.is_reading_file = False
         self.low_mark = 1
+        self.space_hint = -1
         self.last_received_at = trio.current_time()
         self.received_bytes = 0
         self.stalled_since: float | None = None
@@ -155,6 +161,7 @@ class SocketConnection:
             bool(idle_timeout_s)
             and now - self.last_received_at > idle_timeout_s
             and not self.pipeline.is_busy
+            and not self.pipeline.has_detached
         )
 
 
@@ -174,7 +181,7 @@ def request_quick_ack(
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
-def copy_into_connection(connection: ServerConnection, content: bytes) -> None:
+def copy_into_connection(connection: AnyServerConnection, content: bytes) -> None:
     """Pass decoded bytes to the protocol.
 
     Small content is copied into the connection's own buffer, where a run of small sends can be

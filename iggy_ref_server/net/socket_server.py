@@ -19,7 +19,7 @@ import select
 import socket
 import ssl
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -34,6 +34,7 @@ from iggy_ref_server.net.socket_connection import (
     discard_input,
 )
 from iggy_ref_server.net.socket_io import pass_on, receive_input, send_output, set_low_mark
+from iggy_ref_server.session import ClientSession
 from iggy_ref_server.storage.interface import FileSlice, StorageError
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
     from iggy_ref_server.net.scheduler import RequestScheduler
     from iggy_ref_server.net.tls_codec import TlsCodec
-    from iggy_ref_server.session import ClientSession
 
 
 LOGGER = logging.getLogger(__name__)
@@ -56,12 +56,24 @@ MOVED_BYTES_MAX = 1 << 16
 UNBOUNDED_BYTES = 1 << 63
 
 
+class MovingClient(NamedTuple):
+    """A client whose connection goes on at another shard.
+
+    Attributes:
+        session: the client.
+        is_vsr: whether it uses the framing from 0.9 on.
+        unread: bytes that it has sent ahead.
+    """
+
+    session: ClientSession
+    is_vsr: bool
+    unread: bytes
+
+
 class ConnectionMigrator(Protocol):
     """Migrates connections to the shards that own their partitions."""
 
-    def move(
-        self, connected: socket.socket, session: ClientSession, unread: bytes, shard_id: int
-    ) -> bool:
+    def move(self, connected: socket.socket, client: MovingClient, shard_id: int) -> bool:
         """Hand a connection to another shard; False if it must stay."""
 
 
@@ -122,6 +134,8 @@ class SocketServer:
         unread: bytes = b"",
         codec: TransportCodec | None = None,
         tls: TlsCodec | None = None,
+        *,
+        is_vsr: bool | None = None,
     ) -> RequestPipeline:
         """Take over a connected socket.
 
@@ -131,6 +145,7 @@ class SocketServer:
             unread: bytes that were received from it before, and decrypted.
             codec: decodes its bytes, ``unread`` included; None for TCP.
             tls: decrypts its bytes after its handshake; None without TLS.
+            is_vsr: whether the client uses the framing from 0.9 on; None if its first bytes tell.
         """
         connected.setblocking(False)
         limits, output_buffer = self._limits, None
@@ -147,6 +162,8 @@ class SocketServer:
             output_bytes_max=bytes_max,
             output_buffer=output_buffer,
         )
+        if is_vsr is not None:
+            pipeline.resume(is_vsr=is_vsr)
         conn = SocketConnection(connected, pipeline, limits, codec, tls, READ)
         self._connections[connected.fileno()] = conn
         self._by_pipeline[pipeline] = conn
@@ -304,6 +321,8 @@ class SocketServer:
         pipeline, session = conn.pipeline, conn.pipeline.session
         if self._migrator is None or not conn.is_plain or not pipeline.is_open:
             return False
+        if pipeline.has_detached:
+            return False
         shard_id = session.preferred_shard
         is_small = pipeline.connection.statistics().buffered_bytes <= MOVED_BYTES_MAX
         if not pipeline.note_preference(wants_migration=shard_id is not None and is_small):
@@ -313,8 +332,8 @@ class SocketServer:
         if pipeline.connection.is_idle:
             session.clear_preference()
             set_low_mark(conn, 0)
-            unread = pipeline.connection.unread()
-            if self._migrator.move(conn.socket, session, unread, shard_id):
+            client = MovingClient(session, pipeline.is_vsr, pipeline.connection.unread())
+            if self._migrator.move(conn.socket, client, shard_id):
                 pipeline.advance(ConnectionEvent.MIGRATED)
                 self._unregister(conn)
                 self._close(conn)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 # The size of a receive call while no large payload is incomplete.
 CODEC_RECEIVE_BYTES: Final = 64 << 10
-# Up to this size a part of a reply is joined with its frame head: one buffer instead of two.
+# Up to this size a part of a reply is joined with its frame head: one buffer instead of two. So are
+# replies that come together, such as those to a run of sends, if they have this size on average.
 JOINED_FRAME_BYTES_MAX: Final = 1 << 10
 
 
@@ -47,6 +48,11 @@ class FramedOutputBuffer(OutputBuffer):
         self._pong = b""
         self._pong_end = 0
 
+    def use_vsr_frames(self) -> None:
+        """Find the ends of replies as from 0.9 on: each of them is one message."""
+        assert self._framer.is_at_boundary, "a reply was not put in as a whole"
+        self._framer.is_vsr = True
+
     def put(self, item: Buffer | FileSlice) -> None:
         """Append a part of a reply; the reply's head must be in buffers, split anywhere."""
         if isinstance(item, FileSlice):
@@ -57,7 +63,8 @@ class FramedOutputBuffer(OutputBuffer):
                 position += size
             return
         parts = self._framer.frame(item)
-        if len(parts) > 1 and sum(map(len, parts)) <= JOINED_FRAME_BYTES_MAX:
+        frames_count = len(parts) // 2
+        if frames_count and sum(map(len, parts)) <= JOINED_FRAME_BYTES_MAX * frames_count:
             parts = [b"".join(parts)]
         for part in parts:
             self._append(part)

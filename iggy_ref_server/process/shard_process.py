@@ -42,8 +42,9 @@ from iggy_ref_server.descriptor_limit import files_max
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
 from iggy_ref_server.metadata.errors import MetadataError
-from iggy_ref_server.shard.assembly import Shard, ShardSpec, open_shard
+from iggy_ref_server.shard.assembly import Shard, open_shard
 from iggy_ref_server.shard.listener_table import BoundSockets
+from iggy_ref_server.shard.spec import ShardSpec
 from iggy_ref_server.storage.interface import Storage, StorageError
 from iggy_ref_server.storage.threads import ThreadStorage
 
@@ -89,6 +90,7 @@ class ShardProcessSpec:
         root: chooses the root user of a new data directory.
         environment: may hold ``RUST_LOG``.
         round_robin_memory: the shared counters of balanced sends.
+        position_memory: the shared position of the metadata.
         writes_survived: whether the machine has not rebooted since a server last used the data.
     """
 
@@ -102,6 +104,7 @@ class ShardProcessSpec:
     root: Callable[[], RootCredentials]
     environment: Mapping[str, str]
     round_robin_memory: mmap.mmap
+    position_memory: mmap.mmap
     ports: Ports
     ip: str
     is_follower: bool
@@ -183,6 +186,7 @@ async def _serve(spec: ShardProcessSpec, pipes: SupervisorPipes) -> int:
         migration_sockets=spec.migration_sockets,
         bound_by_listener=spec.bound_by_listener,
         round_robin_memory=spec.round_robin_memory,
+        position_memory=spec.position_memory,
         ports=spec.ports,
         ip=spec.ip,
         is_follower=spec.is_follower,

@@ -32,6 +32,7 @@ from iggy_ref_server.config.syntax import SocketAddress, parse_address
 from iggy_ref_server.descriptor_limit import raise_descriptor_limit
 from iggy_ref_server.host import Ports
 from iggy_ref_server.logs import start_logging
+from iggy_ref_server.metadata.position import make_position_memory
 from iggy_ref_server.process.locks import (
     bind_shared_port,
     clear_data_directory,
@@ -192,6 +193,7 @@ def _process_specs(
     ports = Ports(**{name: address.port for name, address in addresses.items()})
 
     round_robin_memory = make_round_robin_memory(len(placements))
+    position_memory = make_position_memory()
 
     def root() -> RootCredentials:
         return choose_root_credentials(loaded.environment, secrets.choice)
@@ -208,6 +210,7 @@ def _process_specs(
             root=root,
             environment=loaded.environment,
             round_robin_memory=round_robin_memory,
+            position_memory=position_memory,
             ports=ports,
             ip=addresses["tcp"].host,
             is_follower=loaded.flags.follower,

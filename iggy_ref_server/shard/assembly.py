@@ -9,33 +9,29 @@ simulations run many shards in one process, on one clock, with storage in memory
 from __future__ import annotations
 
 import logging
-import mmap
-import secrets
-import socket
-from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
 
-from iggy_protocol import RequestReceived, StatusCode, record
+from iggy_protocol import RequestReceived, StatusCode
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
-from iggy_ref_server.clock import Clock
-from iggy_ref_server.config.load import RootCredentials
-from iggy_ref_server.config.schema import ServerConfig
-from iggy_ref_server.dispatch.context import HandlerContext
+from iggy_ref_server.dispatch.context import HandlerContext, SessionService
+from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.dispatcher import Dispatcher, reply_for_error
 from iggy_ref_server.dispatch.replies import CommandReply
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupRegistry
-from iggy_ref_server.host import Host, Ports
+from iggy_ref_server.host import Host
 from iggy_ref_server.identity.credentials import Passwords
+from iggy_ref_server.metadata.history import MetadataHistory
 from iggy_ref_server.metadata.importer import import_if_new
 from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_tokens
+from iggy_ref_server.metadata.position import MetadataPosition
 from iggy_ref_server.metadata.recovery import require_metadata
-from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext
+from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext, TopicRecord
 from iggy_ref_server.metadata.store import MetadataStore
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S, RequestPipeline
 from iggy_ref_server.net.scheduler import RequestScheduler
@@ -49,13 +45,13 @@ from iggy_ref_server.partitions.partition import PartitionLog
 from iggy_ref_server.shard import messages, settings
 from iggy_ref_server.shard.call_handler import ShardCallHandler
 from iggy_ref_server.shard.calls import (
-    LocalGroups,
-    RemoteGroups,
     ShardClusterView,
+    describe_request,
     describe_session,
 )
 from iggy_ref_server.shard.channel import ShardChannel
-from iggy_ref_server.shard.listener_table import BoundSockets, ListenerContext, start_listeners
+from iggy_ref_server.shard.group_calls import LocalGroups, RemoteGroups
+from iggy_ref_server.shard.listener_table import ListenerContext, start_listeners
 from iggy_ref_server.shard.maintenance import Maintenance
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
@@ -67,57 +63,24 @@ from iggy_ref_server.shard.router import (
     make_round_robin_memory,
     owner_shard,
 )
+from iggy_ref_server.shard.session_calls import (
+    LocalSessions,
+    RemoteSessions,
+    end_on_this_shard,
+)
 from iggy_ref_server.shard.settings import buffer_budget_bytes
 from iggy_ref_server.shard.stale_directories import remove_stale_directories
-from iggy_ref_server.storage.interface import Storage
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator
 
     from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.session import ClientSession
+    from iggy_ref_server.shard.spec import ShardSpec
 
 
 LOGGER = logging.getLogger(__name__)
-
-DEFAULT_PORTS = Ports()
-
-
-@record(kw_only=True)
-class ShardSpec:
-    """Everything that a shard is given.
-
-    Attributes:
-        shard_id: shard 0 writes the metadata.
-        root: returns the credentials of the root user, where a new data directory needs them.
-        peer_sockets: sockets of the channels to the other shards, by their ids.
-        migration_sockets: sockets for connection migration; none where connections do not migrate.
-        round_robin_memory: the counters of balanced sends, shared by all shards.
-        bound_by_listener: the bound sockets of this shard, by the name of the listener.
-        ports: the ports of the server's listeners.
-        ip: the address of the TCP listener.
-        is_follower: whether this node reports itself as a follower.
-        writes_survived: whether the machine has not rebooted since a server last used the data.
-        random_bytes: the source of ids and tokens.
-        cores: the cores of all shards, if these are pinned.
-    """
-
-    shard_id: int
-    config: ServerConfig
-    storage: Storage
-    clock: Clock
-    root: Callable[[], RootCredentials]
-    peer_sockets: Mapping[int, trio.socket.SocketType] = field(default_factory=dict)
-    migration_sockets: Mapping[int, socket.socket] = field(default_factory=dict)
-    passwords: Passwords | None = None
-    round_robin_memory: mmap.mmap | None = None
-    bound_by_listener: Mapping[str, BoundSockets] = field(default_factory=dict)
-    ports: Ports = DEFAULT_PORTS
-    ip: str = "127.0.0.1"
-    is_follower: bool = False
-    writes_survived: bool = False
-    random_bytes: Callable[[int], bytes] = secrets.token_bytes
-    cores: frozenset[int] = frozenset()
 
 
 class Shard:
@@ -145,48 +108,86 @@ class Shard:
         self.directory = PartitionDirectory(
             self._is_local, self._open_partition, self._remove_files, self._note_opened
         )
+        round_robin_memory = spec.round_robin_memory or make_round_robin_memory(shards_count)
         self._appender = RoutingAppender(
             lambda: self.metadata.current,
-            RoundRobin(
-                spec.round_robin_memory or make_round_robin_memory(shards_count), spec.shard_id
-            ),
+            RoundRobin(round_robin_memory, spec.shard_id),
             nursery,
+            deduplicates=config.system.message_deduplication.enabled,
         )
         self._channels: dict[int, ShardChannel] = {}
+        self._deferred = DeferredSlots()
         timeout_us = config.consumer_group.rebalancing_timeout_us
         registry = GroupRegistry(rebalancing_timeout_us=timeout_us)
-        self.metadata = MetadataService(
-            Metadata.EMPTY, self._channels, self._apply_to_partitions, registry
+        self._position = MetadataPosition(spec.position_memory)
+        local_sessions = LocalSessions(
+            self._position, spec.clock, registry, self._end_session, self._channels
         )
+        self.metadata = self._make_metadata_service(registry, local_sessions)
         cluster_view = ShardClusterView(self.directory, self.clients, self._channels)
-        self._call_handler = ShardCallHandler(
-            self.directory,
-            self._appender,
-            cluster_view,
-            self.metadata,
-            nursery,
-            self.budget.reply_allowance,
-        )
+        self._call_handler = self._make_call_handler(cluster_view, local_sessions)
         for shard_id, peer_socket in spec.peer_sockets.items():
             self._channels[shard_id] = ShardChannel(peer_socket, self._call_handler, self.budget)
         self._router = PartitionRouter(
             spec.shard_id, self._channels, self.directory, self._appender.mark_uncommitted
         )
         self._appender.use_router(self._router)
+        self._sessions: SessionService = (
+            RemoteSessions(self._channels[0]) if spec.shard_id else local_sessions
+        )
         self.handler_context = self._make_handler_context(registry, cluster_view)
         dispatcher = Dispatcher(self.handler_context, self._forward if spec.shard_id else None)
         self._call_handler.serve_requests(dispatcher.handle)
         self.scheduler = RequestScheduler(self._appender, dispatcher, nursery)
-        limits = settings.socket_limits(config, self.budget.limit_bytes)
         self._migration = ConnectionMigration(
             spec.migration_sockets,
             self._last_seen_us,
             self._on_client_left,
             lambda: self.metadata.current.version,
         )
-        migrator = self._migration if spec.migration_sockets else None
-        self.socket_server = SocketServer(
-            self.scheduler, limits, nursery, self._on_client_gone, migrator, self.budget
+        self.socket_server = self._make_socket_server()
+
+    def _make_call_handler(
+        self, cluster_view: ShardClusterView, local_sessions: LocalSessions
+    ) -> ShardCallHandler:
+        """Make what carries out the calls of other shards."""
+        return ShardCallHandler(
+            self.directory,
+            self._appender,
+            cluster_view,
+            self.metadata,
+            self._nursery,
+            self.budget.reply_allowance,
+            self._end_session,
+            None if self._spec.shard_id else local_sessions,
+        )
+
+    def _make_socket_server(self) -> SocketServer:
+        """Make what serves the sockets of clients."""
+        spec = self._spec
+        return SocketServer(
+            self.scheduler,
+            settings.socket_limits(spec.config, self.budget.limit_bytes),
+            self._nursery,
+            self._on_client_gone,
+            self._migration if spec.migration_sockets else None,
+            self.budget,
+        )
+
+    def _make_metadata_service(
+        self, registry: GroupRegistry, local_sessions: LocalSessions
+    ) -> MetadataService:
+        """Make the metadata of this shard; they are empty until it is opened."""
+        spec = self._spec
+        stored = settings.metadata_settings(spec.config)
+        return MetadataService(
+            Metadata.EMPTY,
+            self._channels,
+            self._apply_to_partitions,
+            registry,
+            self._position,
+            MetadataHistory(self._position, stored, spec.random_bytes),
+            local_sessions.follow_users,
         )
 
     def _make_handler_context(
@@ -218,6 +219,10 @@ class Shard:
             random_bytes=spec.random_bytes,
             change=self.metadata.change,
             registry=registry,
+            position=self._position,
+            history=self.metadata.history,
+            sessions=self._sessions,
+            deferred=self._deferred,
             poll_bytes_max=self.budget.reply_allowance,
         )
 
@@ -260,7 +265,7 @@ class Shard:
             LOGGER.warning("expired tokens cannot be removed now: %s", fault)
         if store.current.users.find(ROOT_USER_ID) is None:
             await self._create_root_user(store, context)
-        self.metadata.become_writer(store)
+        self.metadata.become_writer(store, spec.clock.now_us())
         await remove_stale_directories(spec.storage, spec.config.system, store.current)
 
     async def _create_root_user(self, store: MetadataStore, context: PlanContext) -> None:
@@ -317,11 +322,14 @@ class Shard:
     def _is_local(self, key: PartitionKey) -> bool:
         return owner_shard(key, len(self._spec.peer_sockets) + 1) == self._spec.shard_id
 
-    async def _open_partition(self, key: PartitionKey, generation: int) -> PartitionLog:
-        path = self._spec.config.system.partition_path(*key)
+    async def _open_partition(
+        self, key: PartitionKey, topic: TopicRecord, generation: int
+    ) -> PartitionLog:
         spec = self._spec
+        path = spec.config.system.partition_path(*key)
+        stored = settings.topic_partition_settings(self._settings, topic)
         return await PartitionLog.open(
-            spec.storage, spec.clock, self._settings, path, generation=generation
+            spec.storage, spec.clock, stored, path, generation=generation
         )
 
     async def _note_opened(self, generation: int) -> None:
@@ -349,8 +357,14 @@ class Shard:
     # Clients
 
     def _on_connected(self, pipeline: RequestPipeline) -> None:
-        now_us = self._spec.clock.now_us()
-        self.clients.add(ClientEntry(pipeline.session, pipeline.end, now_us, pipeline.abort))
+        self._add_client(pipeline, self._spec.clock.now_us())
+
+    def _add_client(self, pipeline: RequestPipeline, last_seen_us: int) -> None:
+        self.clients.add(
+            ClientEntry(
+                pipeline.session, pipeline.end, last_seen_us, pipeline.abort, pipeline.close_with
+            )
+        )
 
     def _last_seen_us(self, session: ClientSession) -> int:
         client = self.clients.get(session.client_id)
@@ -370,24 +384,39 @@ class Shard:
         except BaseException:
             connected.close()
             raise
-        pipeline = self.socket_server.admit(connected, migrated.session, migrated.unread)
-        self.clients.add(
-            ClientEntry(pipeline.session, pipeline.end, migrated.last_seen_us, pipeline.abort)
+        pipeline = self.socket_server.admit(
+            connected, migrated.session, migrated.unread, is_vsr=migrated.is_vsr
         )
+        self._add_client(pipeline, migrated.last_seen_us)
 
     def _on_client_gone(self, session: ClientSession) -> None:
-        """Forget a client whose connection has ended, here and in its groups."""
+        """Forget a client whose connection has ended, here, in its groups and in its session."""
+        if session.attached_session:
+            self._sessions.release(session.attached_session)
         if self.clients.remove(session):
             self._leave_groups(session.client_id)
 
+    def _end_session(self, number: int) -> None:
+        end_on_this_shard(self.clients, self._deferred, number)
+
     def _evict(self, client: ClientEntry) -> None:
-        """Remove a client without heartbeats from its groups; the connection stays."""
-        client.session.is_evicted = True
-        self._leave_groups(client.session.client_id)
+        """Remove a client without heartbeats from its groups.
+
+        A classic client keeps its connection and is told with its next request. From 0.9 on the
+        server tells it at once, and closes.
+        """
+        session = client.session
+        session.is_evicted = True
+        self._leave_groups(session.client_id)
+        if session.binding is not None:
+            if client.close_with is None:
+                client.close()
+            else:
+                client.close_with(StatusCode.STALE_CLIENT)
 
     def _leave_groups(self, client_id: int) -> None:
         if self._spec.shard_id == 0:
-            self.handler_context.registry.remove_client(client_id)
+            self.handler_context.registry.remove_member(client_id)
         else:
             self._channels[0].call_nowait(
                 messages.ClientGoneCall(client_id), (), lambda message, payload: None
@@ -400,15 +429,20 @@ class Shard:
             # A user that was deleted gets an error here, where the connection can be closed.
             session.user(self.metadata.current)
         try:
-            reply, payload = await self._channels[0].call(
-                messages.ForwardCall(describe_session(session), request.code), [request.payload]
+            request_id = request.request_id
+            forwarded = messages.ForwardCall(
+                describe_session(session),
+                request.code,
+                None if request_id is None else describe_request(request_id),
             )
+            reply, payload = await self._channels[0].call(forwarded, [request.payload])
         except ServerFault as fault:
             return reply_for_error(fault)
         assert isinstance(reply, messages.ShardReply)
         # Shard 0 may be ahead of this replica; the client must not see an older state next.
         await self.metadata.wait_for_version(reply.version)
-        return CommandReply(reply.status, (payload,) if payload.nbytes else (), reply.is_final)
+        parts = (payload,) if payload.nbytes else ()
+        return CommandReply(reply.status, parts, reply.is_final, reply.position)
 
 
 async def _raise(error: Exception) -> None:

@@ -18,6 +18,7 @@ from iggy_protocol import (
     ConsumerKind,
     PollingKind,
     PollingStrategy,
+    ProducerSequence,
     RequestReceived,
     StatusCode,
 )
@@ -26,11 +27,12 @@ from iggy_ref_server.dispatch.table import Execution
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, PollGrant
 from iggy_ref_server.partitions.offsets import OffsetKey
-from iggy_ref_server.partitions.partition_client import LocalPartition
+from iggy_ref_server.partitions.partition_client import ConfirmedAppend, LocalPartition
 from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import run_async
-from iggy_ref_server.shard import messages
-from iggy_ref_server.shard.calls import ShardClusterView, restore_session
+from iggy_ref_server.partitions.write_receipts import WriteId
+from iggy_ref_server.shard import group_calls, messages, session_calls
+from iggy_ref_server.shard.calls import ShardClusterView, restore_request, restore_session
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 from iggy_ref_server.storage.interface import FileSlice
 
@@ -39,18 +41,20 @@ if TYPE_CHECKING:
 
     import trio
 
-    from iggy_ref_server.completion import Completion
+    from iggy_ref_server.completion import Completion, Wait
     from iggy_ref_server.dispatch.replies import CommandReply
     from iggy_ref_server.shard.channel import ShardChannel
     from iggy_ref_server.shard.metadata_service import MetadataService
     from iggy_ref_server.shard.router import RoutingAppender
+    from iggy_ref_server.shard.session_calls import LocalSessions
 
     CallResult = tuple[messages.ShardMessage, Sequence[Buffer]]
 
 
 LOGGER = logging.getLogger(__name__)
 
-DONE_REPLY = messages.ShardReply()
+# These get the channel and the id of the call, and reply themselves.
+REPLYING_LATER: Final = (Execution.STAGED, Execution.DETACHED)
 
 
 async def read_parts(parts: Sequence[Buffer | FileSlice]) -> list[Buffer]:
@@ -77,6 +81,8 @@ class ShardCallHandler:
         metadata: follows or writes the metadata.
         nursery: for what has to wait.
         poll_bytes_max: how much of a poll may be read into memory here, given what is asked.
+        end_session: ends a session on its connections of this shard.
+        sessions: the sessions of the wire; None on all shards but 0.
     """
 
     def __init__(
@@ -87,14 +93,20 @@ class ShardCallHandler:
         metadata: MetadataService,
         nursery: trio.Nursery,
         poll_bytes_max: Callable[[int], int],
+        end_session: Callable[[int], None],
+        sessions: LocalSessions | None,
     ) -> None:
         self._poll_bytes_max = poll_bytes_max
+        self._end_session = end_session
+        self._sessions = sessions
         self._directory = directory
         self._appender = appender
         self._cluster_view = cluster_view
         self._metadata = metadata
         self._nursery = nursery
         self._dispatch: Callable[[Any, RequestReceived], Awaitable[CommandReply]] | None = None
+        # Those who made them bound their number.
+        self._parked: dict[tuple[ShardChannel, int], Wait] = {}
         self._deferred: (
             list[tuple[ShardChannel, int, messages.ShardMessage, memoryview]] | None
         ) = []
@@ -125,7 +137,7 @@ class ShardCallHandler:
         call = SHARD_CALLS[type(message)]
         if self._deferred is not None and not call.is_handled_before_open:
             self._deferred.append((channel, call_id, message, payload))
-        elif call.execution is Execution.STAGED:
+        elif call.execution in REPLYING_LATER:
             call.handler(self, channel, call_id, message, payload)
         elif call.execution is Execution.TASK:
             self._nursery.start_soon(self._handle_awaited, channel, call_id, message, payload)
@@ -171,21 +183,29 @@ class ShardCallHandler:
     def _append(
         self, channel: ShardChannel, call_id: int, message: messages.AppendCall, body: memoryview
     ) -> None:
-        def reply(pending: Completion) -> None:
-            fault = pending.fault
-            channel.reply(
-                call_id,
-                DONE_REPLY if fault is None else messages.FaultReply(fault.status, fault.message),
-            )
-
         try:
-            pending = self._local_partition(message.partition).stage(
-                body, BatchShape(*message.shape)
-            )
+            pending = self._stage(message, body)
         except ServerFault as fault:
             channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
-        else:
-            pending.add_done_callback(reply)
+            return
+
+        def reply(_: Completion) -> None:
+            fault = pending.fault
+            if fault is not None:
+                channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
+            elif isinstance(pending, ConfirmedAppend):
+                channel.reply(call_id, messages.AppendReply(pending.base_offset))
+            else:
+                channel.reply(call_id, messages.DONE_REPLY)
+
+        pending.add_done_callback(reply)
+
+    def _stage(self, message: messages.AppendCall, body: memoryview) -> Completion:
+        partition, shape = self._local_partition(message.partition), BatchShape(*message.shape)
+        if message.write is None:
+            return partition.stage(body, shape)
+        producer = None if message.producer is None else ProducerSequence(*message.producer)
+        return partition.stage_confirmed(body, shape, WriteId(*message.write), producer)
 
     async def _poll(self, message: messages.PollCall, _: memoryview) -> CallResult:
         kind = message.consumer_kind
@@ -199,7 +219,9 @@ class ShardCallHandler:
         )
         local_partition = self._local_partition(message.partition)
         polled = await run_async(local_partition.poll(request, auto_commit=message.auto_commit))
-        head = messages.PollReply(polled.current_offset, polled.messages_count, polled.last_offset)
+        head = messages.PollReply(
+            polled.current_offset, polled.messages_count, polled.last_offset, polled.next_offset
+        )
         return head, await read_parts(polled.parts)
 
     async def _change_offset(self, message: messages.OffsetCall, _: memoryview) -> CallResult:
@@ -207,11 +229,12 @@ class ShardCallHandler:
         key = OffsetKey(ConsumerKind(message.consumer_kind), message.consumer_id)
         if message.action == "get":
             return messages.OffsetReply(*await local_partition.progress(key)), ()
+        write = None if message.write is None else WriteId(*message.write)
         if message.offset is None:
-            await local_partition.delete_offset(key)
+            await local_partition.delete_offset(key, write)
         else:
-            await local_partition.store_offset(key, message.offset)
-        return DONE_REPLY, ()
+            await local_partition.store_offset(key, message.offset, write)
+        return messages.DONE_REPLY, ()
 
     async def _maintain(self, message: messages.MaintainPartitionCall, _: memoryview) -> CallResult:
         local_partition = self._local_partition(message.partition)
@@ -219,7 +242,59 @@ class ShardCallHandler:
             await local_partition.flush(fsync=message.fsync)
         else:
             await local_partition.delete_segments(message.segments_count)
-        return DONE_REPLY, ()
+        return messages.DONE_REPLY, ()
+
+    # Waits; they have their replies when they are over
+
+    def _wait_for_message(
+        self,
+        channel: ShardChannel,
+        call_id: int,
+        message: messages.WaitForMessageCall,
+        _: memoryview,
+    ) -> None:
+        try:
+            wait = self._local_partition(message.partition).wait_for(message.offset)
+        except ServerFault as fault:
+            channel.reply(call_id, messages.FaultReply(fault.status, fault.message))
+            return
+        self._park(channel, call_id, wait)
+
+    def _watch_ownership(
+        self,
+        channel: ShardChannel,
+        call_id: int,
+        message: messages.WatchOwnershipCall,
+        _: memoryview,
+    ) -> None:
+        key = GroupKey(message.stream_id, message.topic_id, message.group_id)
+        grants = [PollGrant(*grant) for grant in message.grants]
+        self._park(channel, call_id, group_calls.watch_grants(self._metadata.registry, key, grants))
+
+    def _park(self, channel: ShardChannel, call_id: int, wait: Wait) -> None:
+        """Reply when a wait is over."""
+
+        def reply(done: Completion) -> None:
+            self._parked.pop((channel, call_id), None)
+            fault = done.fault
+            channel.reply(
+                call_id,
+                messages.DONE_REPLY
+                if fault is None
+                else messages.FaultReply(fault.status, fault.message),
+            )
+
+        self._parked[channel, call_id] = wait
+        wait.add_done_callback(reply)
+
+    def _cancel_wait(
+        self, channel: ShardChannel, call_id: int, message: messages.CancelWaitCall, _: memoryview
+    ) -> None:
+        wait = self._parked.pop((channel, message.call_id), None)
+        if wait is not None:
+            wait.cancel()
+            channel.reply(message.call_id, messages.DONE_REPLY)
+        channel.reply(call_id, messages.DONE_REPLY)
 
     # Metadata and requests
 
@@ -230,62 +305,67 @@ class ShardCallHandler:
         self, message: messages.MetadataEntryCall, payload: memoryview
     ) -> CallResult:
         await self._metadata.apply_entry(bytes(payload), is_published=message.is_published)
-        return DONE_REPLY, ()
+        return messages.DONE_REPLY, ()
 
     async def _forward(self, message: messages.ForwardCall, payload: memoryview) -> CallResult:
         assert self._dispatch is not None, "only shard 0 handles forwarded requests"
         request = RequestReceived(message.code, payload)
+        if message.request_info is not None:
+            request_id = restore_request(message.request_info)
+            request = RequestReceived(message.code, payload, request_id.dialect, request_id)
         reply = await self._dispatch(restore_session(message.session_info), request)
         parts = await read_parts(reply.parts)
         version = self._metadata.current.version
-        return messages.ShardReply(version, reply.status, reply.close), parts
+        return messages.ShardReply(version, reply.status, reply.close, reply.position), parts
+
+    # Sessions, on shard 0; and their ends, on every other shard
+
+    def _register(self, message: messages.RegisterCall) -> messages.ShardMessage:
+        return session_calls.register_session(self._local_sessions, message)
+
+    def _bind(self, message: messages.BindCall) -> messages.ShardMessage:
+        return session_calls.bind_session(self._local_sessions, message)
+
+    def _release_session(self, message: messages.ReleaseSessionCall) -> messages.ShardMessage:
+        return session_calls.release_session(self._local_sessions, message)
+
+    async def _log_out(self, message: messages.LogOutCall, _: memoryview) -> CallResult:
+        await self._local_sessions.log_out(message.session)
+        return messages.DONE_REPLY, ()
+
+    def _session_ended(self, message: messages.SessionEndedCall) -> messages.ShardMessage:
+        self._end_session(message.session)
+        return messages.DONE_REPLY
+
+    @property
+    def _local_sessions(self) -> LocalSessions:
+        assert self._sessions is not None, "the sessions are on shard 0"
+        return self._sessions
 
     # Groups, on shard 0
 
     def _resolve_member(self, message: messages.ResolveMemberCall) -> messages.ShardMessage:
-        group = self._metadata.registry.require(
-            GroupKey(message.stream_id, message.topic_id, message.group_id)
-        )
-        if message.purpose == "commit":
-            chosen = group.resolve_commit(message.client_id, message.partition_id)
-            return messages.MemberPartitionReply(chosen)
-        grant = group.resolve_poll(message.client_id, message.partition_id)
-        return (
-            messages.MemberPartitionReply(None)
-            if grant is None
-            else messages.MemberPartitionReply(*grant)
-        )
+        return group_calls.resolve_member(self._metadata.registry, message)
+
+    def _claim(self, message: messages.ClaimCall) -> messages.ShardMessage:
+        return group_calls.claim_partitions(self._metadata.registry, message)
 
     def _member_polled(self, message: messages.MemberPolledCall) -> messages.ShardMessage:
-        key = GroupKey(message.stream_id, message.topic_id, message.group_id)
-        group = self._metadata.registry.find(key)
-        if group is None or not group.confirm(PollGrant(message.partition_id, message.epoch)):
-            return messages.MemberPartitionReply(None)
-        group.record_polled(message.client_id, message.partition_id, message.polled_offset)
-        return messages.MemberPartitionReply(message.partition_id)
+        return group_calls.member_polled(self._metadata.registry, message)
 
     def _group_committed(self, message: messages.GroupCommittedCall) -> messages.ShardMessage:
-        key = GroupKey(message.stream_id, message.topic_id, message.group_id)
-        group = self._metadata.registry.find(key)
-        if group is not None:
-            group.record_committed(message.partition_id, message.offset)
-        return DONE_REPLY
+        return group_calls.group_committed(self._metadata.registry, message)
 
     def _groups(self, message: messages.GroupMemberships) -> messages.ShardMessage:
-        found = self._metadata.registry.memberships
-        return messages.GroupMemberships(
-            memberships=tuple(
-                (client_id, *key) for client_id in message.client_ids for key in found(client_id)
-            )
-        )
+        return group_calls.list_memberships(self._metadata.registry, message)
 
     def _client_gone(self, message: messages.ClientGoneCall) -> messages.ShardMessage:
-        self._metadata.registry.remove_client(message.client_id)
-        return DONE_REPLY
+        self._metadata.registry.remove_member(message.client_id)
+        return messages.DONE_REPLY
 
     def _publish(self, message: messages.PublishMetadataCall) -> messages.ShardMessage:
         self._metadata.publish(message.version)
-        return DONE_REPLY
+        return messages.DONE_REPLY
 
     def _totals(self, message: messages.PartitionTotals) -> messages.ShardMessage:
         return self._cluster_view.local_totals()
@@ -299,7 +379,7 @@ class ShardCall(NamedTuple):
 
     Attributes:
         handler: the method of ``ShardCallHandler``.
-        execution: at once, in a task, or staged with other appends.
+        execution: at once, in a task, staged with other appends, or parked until something happens.
         is_handled_before_open: whether a shard handles it while it opens its partitions. It needs
             the metadata to go on.
     """
@@ -310,12 +390,18 @@ class ShardCall(NamedTuple):
 
 
 _HANDLER, _STAGED, _TASK = ShardCallHandler, Execution.STAGED, Execution.TASK
+_PARKED = Execution.DETACHED
 SHARD_CALLS: Final[dict[type, ShardCall]] = {
     messages.AppendCall: ShardCall(_HANDLER._append, _STAGED),
     messages.PollCall: ShardCall(_HANDLER._poll, _TASK),
     messages.OffsetCall: ShardCall(_HANDLER._change_offset, _TASK),
     messages.MaintainPartitionCall: ShardCall(_HANDLER._maintain, _TASK),
     messages.ForwardCall: ShardCall(_HANDLER._forward, _TASK),
+    messages.RegisterCall: ShardCall(_HANDLER._register),
+    messages.BindCall: ShardCall(_HANDLER._bind),
+    messages.ReleaseSessionCall: ShardCall(_HANDLER._release_session),
+    messages.LogOutCall: ShardCall(_HANDLER._log_out, _TASK),
+    messages.SessionEndedCall: ShardCall(_HANDLER._session_ended),
     messages.SnapshotCall: ShardCall(_HANDLER._snapshot, _TASK, is_handled_before_open=True),
     messages.MetadataEntryCall: ShardCall(
         _HANDLER._apply_entry, _TASK, is_handled_before_open=True
@@ -328,4 +414,8 @@ SHARD_CALLS: Final[dict[type, ShardCall]] = {
     messages.ClientGoneCall: ShardCall(_HANDLER._client_gone),
     messages.PartitionTotals: ShardCall(_HANDLER._totals),
     messages.ConnectedClients: ShardCall(_HANDLER._clients),
+    messages.ClaimCall: ShardCall(_HANDLER._claim),
+    messages.WatchOwnershipCall: ShardCall(_HANDLER._watch_ownership, _PARKED),
+    messages.WaitForMessageCall: ShardCall(_HANDLER._wait_for_message, _PARKED),
+    messages.CancelWaitCall: ShardCall(_HANDLER._cancel_wait, _PARKED),
 }

@@ -1,22 +1,29 @@
-"""Calls to other shards: a remote partition, consumer groups on shard 0, the view of all shards.
+"""Calls to other shards: a remote partition, and the view of all shards.
 
 ``RemotePartition`` has the interface of a local partition and makes a call of each method. Appends
-are sent without waiting, so they arrive in the sequence of the client's sends.
+are sent without waiting, so they arrive in the sequence of the client's sends. A wait is parked:
+the other shard replies when it is over, and is told if nobody waits any more.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from iggy_protocol import BatchShape, Transport
-from iggy_ref_server.completion import Completion
+from iggy_protocol import (
+    BatchShape,
+    Dialect,
+    PartitionContext,
+    RequestId,
+    SessionBinding,
+    Transport,
+)
+from iggy_ref_server.completion import Completion, Wait
 from iggy_ref_server.dispatch.context import StatisticsByPartition
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey, GroupRegistry, PollGrant
 from iggy_ref_server.partitions.partition import PartitionStatistics
-from iggy_ref_server.partitions.partition_client import ConsumerProgress
+from iggy_ref_server.partitions.partition_client import ConfirmedAppend, ConsumerProgress
 from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
 from iggy_ref_server.partitions.steps import Await, Steps
 from iggy_ref_server.session import ClientSession
@@ -24,11 +31,36 @@ from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
+    from iggy_protocol import ProducerSequence
     from iggy_ref_server.clients import ClientTable
     from iggy_ref_server.partitions.offsets import OffsetKey
+    from iggy_ref_server.partitions.write_receipts import WriteId
     from iggy_ref_server.shard.channel import ShardChannel
+
+
+OFFSET_MAX: Final = (1 << 64) - 1
+"""No message ever gets it."""
+
+
+def park(channel: ShardChannel, message: messages.ShardMessage) -> Wait:
+    """Have another shard wait for something; the wait ends with its reply."""
+    call_id = 0
+
+    def on_reply(reply: messages.ShardMessage, _: memoryview) -> None:
+        if isinstance(reply, messages.FaultReply):
+            wait.finish(ServerFault(reply.status, reply.message))
+        else:
+            wait.finish()
+
+    def on_cancel(_: Wait) -> None:
+        # The other shard replies to both calls.
+        channel.call_nowait(messages.CancelWaitCall(call_id), (), lambda *_: None)
+
+    wait = Wait(on_cancel)
+    call_id = channel.park(message, on_reply)
+    return wait
 
 
 class RemotePartition:
@@ -66,6 +98,27 @@ class RemotePartition:
         self._channel.call_nowait(messages.AppendCall(self._partition, shape), [body], on_reply)
         return pending
 
+    def stage_confirmed(
+        self,
+        body: memoryview,
+        shape: BatchShape,
+        write: WriteId,
+        producer: ProducerSequence | None = None,
+    ) -> ConfirmedAppend:
+        pending = ConfirmedAppend()
+
+        def on_reply(message: messages.ShardMessage, _: memoryview) -> None:
+            if isinstance(message, messages.FaultReply):
+                pending.finish(ServerFault(message.status, message.message))
+            else:
+                assert isinstance(message, messages.AppendReply)
+                pending.base_offset = message.base_offset
+                pending.finish()
+
+        call = messages.AppendCall(self._partition, shape, write, producer)
+        self._channel.call_nowait(call, [body], on_reply)
+        return pending
+
     def poll(self, request: PollParams, *, auto_commit: bool) -> Steps[PollResult]:
         consumer = request.consumer
         message, payload = yield Await(
@@ -88,22 +141,33 @@ class RemotePartition:
             size_bytes=payload.nbytes,
             parts=(payload,) if payload.nbytes else (),
             last_offset=message.last_offset,
+            next_offset=message.next_offset,
         )
+
+    def wait_for(self, offset: int) -> Wait:
+        # A client may name any offset, and some messages behind it.
+        known = min(offset, OFFSET_MAX)
+        return park(self._channel, messages.WaitForMessageCall(self._partition, known))
 
     async def progress(self, key: OffsetKey) -> ConsumerProgress:
         message = messages.OffsetCall(self._partition, key.kind, key.id)
         stored, _ = await self._channel.call(message)
         assert isinstance(stored, messages.OffsetReply)
-        return ConsumerProgress(stored.current_offset, stored.stored_offset)
-
-    async def store_offset(self, key: OffsetKey, offset: int) -> None:
-        await self._channel.call(
-            messages.OffsetCall(self._partition, key.kind, key.id, offset, action="store")
+        return ConsumerProgress(
+            stored.current_offset, stored.stored_offset, stored.first_offset, stored.end_offset
         )
 
-    async def delete_offset(self, key: OffsetKey) -> None:
+    async def store_offset(self, key: OffsetKey, offset: int, write: WriteId | None = None) -> None:
         await self._channel.call(
-            messages.OffsetCall(self._partition, key.kind, key.id, action="delete")
+            messages.OffsetCall(self._partition, key.kind, key.id, offset, "store", write)
+        )
+
+    def store_polled(self, key: OffsetKey, offset: int) -> Steps[None]:
+        yield Await(self.store_offset, key, offset)
+
+    async def delete_offset(self, key: OffsetKey, write: WriteId | None = None) -> None:
+        await self._channel.call(
+            messages.OffsetCall(self._partition, key.kind, key.id, None, "delete", write)
         )
 
     async def flush(self, *, fsync: bool) -> None:
@@ -117,86 +181,6 @@ class RemotePartition:
                 self._partition, action="delete_segments", segments_count=count
             )
         )
-
-
-# Consumer groups for polls and offset commands, on any shard.
-#
-# The groups live on shard 0. ``LocalGroups`` uses them directly there; ``RemoteGroups`` has the
-# same methods and calls shard 0.
-
-
-class LocalGroups:
-    """The consumer groups, on shard 0."""
-
-    def __init__(self, registry: GroupRegistry) -> None:
-        self._registry = registry
-
-    async def resolve_poll(
-        self, key: GroupKey, client_id: int, partition_id: int | None
-    ) -> PollGrant | None:
-        return self._registry.require(key).resolve_poll(client_id, partition_id)
-
-    async def deliver(
-        self, key: GroupKey, client_id: int, grant: PollGrant, last_offset: int
-    ) -> bool:
-        group = self._registry.find(key)
-        if group is None or not group.confirm(grant):
-            return False
-        group.record_polled(client_id, grant.partition, last_offset)
-        return True
-
-    async def resolve_commit(self, key: GroupKey, client_id: int, partition_id: int | None) -> int:
-        return self._registry.require(key).resolve_commit(client_id, partition_id)
-
-    async def committed(self, key: GroupKey, partition_id: int, offset: int | None) -> None:
-        group = self._registry.find(key)
-        if group is not None:
-            group.record_committed(partition_id, offset)
-
-    async def memberships(self, client_ids: Iterable[int]) -> Mapping[int, tuple[GroupKey, ...]]:
-        return {client_id: self._registry.memberships(client_id) for client_id in client_ids}
-
-
-class RemoteGroups:
-    """The consumer groups, from every other shard."""
-
-    def __init__(self, channel: ShardChannel) -> None:
-        self._channel = channel
-
-    async def resolve_poll(
-        self, key: GroupKey, client_id: int, partition_id: int | None
-    ) -> PollGrant | None:
-        message = messages.ResolveMemberCall(*key, client_id, partition_id, purpose="poll")
-        reply, _ = await self._channel.call(message)
-        assert isinstance(reply, messages.MemberPartitionReply)
-        return None if reply.partition_id is None else PollGrant(reply.partition_id, reply.epoch)
-
-    async def deliver(
-        self, key: GroupKey, client_id: int, grant: PollGrant, last_offset: int
-    ) -> bool:
-        reply, _ = await self._channel.call(
-            messages.MemberPolledCall(*key, client_id, *grant, polled_offset=last_offset)
-        )
-        assert isinstance(reply, messages.MemberPartitionReply)
-        return reply.partition_id is not None
-
-    async def resolve_commit(self, key: GroupKey, client_id: int, partition_id: int | None) -> int:
-        message = messages.ResolveMemberCall(*key, client_id, partition_id, purpose="commit")
-        reply, _ = await self._channel.call(message)
-        assert isinstance(reply, messages.MemberPartitionReply)
-        assert reply.partition_id is not None
-        return reply.partition_id
-
-    async def committed(self, key: GroupKey, partition_id: int, offset: int | None) -> None:
-        await self._channel.call(messages.GroupCommittedCall(*key, partition_id, offset))
-
-    async def memberships(self, client_ids: Iterable[int]) -> Mapping[int, tuple[GroupKey, ...]]:
-        reply, _ = await self._channel.call(messages.GroupMemberships(client_ids=tuple(client_ids)))
-        assert isinstance(reply, messages.GroupMemberships)
-        found: dict[int, tuple[GroupKey, ...]] = {}
-        for client_id, *key in reply.memberships:
-            found[client_id] = (*found.get(client_id, ()), GroupKey(*key))
-        return found
 
 
 # Statistics of partitions and clients, gathered from all shards.
@@ -213,7 +197,15 @@ def describe_session(session: ClientSession) -> messages.SessionInfo:
         session.user_id,
         session.user_generation,
         session.is_evicted,
+        _describe_binding(session.binding),
+        session.attached_session,
     )
+
+
+def _describe_binding(binding: SessionBinding | None) -> messages.BindingInfo | None:
+    if binding is None:
+        return None
+    return messages.BindingInfo(binding.dialect.name, binding.client, binding.session)
 
 
 def restore_session(session_info: messages.SessionInfo) -> ClientSession:
@@ -224,7 +216,41 @@ def restore_session(session_info: messages.SessionInfo) -> ClientSession:
         transport=Transport(session_info.transport),
         user_id=session_info.user_id,
         user_generation=session_info.user_generation,
+        binding=_restore_binding(session_info),
+        attached_session=session_info.attached_session,
         is_evicted=session_info.is_evicted,
+    )
+
+
+def _restore_binding(session_info: messages.SessionInfo) -> SessionBinding | None:
+    bound, user_id = session_info.binding, session_info.user_id
+    if bound is None or user_id is None:
+        return None
+    return SessionBinding(Dialect[bound.dialect], bound.client, bound.session, user_id)
+
+
+def describe_request(request_id: RequestId) -> messages.RequestInfo:
+    """Describe what tells a request from all others."""
+    context = request_id.context
+    return messages.RequestInfo(
+        request_id.dialect.name,
+        request_id.client,
+        request_id.session,
+        request_id.number,
+        request_id.identifier,
+        (context.incarnation, context.owner_generation, context.metadata_position),
+    )
+
+
+def restore_request(request_info: messages.RequestInfo) -> RequestId:
+    """Return what another shard has described."""
+    return RequestId(
+        request_info.client,
+        request_info.session,
+        request_info.number,
+        request_info.identifier,
+        PartitionContext(*request_info.context),
+        Dialect[request_info.dialect],
     )
 
 

@@ -12,6 +12,9 @@ channel is full when ``CALLS_IN_FLIGHT_MAX`` calls have no reply, or ``IN_FLIGHT
 their bytes. A caller then waits; a client whose send has passed the mark is not read until that
 send has its reply. That bounds the input of the other shard.
 
+A parked call waits for something to happen there, such as a message, and has its reply then. It has
+no payload and does not count in those marks; whoever parks calls bounds their number.
+
 What a channel holds counts in the memory budget of its shard: payloads that are received, calls
     that are handled, and replies that are not sent. Calls that are not sent count in the account of
     the client that caused them. A channel never waits for memory and is never closed for it. Two
@@ -96,6 +99,7 @@ class ShardChannel:
         self._send_wakeup = trio.Event()
         self._capacity = trio.lowlevel.ParkingLot()
         self._calls: dict[int, tuple[Callable[[ShardMessage, memoryview], None], int]] = {}
+        self._parked: set[int] = set()
         self._next_id = 1
         self._is_closed = False
 
@@ -105,7 +109,8 @@ class ShardChannel:
     def is_full(self) -> bool:
         """Whether a further call has to wait."""
         return (
-            len(self._calls) >= CALLS_IN_FLIGHT_MAX or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
+            len(self._calls) - len(self._parked) >= CALLS_IN_FLIGHT_MAX
+            or self._in_flight_bytes >= IN_FLIGHT_BYTES_MAX
         )
 
     def call_nowait(
@@ -113,18 +118,37 @@ class ShardChannel:
         message: ShardMessage,
         payload: Sequence[Buffer],
         on_reply: Callable[[ShardMessage, memoryview], None],
-    ) -> None:
-        """Call without waiting; ``on_reply`` gets the reply, which may be a ``FaultReply``."""
+    ) -> int:
+        """Call without waiting; ``on_reply`` gets the reply, which may be a ``FaultReply``.
+
+        Returns:
+            The id of the call; 0 if it has its reply already.
+        """
         if self._is_closed:
             on_reply(
                 FaultReply(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard has ended"),
                 memoryview(b""),
             )
-            return
-        size_bytes = self._write(self._next_id, message, payload)
-        self._calls[self._next_id] = on_reply, size_bytes
+            return 0
+        call_id = self._next_id
+        size_bytes = self._write(call_id, message, payload)
+        self._calls[call_id] = on_reply, size_bytes
         self._in_flight_bytes += size_bytes
-        self._next_id = self._next_id % (REPLY_BIT - 1) + 1
+        self._next_id = call_id % (REPLY_BIT - 1) + 1
+        return call_id
+
+    def park(
+        self, message: ShardMessage, on_reply: Callable[[ShardMessage, memoryview], None]
+    ) -> int:
+        """Call without waiting, where the reply may take long; such calls do not fill the channel.
+
+        Returns:
+            The id of the call, which a ``CancelWaitCall`` names; 0 if it has its reply already.
+        """
+        call_id = self.call_nowait(message, (), on_reply)
+        if call_id:
+            self._parked.add(call_id)
+        return call_id
 
     async def call(
         self, message: ShardMessage, payload: Sequence[Buffer] = ()
@@ -196,6 +220,7 @@ class ShardChannel:
             self._hold(-self.held_bytes)
             gone = FaultReply(StatusCode.SHARD_COMMUNICATION_ERROR, "the shard is gone")
             calls, self._calls = self._calls, {}
+            self._parked.clear()
             self._in_flight_bytes = 0
             for on_reply, _ in calls.values():
                 on_reply(gone, memoryview(b""))
@@ -253,10 +278,11 @@ class ShardChannel:
 
     def _dispatch(self, number: int, message: ShardMessage, payload: memoryview) -> None:
         if number & REPLY_BIT:
-            call_id = self._calls.pop(number & ~REPLY_BIT, None)
-            if call_id is not None:
-                on_reply, size_bytes = call_id
+            call = self._calls.pop(number & ~REPLY_BIT, None)
+            if call is not None:
+                on_reply, size_bytes = call
                 self._in_flight_bytes -= size_bytes
+                self._parked.discard(number & ~REPLY_BIT)
                 if not self.is_full:
                     self._capacity.unpark_all()
                 on_reply(message, payload)

@@ -150,6 +150,8 @@ class FreeSpaceReclaimer:
 
 
 IDLE_CHECK_S = 1.0
+# Sessions without connections live for half a minute.
+SESSION_CHECK_S = 1.0
 PARTITION_RETRY_S = 1.0
 # How late a segment may be sealed by its age, and space be reclaimed.
 SEGMENT_AGE_CHECK_S = 1.0
@@ -216,6 +218,7 @@ class Maintenance:
                 config.consumer_group.rebalancing_check_interval_us,
                 self._expire_rebalances,
             ),
+            (is_first, int(SESSION_CHECK_S * 1e6), self._expire_sessions),
             (
                 config.system.segment.max_age_us > 0,
                 int(SEGMENT_AGE_CHECK_S * 1e6),
@@ -270,6 +273,9 @@ class Maintenance:
 
     async def _expire_rebalances(self) -> None:
         self._handler_context.registry.expire(self._handler_context.clock.now_us())
+
+    async def _expire_sessions(self) -> None:
+        self._handler_context.sessions.expire()
 
     async def _expire_tokens(self) -> None:
         context = PlanContext(

@@ -14,23 +14,25 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import trio
 
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import GroupKey, GroupRegistry
 from iggy_ref_server.metadata import changes
+from iggy_ref_server.metadata.changes import Change
 from iggy_ref_server.metadata.log import read_frame
 from iggy_ref_server.metadata.recovery import apply_entry, decode_frame_change
 from iggy_ref_server.metadata.snapshot import decode_snapshot
+from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.shard import messages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from iggy_ref_server.metadata.changes import Change
-    from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.metadata.history import MetadataHistory
+    from iggy_ref_server.metadata.position import MetadataPosition
     from iggy_ref_server.metadata.store import MetadataStore
     from iggy_ref_server.shard.channel import ShardChannel
 
@@ -49,6 +51,15 @@ PREPARED_BEFORE_PUBLISH = (
 )
 
 
+class _LoggedChange(NamedTuple):
+    """A change that is in the log, and that the shards have not applied yet."""
+
+    entry: bytes
+    metadata: Metadata
+    change: Change
+    timestamp_us: int
+
+
 class MetadataService:
     """The metadata of one shard.
 
@@ -56,6 +67,9 @@ class MetadataService:
         channels: the channels to the other shards.
         apply_to_partitions: opens, purges and removes partitions to match the metadata.
         registry: the consumer groups, kept up to date on shard 0.
+        on_users_changed: called on shard 0 when a user was changed or deleted.
+        position: the position of the metadata, which shard 0 raises with each change.
+        history: the newest changes, which shard 0 keeps for clients that follow them.
 
     Attributes:
         current: the state that clients of this shard see.
@@ -67,13 +81,19 @@ class MetadataService:
         channels: Mapping[int, ShardChannel],
         apply_to_partitions: Callable[[Metadata], Awaitable[None]],
         registry: GroupRegistry,
+        position: MetadataPosition,
+        history: MetadataHistory,
+        on_users_changed: Callable[[Metadata], None],
     ) -> None:
         self.current = current
         self.registry = registry
+        self.history = history
+        self._position = position
+        self._on_users_changed = on_users_changed
         self._channels = channels
         self._apply_to_partitions = apply_to_partitions
         self._store: MetadataStore | None = None
-        self._unpublished: deque[tuple[bytes, Metadata, Change]] = deque()
+        self._unpublished: deque[_LoggedChange] = deque()
         self._applied_version = current.version
         self._applied_changed = trio.lowlevel.ParkingLot()
         self._apply_lock = trio.Lock()
@@ -89,9 +109,12 @@ class MetadataService:
 
     # Shard 0
 
-    def become_writer(self, store: MetadataStore) -> None:
+    def become_writer(self, store: MetadataStore, now_us: int) -> None:
         """Become the writer; shard 0 only."""
         self._store = store
+        self._position.start(store.current, now_us)
+        self.history.start(now_us)
+        self.registry.count_epochs_above(self._position.current)
         self._advance(store.current)
         self._applied_version = store.current.version
         store.subscribe(self._on_log_entry)
@@ -104,18 +127,23 @@ class MetadataService:
     def _on_log_entry(self, entry: bytes, metadata: Metadata) -> None:
         frame = read_frame(entry, 0)
         assert frame is not None
-        self._unpublished.append((entry, metadata, decode_frame_change(frame, None)))
+        change = decode_frame_change(frame, None)
+        self._unpublished.append(_LoggedChange(entry, metadata, change, frame.timestamp_us))
 
     def snapshot_bytes(self) -> bytes:
         """Return the current state for a replica that starts."""
         assert self._store is not None
         return self._store.snapshot_bytes()
 
-    async def change(self, plan: Callable[[Metadata], C]) -> C:
+    async def change(self, plan: Callable[[Metadata], C], *, actor: int | None = None) -> C:
         """Plan and log a change, and wait until all shards have applied it.
 
         Changes share syncs of the log, but shards apply them one at a time, in log sequence. No
         later change becomes current on this shard before the caller's next checkpoint.
+
+        Args:
+            plan: returns the change.
+            actor: the user who asks for it; None for the server itself.
         """
         store = self._store
         assert store is not None, "only shard 0 changes metadata"
@@ -130,32 +158,36 @@ class MetadataService:
                 await self._wait_until_applied(made.version)
             else:
                 await self._wait_until_applied(made.version - 1)
-                await self._publish()
+                await self._publish(actor)
         return made.change
 
     async def _wait_until_applied(self, version: int) -> None:
         while self._applied_version < version:
             await self._applied_changed.park()
 
-    async def _publish(self) -> None:
+    async def _publish(self, actor: int | None) -> None:
         """Have all shards apply the next change of the log."""
-        entry, metadata, change = self._unpublished.popleft()
+        entry, metadata, change, timestamp_us = self._unpublished.popleft()
+        before = self.current
         try:
             is_published = not isinstance(change, PREPARED_BEFORE_PUBLISH)
             if is_published:
                 self._advance(metadata)
-                self._update_groups(change)
+                self._update_members(change)
             message = messages.MetadataEntryCall(metadata.version, is_published)
             await self._call_all_shards(
                 message, [entry], partial(self._apply_to_partitions, metadata)
             )
             if not is_published:
                 self._advance(metadata)
-                self._update_groups(change)
+                self._update_members(change)
                 await self._call_all_shards(messages.PublishMetadataCall(metadata.version), [])
         finally:
             self._applied_version = metadata.version
+            # Not before: a shard that tells a position has applied all changes up to it.
+            self._position.advance()
             self._applied_changed.unpark_all()
+        self.history.record_change(change, before, metadata, timestamp_us=timestamp_us, actor=actor)
 
     async def _call_all_shards(
         self,
@@ -178,10 +210,12 @@ class MetadataService:
             if local_work is not None:
                 nursery.start_soon(attempt, local_work)
 
-    def _update_groups(self, change: Change) -> None:
-        """Update the consumer groups after a change."""
+    def _update_members(self, change: Change) -> None:
+        """Update the consumer groups and the sessions of clients after a change."""
         registry = self.registry
         match change:
+            case changes.UserUpdated() | changes.UserDeleted():
+                self._on_users_changed(self.current)
             case changes.GroupCreated():
                 topic = self.current.require_topic(change.stream_id, change.topic_id)
                 key = GroupKey(change.stream_id, change.topic_id, change.id)

@@ -24,6 +24,7 @@ from iggy_ref_server.shard.messages import SessionInfo  # noqa: TC001  msgspec r
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from iggy_ref_server.net.socket_server import MovingClient
     from iggy_ref_server.session import ClientSession
 
 
@@ -35,15 +36,17 @@ class MigratedClient(msgspec.Struct, frozen=True, array_like=True):
     """A client that migrates from another shard.
 
     Attributes:
-        caller: its session.
+        session_info: its session, with what its login has bound.
         metadata_version: the version that it has seen; it must not see an older one here.
         last_seen_us: when its last request came.
+        is_vsr: whether it uses the framing from 0.9 on.
         unread: bytes that it has sent ahead.
     """
 
     session_info: SessionInfo
     metadata_version: int
     last_seen_us: int
+    is_vsr: bool
     unread: bytes
 
     @property
@@ -80,12 +83,15 @@ class ConnectionMigration:
         for migration_socket in migration_sockets.values():
             migration_socket.setblocking(False)
 
-    def move(
-        self, connected: socket.socket, session: ClientSession, unread: bytes, shard_id: int
-    ) -> bool:
+    def move(self, connected: socket.socket, client: MovingClient, shard_id: int) -> bool:
         """Pass a connection to another shard; return False if its socket is full."""
+        session = client.session
         migrated = MigratedClient(
-            describe_session(session), self._version(), self._last_seen_us(session), unread
+            describe_session(session),
+            self._version(),
+            self._last_seen_us(session),
+            client.is_vsr,
+            client.unread,
         )
         packet = _encoder.encode(migrated)
         try:

@@ -26,7 +26,7 @@ from iggy_ref_server.storage.interface import DiskFull, StorageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from iggy_ref_server.metadata.state import Metadata, PartitionRecord
+    from iggy_ref_server.metadata.state import Metadata, PartitionRecord, TopicRecord
     from iggy_ref_server.partitions.lifecycle import UnsavedData
     from iggy_ref_server.partitions.partition import PartitionLog
 
@@ -49,7 +49,8 @@ class PartitionDirectory:
 
     Args:
         is_local: returns whether this shard owns a partition.
-        open_partition: opens or creates the files of a partition.
+        open_partition: opens or creates the files of a generation of a partition of a topic, whose
+            options never change for its partitions.
         remove_files: deletes the files of a partition.
         note_opened: records up to which generation all partitions of this shard are on the disk.
     """
@@ -57,7 +58,7 @@ class PartitionDirectory:
     def __init__(
         self,
         is_local: Callable[[PartitionKey], bool],
-        open_partition: Callable[[PartitionKey, int], Awaitable[PartitionLog]],
+        open_partition: Callable[[PartitionKey, TopicRecord, int], Awaitable[PartitionLog]],
         remove_files: Callable[[PartitionKey], Awaitable[None]],
         note_opened: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -158,17 +159,19 @@ class PartitionDirectory:
 
     async def _follow(self, metadata: Metadata) -> None:
         local_records = dict(self._local_records(metadata))
-        self._created_at_us = {key: record.created_at_us for key, record in local_records.items()}
+        self._created_at_us = {
+            key: record.created_at_us for key, (_, record) in local_records.items()
+        }
         async with trio.open_nursery() as nursery:
             semaphore = trio.Semaphore(PARTITIONS_IN_PARALLEL)
             for key in [key for key in self._generations if key not in local_records]:
                 nursery.start_soon(self._limited, semaphore, self._drop, key)
-            for key, record in local_records.items():
+            for key, (topic, record) in local_records.items():
                 generation = record.generation
                 if self._generations.get(key) != generation or key in self._failed:
                     self._generations[key] = generation
                     nursery.start_soon(
-                        self._limited, semaphore, self._open_or_purge, key, generation
+                        self._limited, semaphore, self._open_or_purge, key, topic, generation
                     )
         if not self._failed:
             self._opened_generation = metadata.newest_generation
@@ -211,13 +214,15 @@ class PartitionDirectory:
             return False
         return True
 
-    def _local_records(self, metadata: Metadata) -> Iterator[tuple[PartitionKey, PartitionRecord]]:
+    def _local_records(
+        self, metadata: Metadata
+    ) -> Iterator[tuple[PartitionKey, tuple[TopicRecord, PartitionRecord]]]:
         for stream in metadata.streams:
             for topic in stream.topics:
                 for record in topic.partitions:
                     key = PartitionKey(stream.id, topic.id, record.id)
                     if self._is_local(key):
-                        yield key, record
+                        yield key, (topic, record)
 
     async def _limited(
         self,
@@ -228,13 +233,13 @@ class PartitionDirectory:
         async with semaphore:
             await work(*arguments)
 
-    async def _open_or_purge(self, key: PartitionKey, generation: int) -> None:
+    async def _open_or_purge(self, key: PartitionKey, topic: TopicRecord, generation: int) -> None:
         """Create, open or purge a partition."""
         partition = self._partitions.get(key)
         try:
             if partition is None:
                 self._damaged.pop(key, None)
-                self._partitions[key] = await self._open_partition(key, generation)
+                self._partitions[key] = await self._open_partition(key, topic, generation)
             else:
                 await partition.purge(generation=generation)
         except CorruptPartition as damage:

@@ -23,6 +23,7 @@ from iggy_ref_server.partitions.settings import (
 
 if TYPE_CHECKING:
     from iggy_ref_server.config.schema import QuicLimitsConfig, ServerConfig, WebSocketLimitsConfig
+    from iggy_ref_server.metadata.state import TopicRecord
 
 
 # The memory budget of a shard's buffers, from the memory of the machine or the container.
@@ -101,11 +102,15 @@ def metadata_settings(config: ServerConfig) -> MetadataSettings:
         max_topic_size_bytes=config.system.topic.max_size_bytes,
         segment_size_bytes=config.system.segment.size_bytes,
         tokens_per_user_max=config.personal_access_token.max_tokens_per_user,
+        is_persisted=AckLevel(config.system.partition.ack) is AckLevel.FSYNC,
+        messages_required_to_save=config.system.partition.messages_required_to_save,
+        bytes_required_to_save=config.system.partition.size_of_messages_required_to_save_bytes,
+        is_encrypted=config.system.encryption.enabled,
     )
 
 
 def partition_settings(config: ServerConfig) -> PartitionSettings:
-    """Return the settings of all partitions."""
+    """Return the settings of the partitions of a topic without options."""
     system, duplicates = config.system, config.system.message_deduplication
     return PartitionSettings(
         segment_size_bytes=system.segment.size_bytes,
@@ -120,6 +125,41 @@ def partition_settings(config: ServerConfig) -> PartitionSettings:
         if duplicates.enabled
         else None,
         encryptor=cipher_of(config),
+    )
+
+
+def topic_partition_settings(settings: PartitionSettings, topic: TopicRecord) -> PartitionSettings:
+    """Return the settings of the partitions of a topic: its options, and those of all others.
+
+    Args:
+        settings: those of a partition whose topic has no options.
+        topic: the topic.
+    """
+    options = topic.options
+    if not options:
+        return settings
+
+    def number(key: str, default: int) -> int:
+        return int(options[key].value) if key in options else default
+
+    def ack(key: str) -> AckLevel:
+        # On a single node a message is replicated when the server says so of all topics.
+        is_persisted = key in options and options[key].value == "persisted"
+        return AckLevel.FSYNC if is_persisted else settings.ack
+
+    segment_size_bytes = number("segment_size", settings.segment_size_bytes)
+    return replace(
+        settings,
+        segment_size_bytes=segment_size_bytes,
+        ack=ack("durability"),
+        offset_ack=ack("consumer_offset_durability"),
+        messages_required_to_save=number(
+            "messages_required_to_save", settings.messages_required_to_save
+        ),
+        bytes_required_to_save=number(
+            "size_of_messages_required_to_save", settings.bytes_required_to_save
+        ),
+        preallocated_bytes=segment_size_bytes * number("preallocate_segments", 0),
     )
 
 

@@ -7,9 +7,19 @@ path exists. A token is valid as long as its user exists and is active.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import Command, StatusCode, Transport, record
+from iggy_protocol import (
+    CLASSIC,
+    Command,
+    Dialect,
+    LoginUser,
+    StatusCode,
+    Transport,
+    dialect_of_sdk,
+    record,
+)
 from iggy_protocol.rest import PUBLIC_PATHS, AccessTokenShape, IdentityShape
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.jwt import AccessTokens, Claims
@@ -38,6 +48,22 @@ DOCUMENT_PATHS: Final = frozenset({"/openapi.json", "/docs"})
 UNAUTHENTICATED_PATHS: Final = PUBLIC_PATHS | DOCUMENT_PATHS
 
 
+@dataclass(slots=True)
+class CallerSession(ClientSession):
+    """The session of one request.
+
+    Attributes:
+        spoken: what the body of the request is written in, or else what the login has told.
+    """
+
+    spoken: Dialect = CLASSIC
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the client speaks; replies tell options to clients from 0.9 on."""
+        return self.spoken
+
+
 @record
 class HttpCaller:
     """The caller of a request.
@@ -47,8 +73,13 @@ class HttpCaller:
         claims: the content of the token; None where none is needed.
     """
 
-    session: ClientSession
+    session: CallerSession
     claims: Claims | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the client speaks, as its login has told."""
+        return CLASSIC if self.claims is None else self.claims.dialect
 
 
 def caller_of(scope: Scope) -> HttpCaller:
@@ -58,13 +89,13 @@ def caller_of(scope: Scope) -> HttpCaller:
     return caller
 
 
-def session_for(claims: Claims, address: str, metadata: Metadata) -> ClientSession:
+def session_for(claims: Claims, address: str, metadata: Metadata) -> CallerSession:
     """Make the session of a token's user.
 
     Raises:
         ServerFault: its user was deleted, deactivated or replaced.
     """
-    session = ClientSession(CLIENT_ID, address, Transport.HTTP)
+    session = CallerSession(CLIENT_ID, address, Transport.HTTP, spoken=claims.dialect)
     user = metadata.find_user(claims.user_id)
     if user is None:
         raise ServerFault(StatusCode.UNAUTHENTICATED, "the user of the token was deleted")
@@ -92,7 +123,7 @@ class TokenMiddleware:
             return
         address = _address(scope)
         if scope["path"] in UNAUTHENTICATED_PATHS:
-            scope[CALLER] = HttpCaller(ClientSession(CLIENT_ID, address, Transport.HTTP))
+            scope[CALLER] = HttpCaller(CallerSession(CLIENT_ID, address, Transport.HTTP))
         else:
             try:
                 scope[CALLER] = await self._authenticate(scope, address)
@@ -127,7 +158,7 @@ def _address(scope: Scope) -> str:
 
 
 async def log_in(
-    context: WebContext, session: ClientSession, command: Command[Any]
+    context: WebContext, session: CallerSession, command: Command[Any]
 ) -> IdentityShape:
     """Log in with the credentials of the command, and return an access token.
 
@@ -135,6 +166,8 @@ async def log_in(
         ServerFault: the credentials are wrong.
     """
     await context.dispatcher.perform(session, command)
+    if isinstance(command, LoginUser):
+        session.spoken = dialect_of_sdk(command.version)
     return _identity(context, session)
 
 
@@ -169,7 +202,7 @@ async def log_out(context: WebContext, caller: HttpCaller, command: Command[Any]
 
 def _identity(context: WebContext, session: ClientSession) -> IdentityShape:
     assert session.user_id is not None
-    token = context.tokens.issue(session.user_id, session.user_generation)
+    token = context.tokens.issue(session.user_id, session.user_generation, session.dialect)
     return IdentityShape(session.user_id, AccessTokenShape(token.text, token.expires_at_s))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import (
+    CLASSIC,
     ChangePassword,
     Command,
     CommandCode,
@@ -30,6 +31,8 @@ from iggy_protocol import (
     DeleteStream,
     DeleteTopic,
     DeleteUser,
+    DescribeOptions,
+    Dialect,
     FlushUnsavedBuffer,
     GetClient,
     GetClients,
@@ -51,6 +54,7 @@ from iggy_protocol import (
     LoginWithPersonalAccessToken,
     LogoutUser,
     NewMessage,
+    OptionScope,
     Partitioning,
     PartitioningKind,
     Ping,
@@ -72,7 +76,19 @@ from iggy_protocol import (
     UserStatus,
     record,
 )
-from iggy_protocol.rest import MessageBody, encode_header_entries, permissions_from_shape
+from iggy_protocol.rest import (
+    MessageBody,
+    NewTopicBody,
+    encode_header_entries,
+    permissions_from_shape,
+)
+from iggy_ref_server.web.option_bodies import (
+    json_options,
+    new_topic,
+    update_stream,
+    update_topic,
+    update_user,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,12 +114,14 @@ class RequestParts:
         body: the JSON, in the shape of the route.
         query: the parameters of the query, in the shape of the route.
         now_us: the time of the request.
+        dialect: what the body is written in.
     """
 
     values: Mapping[str, Any]
     body: Any
     query: Any
     now_us: int
+    dialect: Dialect = CLASSIC
 
     def name(self, parameter: str) -> Identifier:
         """Read a path parameter that identifies a resource."""
@@ -173,11 +191,14 @@ def _create_user(parts: RequestParts) -> CreateUser:
         body.password,
         UserStatus[body.status.upper()],
         permissions_from_shape(body.permissions),
+        options=json_options(body.options or {}),
     )
 
 
 def _update_user(parts: RequestParts) -> UpdateUser:
     body = parts.body
+    if isinstance(body, dict):
+        return update_user(parts.name("user_id"), body, parts.dialect)
     status = None if body.status is None else UserStatus[body.status.upper()]
     return UpdateUser(parts.name("user_id"), body.username, status)
 
@@ -200,10 +221,13 @@ def _delete_token(parts: RequestParts) -> DeletePersonalAccessToken:
 
 
 def _create_stream(parts: RequestParts) -> CreateStream:
-    return CreateStream(_checked_name(parts.body.name, StatusCode.INVALID_STREAM_NAME))
+    name = _checked_name(parts.body.name, StatusCode.INVALID_STREAM_NAME)
+    return CreateStream(name, options=json_options(parts.body.options or {}))
 
 
 def _update_stream(parts: RequestParts) -> UpdateStream:
+    if isinstance(parts.body, dict):
+        return update_stream(parts.stream, parts.body, parts.dialect)
     return UpdateStream(
         parts.stream, _checked_name(parts.body.name, StatusCode.INVALID_STREAM_NAME)
     )
@@ -224,10 +248,15 @@ def _topic_settings(parts: RequestParts) -> dict[str, Any]:
 
 
 def _create_topic(parts: RequestParts) -> CreateTopic:
+    if isinstance(parts.body, NewTopicBody):
+        _checked_name(parts.body.name, StatusCode.INVALID_TOPIC_NAME)
+        return new_topic(parts.stream, parts.body, parts.dialect)
     return CreateTopic(partitions_count=parts.body.partitions_count, **_topic_settings(parts))
 
 
 def _update_topic(parts: RequestParts) -> UpdateTopic:
+    if isinstance(parts.body, dict):
+        return update_topic(parts.stream, parts.topic, parts.body, parts.dialect)
     return UpdateTopic(topic=parts.topic, **_topic_settings(parts))
 
 
@@ -311,10 +340,18 @@ def _create_group(parts: RequestParts) -> CreateConsumerGroup:
     return CreateConsumerGroup(parts.stream, parts.topic, name)
 
 
+def _describe_options(parts: RequestParts) -> DescribeOptions:
+    name = parts.values["scope"].upper()
+    if name not in OptionScope.__members__:
+        raise _violation("options are of a topic, stream or user", StatusCode.RESOURCE_NOT_FOUND)
+    return DescribeOptions(OptionScope[name])
+
+
 _BUILDERS: Final[Mapping[CommandCode, Callable[[RequestParts], Command[Any]]]] = {
     CommandCode.PING: lambda parts: Ping(),
     CommandCode.GET_STATS: lambda parts: GetStats(),
     CommandCode.GET_CLUSTER_METADATA: lambda parts: GetClusterMetadata(),
+    CommandCode.DESCRIBE_OPTIONS: _describe_options,
     CommandCode.GET_CLIENTS: lambda parts: GetClients(),
     CommandCode.GET_CLIENT: lambda parts: GetClient(parts.values["client_id"]),
     CommandCode.GET_SNAPSHOT: _snapshot,

@@ -179,16 +179,21 @@ class WebDispatcher:
             ProtocolError: a batch is malformed.
             StorageError: a file operation failed.
         """
+        self.check(session, command)
         row, handler_context = COMMAND_TABLE[command.CODE], self.handler_context
-        if row.login is not Login.LOGS_IN and row.code not in UNCHECKED:
-            validate(command)
-        check_access(handler_context, row, session)
-        self._require_parents(command)
         reply = await run_handler(handler_context, row, session, command)
         if reply is None and isinstance(command, GetConsumerGroup):
             status = StatusCode.CONSUMER_GROUP_ID_NOT_FOUND
             raise ServerFault(status, f"there is no consumer group {command.group!r}")
         return reply
+
+    def check(self, session: ClientSession, command: Command[Any]) -> None:
+        """Check what does not depend on the handler of a command; as ``perform`` does."""
+        row = COMMAND_TABLE[command.CODE]
+        if row.login is not Login.LOGS_IN and row.code not in UNCHECKED:
+            validate(command, session.dialect)
+        check_access(self.handler_context, row, session)
+        self._require_parents(command)
 
     def _require_parents(self, command: Any) -> None:
         metadata = self.handler_context.metadata()

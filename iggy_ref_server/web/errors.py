@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from iggy_protocol import Command, CommandCode, StatusCode, record, status
+from iggy_protocol import (
+    NO_OPTIONS,
+    Command,
+    CommandCode,
+    CreateTopic,
+    StatusCode,
+    record,
+    status,
+)
 from iggy_protocol.rest import NOT_FOUND, ErrorShape, encode_json, status_for
 from iggy_ref_server.dispatch.context import HandlerContext
 from iggy_ref_server.dispatch.dispatcher import reply_for_error
 from iggy_ref_server.dispatch.handlers.messages import offset_key
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.credentials import hash_token
+from iggy_ref_server.metadata.options import segment_size_of
 from iggy_ref_server.session import ClientSession
 
 if TYPE_CHECKING:
@@ -79,8 +88,13 @@ def _token_expired(error_context: _ErrorContext) -> str:
 
 
 def _topic_size(error_context: _ErrorContext) -> str:
-    size = _rounded(error_context.command.max_topic_size_bytes)
-    segment = _rounded(error_context.handler_context.settings.segment_size_bytes)
+    command, settings = error_context.command, error_context.handler_context.settings
+    options = command.options
+    if not isinstance(command, CreateTopic):
+        topic = error_context.handler_context.metadata().find_topic(command.stream, command.topic)
+        options = NO_OPTIONS if topic is None else topic.options
+    size = _rounded(command.max_topic_size_bytes)
+    segment = _rounded(segment_size_of(options, settings))
     return (
         "Max topic size cannot be lower than segment size."
         f" Max topic size: {size} < segment size: {segment}."

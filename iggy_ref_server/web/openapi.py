@@ -33,6 +33,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "client_id": U32,
     "partition_id": U32,
     "fsync": {"type": "boolean"},
+    "scope": {"type": "string", "enum": ["topic", "stream", "user"]},
 }
 NUMBER_OR_NAME: Final = "The number or the name; a text of digits is a number."
 
@@ -62,7 +63,7 @@ def build_document(routes: Sequence[Route]) -> dict[str, Any]:
     shapes = {
         shape
         for route in routes
-        for shape in (route.body, route.reply)
+        for shape in (route.body, route.newer_body, route.reply)
         if shape not in (None, str, bytes)
     }
     ordered = [ErrorShape, *sorted(shapes, key=str)]
@@ -97,7 +98,10 @@ def _describe_operation(route: Route, known: dict[Any, Any]) -> dict[str, Any]:
         "responses": _responses(route, known),
     }
     if route.body is not None:
-        content = {"application/json": {"schema": known[route.body]}}
+        schema = known[route.body]
+        if route.newer_body is not None:
+            schema = {"anyOf": [schema, known[route.newer_body]]}
+        content = {"application/json": {"schema": schema}}
         described["requestBody"] = {"required": True, "content": content}
         described["description"] = _first_line(route.body)
     if not route.public:
@@ -271,11 +275,11 @@ def _render_content(described: dict[str, Any]) -> str:
     """Name the content of a body: a shape, a list of shapes, or a content type."""
     told = []
     for media, content in described.get("content", {}).items():
-        schema = content["schema"]
-        listed = schema.get("items", {}).get("$ref")
-        name = (listed or schema.get("$ref", "")).rpartition("/")[2]
-        link = f'<a href="#{escape(name)}">{escape(name)}</a>{"[ ]" if listed else ""}'
-        told.append(link if name else escape(media))
+        for schema in content["schema"].get("anyOf", [content["schema"]]):
+            listed = schema.get("items", {}).get("$ref")
+            name = (listed or schema.get("$ref", "")).rpartition("/")[2]
+            link = f'<a href="#{escape(name)}">{escape(name)}</a>{"[ ]" if listed else ""}'
+            told.append(link if name else escape(media))
     return " or ".join(told)
 
 

@@ -10,33 +10,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from msgspec import defstruct
+from msgspec import UNSET, defstruct
 from starlette.responses import Response
 
 from iggy_protocol import (
+    CLASSIC,
+    NO_OPTIONS,
+    V0_12_2,
     Command,
     CommandCode,
     CreateTopic,
+    GetUser,
+    HeadroomBuffer,
     LocalProtocolError,
     MessageBatch,
     PolledMessages,
     SendMessages,
+    StatusCode,
     decode_reply,
+    encode_request,
 )
 from iggy_protocol.rest import (
+    METADATA_CHANGES,
     MessageHeaderShape,
     MessageShape,
     PolledMessagesShape,
     Route,
+    SendMessagesBody,
     encode_json,
     interpret_user_headers,
 )
 from iggy_ref_server.dispatch.dispatcher import log_refusal
 from iggy_ref_server.dispatch.table import COMMAND_TABLE
+from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.options import durability_of
 from iggy_ref_server.metadata.views import view_topic_details
 from iggy_ref_server.storage.interface import FileSlice, StorageError
 from iggy_ref_server.web.auth import HttpCaller, caller_of, log_in, log_out, refresh
@@ -52,7 +64,9 @@ from iggy_ref_server.web.errors import (
     json_response,
     not_found_response,
 )
-from iggy_ref_server.web.replies import shape_reply
+from iggy_ref_server.web.metadata_changes import read_changes_query, shape_changes
+from iggy_ref_server.web.option_bodies import dialect_of_body, shape_of
+from iggy_ref_server.web.replies import shape_confirmations, shape_reply
 from iggy_ref_server.web.requests import read_json, read_query, read_values
 
 if TYPE_CHECKING:
@@ -64,6 +78,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iggy_ref_server.dispatch.handlers.messages import EncodedReply
+    from iggy_ref_server.metadata.state import Metadata
+    from iggy_ref_server.session import ClientSession
 
 
 NAME: Final = "Iggy API"
@@ -73,6 +89,19 @@ MICROSECONDS: Final = 1_000_000
 MESSAGE_BYTES: Final = 192
 # An answer, and the same with its head on the way to the socket.
 ANSWER_COPIES: Final = 2
+MESSAGE_CODES: Final = frozenset(
+    {
+        CommandCode.SEND_MESSAGES,
+        CommandCode.POLL_MESSAGES,
+        CommandCode.FLUSH_UNSAVED_BUFFER,
+        CommandCode.GET_CONSUMER_OFFSET,
+        CommandCode.STORE_CONSUMER_OFFSET,
+        CommandCode.DELETE_CONSUMER_OFFSET,
+    }
+)
+OWN_USER: Final = "me"
+UNACKNOWLEDGED: Final = "none"
+DURABILITY_HEADER: Final = "iggy-durability"
 
 
 @dataclass(slots=True)
@@ -83,6 +112,7 @@ class RestCall:
         route: the route of the request.
         caller: the caller.
         body: its JSON, in the shape of the route.
+        query: the parameters of the query, in the shape of the route.
         command: what it became; None where there is no such command, or until then.
         buffers: counts what the request and its answer hold.
     """
@@ -91,6 +121,7 @@ class RestCall:
     caller: HttpCaller
     buffers: RequestBuffers
     body: Any = None
+    query: Any = None
     command: Command[Any] | None = None
 
     @property
@@ -148,13 +179,16 @@ class RestOperation:
     async def _read(self, call: RestCall, scope: Scope, receive: Receive) -> None:
         """Read the parts in the order of Apache Iggy, because the first error is reported."""
         route, context = self._route, self._context
-        values = read_values(scope["path_params"])
-        query = read_query(scope, route.query)
-        call.body = await read_json(scope, receive, route.body, self._bodies, call.buffers)
+        values, session = read_values(scope["path_params"]), call.caller.session
+        call.query = read_query(scope, route.query)
+        choose = partial(shape_of, route, caller=session.spoken)
+        call.body = await read_json(scope, receive, route.body, self._bodies, call.buffers, choose)
+        # Messages are the same for all over HTTP: only their metadata differ.
+        is_classic = route.operation in MESSAGE_CODES
+        session.spoken = CLASSIC if is_classic else dialect_of_body(call.body, session.spoken)
         if isinstance(route.operation, CommandCode):
-            asked = RequestParts(
-                values, call.body, query, context.dispatcher.handler_context.clock.now_us()
-            )
+            now_us = context.dispatcher.handler_context.clock.now_us()
+            asked = RequestParts(values, call.body, call.query, now_us, session.spoken)
             call.command = build_command(route.operation, asked)
         if isinstance(call.command, SendMessages):
             call.buffers.hold_more(len(call.command.messages) * MESSAGE_BYTES)
@@ -167,7 +201,8 @@ async def _perform(context: WebContext, call: RestCall) -> Response:
         return empty_response(route.success)
     if reply is None:
         return not_found_response()
-    return json_response(encode_json(shape_reply(reply)), route.success)
+    dialect = call.caller.session.dialect
+    return json_response(encode_json(shape_reply(reply, dialect)), route.success)
 
 
 async def _name(context: WebContext, call: RestCall) -> Response:
@@ -204,15 +239,89 @@ async def _create_topic(context: WebContext, call: RestCall) -> Response:
     handler_context = context.dispatcher.handler_context
     statistics = await handler_context.cluster_view.statistics()
     topic = handler_context.metadata().find_topic(call.asked.stream, created.id)
-    details = created if topic is None else view_topic_details(topic, statistics.of)
-    return json_response(encode_json(shape_reply(details)), call.route.success)
+    session, details = call.caller.session, created
+    if topic is not None:
+        details = view_topic_details(topic, statistics.of, handler_context.viewer(session))
+    return json_response(encode_json(shape_reply(details, session.dialect)), call.route.success)
+
+
+async def _get_user(context: WebContext, call: RestCall) -> Response:
+    """Show a user; ``me`` is the caller. No user has that name, which is too short for one."""
+    session, command = call.caller.session, call.asked
+    assert isinstance(command, GetUser)
+    if command.user == OWN_USER and session.user_id is not None:
+        call.command = GetUser(session.user_id)
+    return await _perform(context, call)
 
 
 async def _send(context: WebContext, call: RestCall) -> Response:
+    """Append messages; clients from 0.9 on are told where they are, and how safe."""
+    session, command = call.caller.session, call.asked
+    assert isinstance(command, SendMessages)
+    handler_context = context.dispatcher.handler_context
     try:
-        return await _perform(context, call)
+        _check_context(handler_context.metadata(), command, call.body)
+        if call.query.ack == UNACKNOWLEDGED:
+            await _stage(context, session, command)
+            return empty_response(202)
+        if not call.caller.dialect.is_vsr:
+            return await _perform(context, call)
+        confirmed: Any = await context.dispatcher.perform(session, command)
     except LocalProtocolError as error:
         raise Rejection(422, f"Failed to create message: {error}") from None
+    topic = handler_context.metadata().find_topic(command.stream, command.topic)
+    options = NO_OPTIONS if topic is None else topic.options
+    response = json_response(encode_json(shape_confirmations(confirmed or ())), call.route.success)
+    response.headers[DURABILITY_HEADER] = durability_of(options, handler_context.settings)
+    return response
+
+
+async def _stage(context: WebContext, session: ClientSession, command: SendMessages) -> None:
+    """Append messages without waiting until they are stored."""
+    context.dispatcher.check(session, command)
+    (encoded,) = encode_request(command)
+    assert isinstance(encoded, HeadroomBuffer)
+    appender = context.dispatcher.handler_context.appender
+    staged = appender.stage(session, memoryview(encoded.buffer)[encoded.headroom :])
+    appender.commit()
+    if staged.is_backlogged:
+        # They are in memory until then, and others want some of it, too.
+        await staged.pending.wait()
+
+
+def _check_context(metadata: Metadata, command: SendMessages, body: SendMessagesBody) -> None:
+    """Refuse a send to a partition that has started over since the client has read it.
+
+    Raises:
+        ServerFault: the client has to read the topic again.
+    """
+    partition_id = command.partitioning.partition_id
+    if body.context is UNSET or partition_id is None:
+        return
+    topic = metadata.find_topic(command.stream, command.topic)
+    partition = None if topic is None else topic.find_partition(partition_id)
+    if partition is not None and partition.incarnation != body.context.incarnation:
+        raise ServerFault(
+            StatusCode.PARTITION_HISTORY_UNAVAILABLE,
+            f"partition {partition_id} has started over since the client has read it",
+        )
+
+
+async def _metadata_changes(context: WebContext, call: RestCall) -> Response:
+    session = call.caller.session
+    if not session.dialect.is_vsr:
+        # A route that clients of 0.8 do not know, so whoever asks means that of 0.10.
+        session.spoken = V0_12_2
+    call.command = read_changes_query(call.query)
+    page = await context.dispatcher.perform(session, call.command)
+    return json_response(encode_json(shape_changes(page)))
+
+
+async def _describe_options(context: WebContext, call: RestCall) -> Response:
+    session = call.caller.session
+    if not session.dialect.is_vsr:
+        session.spoken = V0_12_2
+    return await _perform(context, call)
 
 
 async def _poll(context: WebContext, call: RestCall) -> Response:
@@ -241,6 +350,9 @@ _OPERATION_HANDLERS: Final[Mapping[CommandCode | str, OperationHandler]] = {
     CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN: _log_in,
     CommandCode.LOGOUT_USER: _log_out,
     CommandCode.CREATE_TOPIC: _create_topic,
+    CommandCode.GET_USER: _get_user,
+    CommandCode.DESCRIBE_OPTIONS: _describe_options,
+    METADATA_CHANGES: _metadata_changes,
     CommandCode.SEND_MESSAGES: _send,
     CommandCode.POLL_MESSAGES: _poll,
     CommandCode.GET_SNAPSHOT: _snapshot,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from iggy_protocol import (
+    CLASSIC,
     ClientDetails,
     ClientInfo,
     ClusterMetadata,
@@ -12,10 +15,16 @@ from iggy_protocol import (
     ConsumerGroup,
     ConsumerGroupDetails,
     ConsumerOffset,
+    Dialect,
     HostResources,
+    OptionDescription,
+    OptionFlags,
+    OptionValue,
     Partition,
     PersonalAccessTokenInfo,
     RawPersonalAccessToken,
+    ReportedOptions,
+    SendConfirmation,
     Stats,
     Stream,
     StreamDetails,
@@ -31,12 +40,17 @@ from iggy_protocol.rest import (
     ClientShape,
     ClusterNodeShape,
     ClusterShape,
+    ConfirmationShape,
+    ConfirmationsShape,
     ConsumerGroupDetailsShape,
     ConsumerGroupMemberShape,
     ConsumerGroupShape,
     ConsumerOffsetShape,
     EndpointsShape,
     JoinedGroupShape,
+    OptionDescriptionShape,
+    OptionShape,
+    PartitionContextShape,
     PartitionShape,
     PersonalAccessTokenShape,
     RawPersonalAccessTokenShape,
@@ -48,11 +62,12 @@ from iggy_protocol.rest import (
     UserDetailsShape,
     UserShape,
     format_size,
+    option_text,
     permissions_to_shape,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 TRANSPORTS: Final[dict[Transport, Any]] = {
@@ -63,11 +78,71 @@ TRANSPORTS: Final[dict[Transport, Any]] = {
 }
 
 
-def shape_reply(reply: object) -> object:
-    """Convert a reply to its JSON shape; a list becomes a list."""
+def shape_reply(reply: object, dialect: Dialect = CLASSIC) -> object:
+    """Convert a reply to its JSON shape; a list becomes a list.
+
+    Args:
+        reply: of a handler.
+        dialect: what the client speaks; options are told from 0.9 on.
+    """
     if isinstance(reply, tuple):
-        return [shape_reply(item) for item in reply]
-    return _SHAPES[type(reply)](reply)
+        return [shape_reply(item, dialect) for item in reply]
+    shape = _SHAPES[type(reply)](reply)
+    return _tell_options(shape, reply) if dialect.is_vsr else shape
+
+
+# Options and contexts, which clients of 0.8 are not told of.
+
+
+def _tell_options(shape: Any, reply: Any) -> Any:
+    """Add what clients from 0.9 on are told to the shape of a reply."""
+    if not isinstance(reply, Stream | Topic | User):
+        return shape
+    told: dict[str, Any] = {"options": _options(reply)}
+    if isinstance(reply, StreamDetails):
+        told["topics"] = tuple(map(_tell_options, shape.topics, reply.topics))
+    elif isinstance(reply, TopicDetails):
+        told["partitions"] = tuple(map(_tell_context, shape.partitions, reply.partitions))
+    return msgspec.structs.replace(shape, **told)
+
+
+def _options(reply: Stream | Topic | User) -> dict[str, OptionShape]:
+    return shape_options(ReportedOptions(reply.options, reply.derived_options))
+
+
+def shape_options(reported: ReportedOptions) -> dict[str, OptionShape]:
+    """Convert the options of a resource."""
+    both = ((reported.explicit, True), (reported.derived, False))
+    return {
+        key: OptionShape(option_text(value), is_explicit)
+        for options, is_explicit in both
+        for key, value in options.items()
+    }
+
+
+def _tell_context(shape: PartitionShape, partition: Partition) -> PartitionShape:
+    context = partition.context
+    told = PartitionContextShape(
+        context.incarnation, context.owner_generation, context.metadata_position
+    )
+    return msgspec.structs.replace(shape, context=told)
+
+
+def _description(option: OptionDescription) -> OptionDescriptionShape:
+    default = option_text(OptionValue(option.kind, option.default)) if option.default else None
+    kind: Any = option.kind.name.lower()
+    flags = {str(flag.name).lower(): flag in option.flags for flag in OptionFlags}
+    return OptionDescriptionShape(option.key, kind, default, option.description, **flags)
+
+
+def shape_confirmations(confirmed: Iterable[SendConfirmation]) -> ConfirmationsShape:
+    """Convert where the messages of a send are."""
+    return ConfirmationsShape(
+        tuple(
+            ConfirmationShape(one.stream_id, one.topic_id, one.partition_id, one.base_offset)
+            for one in confirmed
+        )
+    )
 
 
 def _topic_fields(topic: Topic) -> dict[str, Any]:
@@ -252,6 +327,7 @@ _SHAPES: Final[Mapping[type[Any], Callable[[Any], object]]] = {
     ConsumerGroup: _group,
     ConsumerGroupDetails: _group_details,
     ConsumerOffset: _offset,
+    OptionDescription: _description,
     PersonalAccessTokenInfo: _token,
     RawPersonalAccessToken: _raw_token,
     Stats: _stats,

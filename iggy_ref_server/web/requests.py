@@ -145,8 +145,17 @@ async def read_json(
     shape: type[Any] | None,
     limits: BodyLimits,
     buffers: RequestBuffers,
+    choose: Callable[[bytes], Any] | None = None,
 ) -> Any:
     """Read the body into a shape.
+
+    Args:
+        scope: the request.
+        receive: returns the pieces of its body.
+        shape: what the body is; None where there is none.
+        limits: those of the listener.
+        buffers: counts what the body takes.
+        choose: chooses the shape by the content, where there are several.
 
     Raises:
         Rejection: it is too large, too slow, no JSON or of another shape, or there is no room.
@@ -160,7 +169,7 @@ async def read_json(
         raise Rejection(415, "Expected request with `Content-Type: application/json`")
     content = await read_body(scope, receive, limits, buffers)
     try:
-        return decode_json(content, shape)
+        return decode_json(content, shape if choose is None else choose(content))
     except InvalidField as error:
         text = f"Failed to deserialize the JSON body into the target type: {_error_text(error)}"
         raise Rejection(422, text) from None

@@ -1,8 +1,8 @@
-"""Messages: sends, polls and flushes, and the stored offsets of consumers."""
+"""Messages: sends, polls and flushes, the routes of partitions, and stored offsets of consumers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import (
     Buffer,
@@ -12,39 +12,33 @@ from iggy_protocol import (
     DeleteConsumerOffset,
     FlushUnsavedBuffer,
     GetConsumerOffset,
+    GetPartitionRoute,
     HeadroomBuffer,
-    Limits,
-    PollMessages,
+    PartitionRoute,
     SendMessages,
     StatusCode,
     StoreConsumerOffset,
-    Transport,
     consumer_id,
-    encode_polled,
     encode_request,
 )
+from iggy_ref_server.dispatch.partition_context import (
+    claim,
+    named_ownership,
+    not_owned,
+    require_incarnation,
+    write_id,
+)
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey, PollGrant
+from iggy_ref_server.groups.group import ClaimPurpose, GroupKey, PollGrant
 from iggy_ref_server.partitions.offsets import OffsetKey
-from iggy_ref_server.partitions.poll_plan import PollParams, PollResult
-from iggy_ref_server.partitions.steps import Await, Steps, run_async, run_if_ready
+from iggy_ref_server.partitions.partition_client import PartitionClient
 from iggy_ref_server.storage.interface import FileSlice
 
 if TYPE_CHECKING:
+    from iggy_protocol import RequestId
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.metadata.state import TopicRecord
     from iggy_ref_server.session import ClientSession
-
-
-# The kernel sends pieces of files, which cost no memory, so the limit is what clients accept in one
-# reply: iggy_sdk ``response_bytes_max``, official clients 64 MiB over WebSocket. Over HTTP a reply
-# is read into memory and has the memory limit.
-HEAD_BYTES_MAX: Final = 64
-REPLY_BYTES_MAX: Final = {
-    Transport.TCP: Limits().response_bytes_max - HEAD_BYTES_MAX,
-    Transport.QUIC: Limits().response_bytes_max - HEAD_BYTES_MAX,
-    Transport.WEBSOCKET: (64 << 20) - HEAD_BYTES_MAX,
-}
 
 
 class EncodedReply(NamedTuple):
@@ -64,89 +58,32 @@ def group_key(topic: TopicRecord, consumer: Consumer) -> GroupKey:
     return GroupKey(topic.stream_id, topic.id, topic.require_group(consumer.id).id)
 
 
+def require_known_kind(consumer: Consumer) -> None:
+    """Refuse a group that is managed outside of the server; nothing is known of those here."""
+    if consumer.kind is ConsumerKind.EXTERNAL_GROUP:
+        raise ServerFault(StatusCode.FEATURE_UNAVAILABLE, "there are no external groups here")
+
+
 def require_not_evicted(session: ClientSession) -> None:
     """Refuse a command of a client that was evicted."""
     if session.is_evicted:
         raise ServerFault(StatusCode.STALE_CLIENT, "the client missed its heartbeats")
 
 
-def _encode_poll(partition_id: int, polled: PollResult) -> EncodedReply:
-    head = encode_polled(partition_id, polled.current_offset, polled.messages_count, [])
-    return EncodedReply((*head, *polled.parts))
-
-
-EMPTY_REPLY = EncodedReply(tuple(encode_polled(0, 0, 0, [])))
-
-
-def _poll_request(
-    context: HandlerContext, session: ClientSession, command: PollMessages, key: OffsetKey
-) -> PollParams:
-    memory_max_bytes = context.poll_bytes_max(context.config.limits.max_poll_bytes)
-    return PollParams(
-        command.strategy,
-        command.count,
-        key,
-        REPLY_BYTES_MAX.get(session.transport, memory_max_bytes),
-        memory_max_bytes,
-    )
-
-
-def poll_nowait(
-    context: HandlerContext, session: ClientSession, command: PollMessages
-) -> EncodedReply | None:
-    """Poll without waiting; None if that is not possible, and then nothing was changed."""
-    if command.consumer.kind is ConsumerKind.GROUP:
-        return None  # the group is asked first, which may be on another shard
-    return run_if_ready(_poll(context, session, command))
-
-
-async def poll_messages(
-    context: HandlerContext, session: ClientSession, command: PollMessages
-) -> EncodedReply:
-    """Read messages of one partition."""
-    return await run_async(_poll(context, session, command))
-
-
-def _poll(
-    context: HandlerContext, session: ClientSession, command: PollMessages
-) -> Steps[EncodedReply]:
+async def get_partition_route(
+    context: HandlerContext, session: ClientSession, command: GetPartitionRoute
+) -> PartitionRoute:
+    """Tell what requests to a partition must name; a single node serves all of them."""
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    if command.consumer.kind is ConsumerKind.GROUP:
-        return (yield from _poll_as_member(context, session, command, topic))
-    partition_id = command.partition_id or 0
-    request = _poll_request(context, session, command, offset_key(command.consumer))
-    partition_client = context.partition_client(topic, partition_id)
-    polled = yield from partition_client.poll(request, auto_commit=command.auto_commit)
-    session.count_owner(partition_client.shard_id)
-    return _encode_poll(partition_id, polled)
-
-
-def _poll_as_member(
-    context: HandlerContext, session: ClientSession, command: PollMessages, topic: TopicRecord
-) -> Steps[EncodedReply]:
-    """Poll for a group member; deliver and commit only if it still owns the partition."""
-    require_not_evicted(session)
-    group = group_key(topic, command.consumer)
-    groups, client_id = context.groups, session.client_id
-    grant: PollGrant | None = yield Await(
-        groups.resolve_poll, group, client_id, command.partition_id
+    partition = topic.require_partition(command.partition_id)
+    return PartitionRoute(
+        incarnation=partition.incarnation,
+        metadata_position=context.position.current,
+        view=0,
+        partitions_count=len(topic.partitions),
+        primary_replica_id=0,
     )
-    if grant is None:
-        return EMPTY_REPLY
-    key = OffsetKey(ConsumerKind.GROUP, group.group_id)
-    partition_client = context.partition_client(topic, grant.partition)
-    polled = yield from partition_client.poll(
-        _poll_request(context, session, command, key), auto_commit=False
-    )
-    if polled.last_offset is None:
-        return _encode_poll(grant.partition, polled)
-    if not (yield Await(groups.deliver, group, client_id, grant, polled.last_offset)):
-        return EMPTY_REPLY
-    if command.auto_commit:
-        yield Await(partition_client.store_offset, key, polled.last_offset)
-        yield Await(groups.committed, group, grant.partition, polled.last_offset)
-    return _encode_poll(grant.partition, polled)
 
 
 async def send_messages(
@@ -178,14 +115,21 @@ async def flush_unsaved_buffer(
 
 
 async def get_consumer_offset(
-    context: HandlerContext, session: ClientSession, command: GetConsumerOffset
+    context: HandlerContext,
+    session: ClientSession,
+    command: GetConsumerOffset,
+    request_id: RequestId | None,
 ) -> ConsumerOffset | None:
     """Return a stored offset; None if the offset, the partition or the group does not exist."""
+    _require_known_members(command.consumer)
     topic = context.metadata().find_topic(command.stream, command.topic)
     if topic is None:
         return None
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    require_known_kind(command.consumer)
     partition_id = command.partition_id or 0
+    if topic.find_partition(partition_id) is not None:
+        require_incarnation(request_id, topic, partition_id)
     try:
         key = _stored_offset_key(topic, command)
         progress = await context.partition_client(topic, partition_id).progress(key)
@@ -196,6 +140,12 @@ async def get_consumer_offset(
     return ConsumerOffset(partition_id, progress.current_offset, progress.stored_offset)
 
 
+def _require_known_members(consumer: Consumer) -> None:
+    """Refuse a group whose members the server does not know; none is kept here."""
+    if consumer.kind is ConsumerKind.EXTERNAL_GROUP:
+        raise ServerFault(StatusCode.FEATURE_UNAVAILABLE, "offsets of external groups are not kept")
+
+
 def _stored_offset_key(topic: TopicRecord, command: GetConsumerOffset) -> OffsetKey:
     if command.consumer.kind is ConsumerKind.GROUP:
         return OffsetKey(ConsumerKind.GROUP, topic.require_group(command.consumer.id).id)
@@ -203,37 +153,95 @@ def _stored_offset_key(topic: TopicRecord, command: GetConsumerOffset) -> Offset
 
 
 async def store_consumer_offset(
-    context: HandlerContext, session: ClientSession, command: StoreConsumerOffset
+    context: HandlerContext,
+    session: ClientSession,
+    command: StoreConsumerOffset,
+    request_id: RequestId | None,
 ) -> None:
     """Store an offset; for a group only a member may."""
+    _require_known_members(command.consumer)
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    if command.consumer.kind is ConsumerKind.SINGLE:
-        partition_client = context.partition_client(topic, command.partition_id or 0)
-        await partition_client.store_offset(offset_key(command.consumer), command.offset)
-        return
-    require_not_evicted(session)
-    group = group_key(topic, command.consumer)
-    chosen = await context.groups.resolve_commit(group, session.client_id, command.partition_id)
-    key = OffsetKey(ConsumerKind.GROUP, group.group_id)
-    await context.partition_client(topic, chosen).store_offset(key, command.offset)
-    await context.groups.committed(group, chosen, command.offset)
+    place = await _find_offset(context, session, topic, command, request_id)
+    await place.client.store_offset(place.key, command.offset, write_id(request_id))
+    if place.group is not None:
+        await context.groups.committed(place.group, place.partition_id, command.offset)
 
 
 async def delete_consumer_offset(
-    context: HandlerContext, session: ClientSession, command: DeleteConsumerOffset
+    context: HandlerContext,
+    session: ClientSession,
+    command: DeleteConsumerOffset,
+    request_id: RequestId | None,
 ) -> None:
     """Delete an offset; for a group only a member may."""
+    _require_known_members(command.consumer)
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    place = await _find_offset(context, session, topic, command, request_id)
+    await place.client.delete_offset(place.key, write_id(request_id))
+    if place.group is not None:
+        await context.groups.committed(place.group, place.partition_id, None)
+
+
+class _OffsetPlace(NamedTuple):
+    """Where an offset is stored.
+
+    Attributes:
+        partition_id: the partition.
+        client: reaches it.
+        key: whose offset it is.
+        group: the group that has to know of the change; None for a single consumer.
+    """
+
+    partition_id: int
+    client: PartitionClient
+    key: OffsetKey
+    group: GroupKey | None = None
+
+
+async def _find_offset(
+    context: HandlerContext,
+    session: ClientSession,
+    topic: TopicRecord,
+    command: StoreConsumerOffset | DeleteConsumerOffset,
+    request_id: RequestId | None,
+) -> _OffsetPlace:
+    """Find the offset that a client may change.
+
+    Raises:
+        ServerFault: it may not, or the partition is not the one that it means.
+    """
+    require_known_kind(command.consumer)
     if command.consumer.kind is ConsumerKind.SINGLE:
-        partition_client = context.partition_client(topic, command.partition_id or 0)
-        await partition_client.delete_offset(offset_key(command.consumer))
-        return
+        partition_id = command.partition_id or 0
+        require_incarnation(request_id, topic, partition_id)
+        if named_ownership(request_id):
+            raise not_owned("no group")
+        client = context.partition_client(topic, partition_id)
+        return _OffsetPlace(partition_id, client, offset_key(command.consumer))
     require_not_evicted(session)
     group = group_key(topic, command.consumer)
-    chosen = await context.groups.resolve_commit(group, session.client_id, command.partition_id)
-    await context.partition_client(topic, chosen).delete_offset(
-        OffsetKey(ConsumerKind.GROUP, group.group_id)
-    )
-    await context.groups.committed(group, chosen, None)
+    partition_id = await _find_member_offset(context, session, group, command, request_id)
+    require_incarnation(request_id, topic, partition_id)
+    client = context.partition_client(topic, partition_id)
+    key = OffsetKey(ConsumerKind.GROUP, group.group_id)
+    return _OffsetPlace(partition_id, client, key, group)
+
+
+async def _find_member_offset(
+    context: HandlerContext,
+    session: ClientSession,
+    group: GroupKey,
+    command: StoreConsumerOffset | DeleteConsumerOffset,
+    request_id: RequestId | None,
+) -> int:
+    """Return the partition whose offset a member of a group may change."""
+    member_id, partition_id = session.member_id, command.partition_id
+    if request_id is None or partition_id is None:
+        return await context.groups.resolve_commit(group, member_id, partition_id)
+    named = PollGrant(partition_id, named_ownership(request_id))
+    grant = await claim(context, session, group, named, ClaimPurpose.COMMIT)
+    if grant is None:
+        raise not_owned(group)
+    return partition_id

@@ -1,30 +1,21 @@
-"""Streams, topics, partitions, segments and consumer groups."""
+"""Streams, topics, partitions and segments."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from iggy_protocol import (
-    ConsumerGroup,
-    ConsumerGroupDetails,
-    ConsumerGroupMember,
-    CreateConsumerGroup,
     CreatePartitions,
     CreateStream,
     CreateTopic,
-    DeleteConsumerGroup,
     DeletePartitions,
     DeleteSegments,
     DeleteStream,
     DeleteTopic,
-    GetConsumerGroup,
-    GetConsumerGroups,
     GetStream,
     GetStreams,
     GetTopic,
     GetTopics,
-    JoinConsumerGroup,
-    LeaveConsumerGroup,
     PurgeStream,
     PurgeTopic,
     StatusCode,
@@ -35,15 +26,10 @@ from iggy_protocol import (
     UpdateStream,
     UpdateTopic,
 )
-from iggy_ref_server.dispatch.handlers.messages import require_not_evicted
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.group import GroupKey
 from iggy_ref_server.metadata import plan_streams
 from iggy_ref_server.metadata.views import (
-    no_members,
     no_statistics,
-    view_group_details,
-    view_groups,
     view_stream_details,
     view_streams,
     view_topic_details,
@@ -52,8 +38,6 @@ from iggy_ref_server.metadata.views import (
 from iggy_ref_server.storage.interface import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.session import ClientSession
 
@@ -90,7 +74,7 @@ async def get_streams(
     """List all streams."""
     context.authorize(session, command.CODE)
     statistics = await context.cluster_view.statistics()
-    return view_streams(context.metadata(), statistics.of)
+    return view_streams(context.metadata(), statistics.of, context.viewer(session))
 
 
 async def get_stream(
@@ -101,7 +85,8 @@ async def get_stream(
     if stream is None:
         return None
     context.authorize(session, command.CODE, stream.id)
-    return view_stream_details(stream, (await context.cluster_view.statistics()).of)
+    statistics = await context.cluster_view.statistics()
+    return view_stream_details(stream, statistics.of, context.viewer(session))
 
 
 async def create_stream(
@@ -111,9 +96,11 @@ async def create_stream(
     context.authorize(session, command.CODE)
     plan_context = context.plan_context(session)
     change = await context.change(
-        lambda metadata: plan_streams.plan_create_stream(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_create_stream(metadata, command, plan_context),
+        actor=session.user_id,
     )
-    return view_stream_details(context.metadata().require_stream(change.id), no_statistics)
+    created = context.metadata().require_stream(change.id)
+    return view_stream_details(created, no_statistics, context.viewer(session))
 
 
 async def update_stream(
@@ -124,7 +111,8 @@ async def update_stream(
     context.authorize(session, command.CODE, stream.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_update_stream(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_update_stream(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -136,7 +124,8 @@ async def delete_stream(
     context.authorize(session, command.CODE, stream.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_delete_stream(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_delete_stream(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -148,7 +137,8 @@ async def purge_stream(
     context.authorize(session, command.CODE, stream.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_purge_stream(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_purge_stream(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -163,7 +153,8 @@ async def get_topics(
     if stream is None:
         return ()
     context.authorize(session, command.CODE, stream.id)
-    return view_topics(stream, (await context.cluster_view.statistics()).of)
+    statistics = await context.cluster_view.statistics()
+    return view_topics(stream, statistics.of, context.viewer(session))
 
 
 async def get_topic(
@@ -174,7 +165,8 @@ async def get_topic(
     if topic is None:
         return None
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    return view_topic_details(topic, (await context.cluster_view.statistics()).of)
+    statistics = await context.cluster_view.statistics()
+    return view_topic_details(topic, statistics.of, context.viewer(session))
 
 
 async def create_topic(
@@ -186,10 +178,11 @@ async def create_topic(
     await require_disk_space(context, command.partitions_count)
     plan_context = context.plan_context(session)
     change = await context.change(
-        lambda metadata: plan_streams.plan_create_topic(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_create_topic(metadata, command, plan_context),
+        actor=session.user_id,
     )
     created = context.metadata().require_topic(change.stream_id, change.id)
-    return view_topic_details(created, no_statistics)
+    return view_topic_details(created, no_statistics, context.viewer(session))
 
 
 async def update_topic(
@@ -200,7 +193,8 @@ async def update_topic(
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_update_topic(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_update_topic(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -212,7 +206,8 @@ async def delete_topic(
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_delete_topic(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_delete_topic(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -222,7 +217,8 @@ async def purge_topic(context: HandlerContext, session: ClientSession, command: 
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_purge_topic(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_purge_topic(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -238,7 +234,8 @@ async def create_partitions(
     await require_disk_space(context, command.partitions_count)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_create_partitions(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_create_partitions(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -250,7 +247,8 @@ async def delete_partitions(
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_streams.plan_delete_partitions(metadata, command, plan_context)
+        lambda metadata: plan_streams.plan_delete_partitions(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -267,86 +265,3 @@ async def delete_segments(
     await context.partition_client(topic, command.partition_id).delete_segments(
         command.segments_count
     )
-
-
-# Consumer groups: created and deleted as metadata, joined and left in memory. All on shard 0.
-
-
-def _members(context: HandlerContext) -> Callable[[int, int, int], tuple[ConsumerGroupMember, ...]]:
-    def members(stream_id: int, topic_id: int, group_id: int) -> tuple[ConsumerGroupMember, ...]:
-        return context.registry.require(GroupKey(stream_id, topic_id, group_id)).details()
-
-    return members
-
-
-async def get_consumer_groups(
-    context: HandlerContext, session: ClientSession, command: GetConsumerGroups
-) -> tuple[ConsumerGroup, ...]:
-    """List the groups of a topic."""
-    topic = context.metadata().find_topic(command.stream, command.topic)
-    if topic is None:
-        return ()
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    return view_groups(topic, _members(context))
-
-
-async def get_consumer_group(
-    context: HandlerContext, session: ClientSession, command: GetConsumerGroup
-) -> ConsumerGroupDetails | None:
-    """Show one group with its members."""
-    topic = context.metadata().find_topic(command.stream, command.topic)
-    group = None if topic is None else topic.find_group(command.group)
-    if topic is None or group is None:
-        return None
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    return view_group_details(topic, group, _members(context))
-
-
-async def create_consumer_group(
-    context: HandlerContext, session: ClientSession, command: CreateConsumerGroup
-) -> ConsumerGroupDetails:
-    """Create a group without members."""
-    topic = context.metadata().require_topic(command.stream, command.topic)
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    plan_context = context.plan_context(session)
-    change = await context.change(
-        lambda metadata: plan_streams.plan_create_group(metadata, command, plan_context)
-    )
-    topic = context.metadata().require_topic(change.stream_id, change.topic_id)
-    return view_group_details(topic, topic.require_group(change.id), no_members)
-
-
-async def delete_consumer_group(
-    context: HandlerContext, session: ClientSession, command: DeleteConsumerGroup
-) -> None:
-    """Delete a group with its offsets."""
-    topic = context.metadata().require_topic(command.stream, command.topic)
-    topic.require_group(command.group)
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    plan_context = context.plan_context(session)
-    await context.change(
-        lambda metadata: plan_streams.plan_delete_group(metadata, command, plan_context)
-    )
-
-
-async def join_consumer_group(
-    context: HandlerContext, session: ClientSession, command: JoinConsumerGroup
-) -> None:
-    """Make the client a member."""
-    topic = context.metadata().require_topic(command.stream, command.topic)
-    group = topic.require_group(command.group)
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    require_not_evicted(session)
-    key = GroupKey(topic.stream_id, topic.id, group.id)
-    context.registry.join(key, session.client_id, context.clock.now_us())
-
-
-async def leave_consumer_group(
-    context: HandlerContext, session: ClientSession, command: LeaveConsumerGroup
-) -> None:
-    """End the client's membership."""
-    topic = context.metadata().require_topic(command.stream, command.topic)
-    group = topic.require_group(command.group)
-    context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    require_not_evicted(session)
-    context.registry.leave(GroupKey(topic.stream_id, topic.id, group.id), session.client_id)

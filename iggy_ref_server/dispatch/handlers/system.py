@@ -1,4 +1,4 @@
-"""The server itself: ping, clients, statistics, snapshot."""
+"""The server itself: ping, clients, statistics, snapshot, options."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from iggy_protocol import (
     ClusterMetadata,
     ClusterNode,
     ConsumerGroupMembership,
+    DescribeOptions,
     GetClient,
     GetClients,
     GetClusterMetadata,
     GetMe,
+    GetMetadataChanges,
     GetSnapshot,
     GetStats,
+    MetadataChanges,
     NodeRole,
     NodeStatus,
+    OptionDescription,
     Ping,
     Snapshot,
     Stats,
@@ -27,6 +31,7 @@ from iggy_protocol import (
 )
 from iggy_ref_server.diagnostics import make_snapshot
 from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.options import describe_options as describe_known_options
 from iggy_ref_server.metadata.views import view_totals
 
 if TYPE_CHECKING:
@@ -57,8 +62,8 @@ async def get_me(context: HandlerContext, session: ClientSession, command: GetMe
     """Show a client how the server sees it."""
     if session.is_evicted:
         raise ServerFault(StatusCode.CLIENT_NOT_FOUND, "the client missed its heartbeats")
-    groups = await context.groups.memberships([session.client_id])
-    return _client_details(session, groups.get(session.client_id, ()))
+    groups = await context.groups.memberships([session.member_id])
+    return _client_details(session, groups.get(session.member_id, ()))
 
 
 async def get_client(
@@ -67,8 +72,8 @@ async def get_client(
     """Show one client with its groups."""
     for found in await context.cluster_view.sessions():
         if found.client_id == command.client_id:
-            groups = await context.groups.memberships([found.client_id])
-            return _client_details(found, groups.get(found.client_id, ()))
+            groups = await context.groups.memberships([found.member_id])
+            return _client_details(found, groups.get(found.member_id, ()))
     return None
 
 
@@ -77,14 +82,14 @@ async def get_clients(
 ) -> tuple[ClientInfo, ...]:
     """List all clients of all shards."""
     sessions = await context.cluster_view.sessions()
-    groups = await context.groups.memberships([found.client_id for found in sessions])
+    groups = await context.groups.memberships([found.member_id for found in sessions])
     return tuple(
         ClientInfo(
             client_id=found.client_id,
             user_id=found.user_id,
             transport=found.transport,
             address=found.address,
-            consumer_groups_count=len(groups.get(found.client_id, ())),
+            consumer_groups_count=len(groups.get(found.member_id, ())),
         )
         for found in sessions
     )
@@ -95,7 +100,10 @@ async def get_stats(context: HandlerContext, session: ClientSession, command: Ge
     statistics = await context.cluster_view.statistics()
     sessions = await context.cluster_view.sessions()
     return await context.host.stats(
-        view_totals(context.metadata(), statistics.of), clients_count=len(sessions)
+        view_totals(context.metadata(), statistics.of),
+        clients_count=len(sessions),
+        # Only these clients are told, and counting takes time where many files are open.
+        counts_open_files=session.dialect.is_vsr,
     )
 
 
@@ -107,6 +115,20 @@ async def get_snapshot(
         make_snapshot, context.config, command.types, command.compression
     )
     return Snapshot(archive)
+
+
+async def describe_options(
+    context: HandlerContext, session: ClientSession, command: DescribeOptions
+) -> tuple[OptionDescription, ...]:
+    """List the options of a kind of resource."""
+    return describe_known_options(command.scope, session.dialect, context.settings)
+
+
+async def get_metadata_changes(
+    context: HandlerContext, session: ClientSession, command: GetMetadataChanges
+) -> MetadataChanges:
+    """List changes of the metadata, or its current state."""
+    return context.history.read(command, context.metadata())
 
 
 # The cluster metadata. This server is a single node; other nodes come from the configuration.
@@ -124,9 +146,14 @@ async def get_cluster_metadata(
     if not cluster.enabled:
         alone = _node(SINGLE_NODE, context.host.ip, ports, NodeRole.LEADER)
         return ClusterMetadata(SINGLE_CLUSTER, (alone,))
+    current_name, current_ip = cluster.node.current.name, cluster.node.current.ip
+    if session.dialect.is_vsr:
+        # Of two nodes they would ask which one has a partition; here this one has all of them.
+        alone = _node(current_name, current_ip, ports, NodeRole.LEADER)
+        return ClusterMetadata(cluster.name, (alone,))
     is_follower = context.host.is_follower
     own = NodeRole.FOLLOWER if is_follower else NodeRole.LEADER
-    current = _node(cluster.node.current.name, cluster.node.current.ip, ports, own)
+    current = _node(current_name, current_ip, ports, own)
     # As in Apache Iggy: a follower reports itself as follower and every other node as leader.
     others = [_other(node, ports, is_follower) for node in cluster.node.others]
     return ClusterMetadata(cluster.name, (current, *others))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from iggy_protocol import (
+    BindSession,
     ChangePassword,
     CreatePersonalAccessToken,
     CreateUser,
@@ -17,8 +20,12 @@ from iggy_protocol import (
     LoginUser,
     LoginWithPersonalAccessToken,
     LogoutUser,
+    PasswordCredentials,
     PersonalAccessTokenInfo,
     RawPersonalAccessToken,
+    Register,
+    SessionBinding,
+    SessionDetails,
     StatusCode,
     UpdatePermissions,
     UpdateUser,
@@ -29,8 +36,10 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.identity.credentials import hash_token, make_token
 from iggy_ref_server.metadata import plan_users
 from iggy_ref_server.metadata.views import view_tokens, view_user_details, view_users
+from iggy_ref_server.sessions.table import NewSession
 
 if TYPE_CHECKING:
+    from iggy_protocol import Credentials, RequestId
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.metadata.state import UserRecord
     from iggy_ref_server.session import ClientSession
@@ -51,25 +60,37 @@ def _require_active(user: UserRecord) -> None:
 async def login_user(
     context: HandlerContext, session: ClientSession, command: LoginUser
 ) -> Identity:
-    """Log in with a password; a user name of digits is a name, not an id."""
-    user = context.metadata().find_user(command.username)
+    """Log in with a password."""
+    return log_in(session, await _verify_password(context, command.username, command.password))
+
+
+async def _verify_password(context: HandlerContext, username: str, password: str) -> UserRecord:
+    """Return the user whose password this is; a user name of digits is a name, not an id."""
+    user = context.metadata().find_user(username)
     stored = None if user is None else user.password_hash
     # Always hash, also for unknown users, so that the time does not reveal which names exist.
-    is_right = await context.passwords.verify(stored, command.password)
+    is_right = await context.passwords.verify(stored, password)
     if user is not None:
         _require_active(user)
     if not is_right:
         raise ServerFault(StatusCode.INVALID_CREDENTIALS, "wrong user name or password")
     # The user may have been deleted or changed while the password was hashed.
-    user = context.metadata().find_user(command.username)
+    user = context.metadata().find_user(username)
     if user is None or user.password_hash != stored:
         raise ServerFault(StatusCode.INVALID_CREDENTIALS, "the user changed during the login")
-    return log_in(session, user)
+    return user
 
 
 async def logout_user(context: HandlerContext, session: ClientSession, command: LogoutUser) -> None:
-    """End the session of a user; the connection stays."""
+    """End the session of a user; the connection stays.
+
+    From 0.9 on the session ends on all its connections. This one has no binding any more then, so
+    it is not closed with the others.
+    """
+    binding = session.binding
     session.log_out()
+    if binding is not None:
+        await context.sessions.log_out(binding.session)
 
 
 async def get_users(
@@ -77,7 +98,7 @@ async def get_users(
 ) -> tuple[User, ...]:
     """List all users."""
     context.authorize(session, command.CODE)
-    return view_users(context.metadata())
+    return view_users(context.metadata(), context.viewer(session))
 
 
 async def get_user(
@@ -88,7 +109,7 @@ async def get_user(
     if user is None and isinstance(command.user, str):
         return None
     context.authorize_account(session, command.CODE, user)
-    return None if user is None else view_user_details(user)
+    return None if user is None else view_user_details(user, context.viewer(session))
 
 
 async def create_user(
@@ -101,16 +122,18 @@ async def create_user(
     change = await context.change(
         lambda metadata: plan_users.plan_create_user(
             metadata, command, plan_context, password_hash=password_hash
-        )
+        ),
+        actor=session.user_id,
     )
-    return view_user_details(context.metadata().require_user(change.id))
+    return view_user_details(context.metadata().require_user(change.id), context.viewer(session))
 
 
 async def update_user(context: HandlerContext, session: ClientSession, command: UpdateUser) -> None:
     """Change the name or the status of a user."""
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_users.plan_update_user(metadata, command, plan_context)
+        lambda metadata: plan_users.plan_update_user(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -118,7 +141,8 @@ async def delete_user(context: HandlerContext, session: ClientSession, command: 
     """Delete a user with their tokens; their sessions end."""
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_users.plan_delete_user(metadata, command, plan_context)
+        lambda metadata: plan_users.plan_delete_user(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -128,7 +152,8 @@ async def update_permissions(
     """Change the permissions of a user."""
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_users.plan_update_permissions(metadata, command, plan_context)
+        lambda metadata: plan_users.plan_update_permissions(metadata, command, plan_context),
+        actor=session.user_id,
     )
 
 
@@ -146,7 +171,8 @@ async def change_password(
     await context.change(
         lambda metadata: plan_users.plan_change_password(
             metadata, command, plan_context, verified_hash=verified, password_hash=password_hash
-        )
+        ),
+        actor=session.user_id,
     )
 
 
@@ -157,16 +183,23 @@ async def login_with_token(
     context: HandlerContext, session: ClientSession, command: LoginWithPersonalAccessToken
 ) -> Identity:
     """Log in with a token."""
-    metadata = context.metadata()
-    token = metadata.find_token(hash_token(command.token))
-    user = None if token is None else metadata.find_user(token.user_id)
-    if token is None or user is None:
+    user = _find_token_user(context, command.token)
+    if user is None:
         raise ServerFault(StatusCode.RESOURCE_NOT_FOUND, "there is no such token")
+    return log_in(session, user)
+
+
+def _find_token_user(context: HandlerContext, raw: str) -> UserRecord | None:
+    """Return the user of a token; None if there is no such token."""
+    metadata = context.metadata()
+    token = metadata.find_token(hash_token(raw))
+    if token is None:
+        return None
     if token.is_expired(context.clock.now_us()):
         raise ServerFault(
             StatusCode.PERSONAL_ACCESS_TOKEN_EXPIRED, f"token {token.name!r} has expired"
         )
-    return log_in(session, user)
+    return metadata.find_user(token.user_id)
 
 
 async def get_tokens(
@@ -187,7 +220,8 @@ async def create_token(
         # from the time before its turn.
         lambda metadata: plan_users.plan_create_token(
             metadata, command, context.plan_context(session), token_hash=hash_token(raw)
-        )
+        ),
+        actor=session.user_id,
     )
     return RawPersonalAccessToken(raw)
 
@@ -198,5 +232,77 @@ async def delete_token(
     """Revoke a token."""
     plan_context = context.plan_context(session)
     await context.change(
-        lambda metadata: plan_users.plan_delete_token(metadata, command, plan_context)
+        lambda metadata: plan_users.plan_delete_token(metadata, command, plan_context),
+        actor=session.user_id,
     )
+
+
+# Logins from 0.9 on, which begin a session of the wire.
+
+
+async def register(
+    context: HandlerContext, session: ClientSession, command: Register, request_id: RequestId
+) -> SessionDetails:
+    """Log in, and begin a session; a client that has one gets the same again."""
+    with suppress(ServerFault):
+        session.user(context.metadata())  # a session whose user is gone ends here
+    dialect, binding = request_id.dialect, session.binding
+    if binding is None:
+        user = await _verify_credentials(context, command.credentials)
+        _require_active(user)
+        _release_session(context, session)
+        number = await context.sessions.register(
+            NewSession(
+                session.client_id,
+                request_id,
+                user.id,
+                user.generation,
+                sha256(command.secret).digest(),
+            )
+        )
+        binding = SessionBinding(dialect, request_id.client, number, user.id)
+        session.log_in(user, binding)
+    return SessionDetails(binding.user_id, binding.session, command.version, dialect.server_version)
+
+
+async def _verify_credentials(context: HandlerContext, credentials: Credentials) -> UserRecord:
+    try:
+        if isinstance(credentials, PasswordCredentials):
+            return await _verify_password(context, credentials.username, credentials.password)
+        user = _find_token_user(context, credentials.token)
+    except ServerFault as fault:
+        if fault.status == StatusCode.TASK_TIMEOUT:
+            # Too many logins wait; this one may be sent once more.
+            raise ServerFault(StatusCode.TRANSIENT_NOT_ACCEPTED, fault.message) from fault
+        raise
+    if user is None:
+        raise ServerFault(StatusCode.INVALID_PERSONAL_ACCESS_TOKEN, "there is no such token")
+    return user
+
+
+async def bind_session(
+    context: HandlerContext, session: ClientSession, command: BindSession, request_id: RequestId
+) -> SessionDetails:
+    """Use a session on a further connection.
+
+    Raises:
+        ServerFault: there is no such session; the client begins a new one.
+    """
+    _release_session(context, session)
+    bound = await context.sessions.bind(
+        command.client, command.session, sha256(command.secret).digest()
+    )
+    user = context.metadata().find_user(bound.user_id)
+    if user is None or user.generation != bound.user_generation or not user.is_active:
+        context.sessions.release(bound.session)
+        raise ServerFault(StatusCode.UNAUTHENTICATED, "the user was deleted or deactivated")
+    dialect = request_id.dialect
+    session.log_in(user, SessionBinding(dialect, command.client, bound.session, user.id))
+    return SessionDetails(user.id, bound.session, command.version, dialect.server_version)
+
+
+def _release_session(context: HandlerContext, session: ClientSession) -> None:
+    """Leave the session that this connection has used before."""
+    if session.attached_session:
+        context.sessions.release(session.attached_session)
+        session.attached_session = 0

@@ -25,6 +25,7 @@ from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
 from iggy_ref_server.client_limits import SMALL_BYTES_MAX, BufferAccount, BufferBudget
+from iggy_ref_server.net.detached import DetachedRequests
 from iggy_ref_server.net.quic.limits import QuicConnectionLimits, StallDetector
 from iggy_ref_server.net.quic.stream import LongRequestQueue, QuicRequestStream, ReplyWriter
 
@@ -109,6 +110,7 @@ class QuicServerConnection:
         # Streams whose reply is written although the client has not finished its side.
         self._finished_streams: set[int] = set()
         self._unprocessed: deque[QuicRequestStream] = deque()
+        self._detached = DetachedRequests()
         self._ready: dict[QuicRequestStream, None] = {}
         self._replies = ReplyWriter(core, limits.send_window_bytes, self._mark_ready)
         self._stalls = StallDetector(core, limits.stall_timeout_s, now)
@@ -384,7 +386,12 @@ class QuicServerConnection:
                 # The connection is closing; the CONNECTION_CLOSE that follows tells the client.
                 return
             stream = QuicRequestStream(
-                stream_id, self.session, self._limits.request, self._mark_ready, now
+                stream_id,
+                self.session,
+                self._limits.request,
+                self._detached,
+                self._mark_ready,
+                now,
             )
             self._streams[stream_id] = stream
         self._last_request_at = now

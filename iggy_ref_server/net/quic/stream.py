@@ -2,10 +2,11 @@
 
 Apache Iggy treats truncated requests on a stream in its own way: an invalid length, or a request
 that ends too early, gets an empty reply (the end of the stream), and a truncated batch of messages
-gets a status.
+gets a status. From 0.9 on any request that is cut gets an empty reply.
 
-Each stream has its own pipeline; all streams of a connection share the session. So the requests of
-one client run concurrently, and start in order of arrival.
+Each stream has its own pipeline; all streams of a connection share the session, its binding and the
+requests that are answered out of order. So the requests of one client run concurrently, and start
+in order of arrival.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ import logging
 import struct
 from typing import TYPE_CHECKING, Final
 
-from iggy_protocol import VSR_HEAD_BYTES, Limits, StatusCode, begins_vsr_request
+from iggy_protocol import (
+    VSR_HEAD_BYTES,
+    Limits,
+    MalformedFrame,
+    StatusCode,
+    WireFraming,
+    framing_of,
+    vsr_frame_size,
+)
 from iggy_ref_server.dispatch.table import STAGED_CODES
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.storage.interface import FileSlice, StorageError
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol.quic import QuicServerCore
     from iggy_ref_server.client_limits import BufferAccount
+    from iggy_ref_server.net.detached import DetachedRequests
     from iggy_ref_server.session import ClientSession
 
 
@@ -33,7 +43,6 @@ LOGGER = logging.getLogger(__name__)
 
 
 HEAD: Final = struct.Struct("<II")
-LENGTH_MIN: Final = 4
 LENGTH_BYTES: Final = 4
 
 
@@ -44,6 +53,7 @@ class QuicRequestStream:
         stream_id: the id of the stream.
         session: the client.
         limits: the limits of a request.
+        detached: the requests of the client that are answered out of order.
         wake: called with this object when it needs processing.
         now: the time.
 
@@ -85,12 +95,17 @@ class QuicRequestStream:
         stream_id: int,
         session: ClientSession,
         limits: Limits,
+        detached: DetachedRequests,
         wake: Callable[[QuicRequestStream], None],
         now: float,
     ) -> None:
         self.stream_id = stream_id
         self.pipeline = RequestPipeline(
-            session, self, limits, output_bytes_max=limits.response_bytes_max
+            session,
+            self,
+            limits,
+            output_bytes_max=limits.response_bytes_max,
+            detached=detached,
         )
         self.request_bytes: int | None = None
         self.received_bytes = 0
@@ -129,26 +144,33 @@ class QuicRequestStream:
         """Return the size of the request; None if the head is incomplete or invalid."""
         if len(head) < HEAD.size:
             return None
-        length, _ = HEAD.unpack_from(head)
-        if length >= LENGTH_MIN:
-            return LENGTH_BYTES + int(length)
-        if not begins_vsr_request(head):
+        try:
+            framing = framing_of(head)
+        except MalformedFrame:
             self._reply_empty()
-        elif len(head) >= VSR_HEAD_BYTES:
-            # A client with an unsupported protocol: its head is enough to refuse it.
-            return VSR_HEAD_BYTES
-        return None
+            return None
+        if framing is WireFraming.CLASSIC:
+            return LENGTH_BYTES + int.from_bytes(head[:LENGTH_BYTES], "little")
+        size = vsr_frame_size(head)
+        # The pipeline refuses a frame that is shorter than its head.
+        return None if size is None else max(size, VSR_HEAD_BYTES)
 
     def finish(self) -> None:
         """Process the end of the client's side."""
         self.is_input_finished = True
         if self.is_complete:
             return
-        if self.request_bytes is not None and HEAD.unpack_from(self._head)[1] in STAGED_CODES:
+        if self._is_classic_send:
             self.is_complete = self.is_dispatched = True
             self.pipeline.output_buffer.put(HEAD.pack(StatusCode.QUIC_ERROR, 0))
         else:
             self._reply_empty()
+
+    @property
+    def _is_classic_send(self) -> bool:
+        """Whether the head is that of a batch from before 0.9."""
+        length, code = HEAD.unpack_from(self._head) if self.request_bytes else (0, 0)
+        return length > 0 and code in STAGED_CODES
 
     def _reply_empty(self) -> None:
         self.is_complete = self.is_empty_reply = self.is_dispatched = True
@@ -163,7 +185,10 @@ class QuicRequestStream:
     @property
     def is_ready(self) -> bool:
         """Whether the whole reply is known."""
-        return self.is_dispatched and not (self.pipeline.is_busy or self.pipeline.replies)
+        pipeline = self.pipeline
+        return self.is_dispatched and not (
+            pipeline.is_busy or pipeline.replies or pipeline.has_detached
+        )
 
     @property
     def unsent_bytes(self) -> int:

@@ -68,7 +68,7 @@ ITEMS = {
     42: "test_poll_when_from_between_two_batches_then_only_the_later_ones_come",
     43: "test_poll_when_from_an_hour_ahead_then_nothing_comes",
     44: "test_poll_when_from_the_time_of_a_batch_then_it_and_the_later_ones_come",
-    45: "test_consumer_when_it_begins_anywhere_then_its_first_batch_is_the_right_one",
+    45: "test_client_when_it_asks_for_everything_then_each_step_is_as_on_the_original",
     # Offsets
     46: "test_offset_when_the_partition_is_empty_then_none_can_be_stored",
     47: "test_offset_when_beyond_the_current_one_then_it_is_refused",
@@ -99,7 +99,7 @@ ITEMS = {
     70: "test_message_when_alone_at_offset_0_then_the_next_after_a_restart_gets_1",
     71: "test_offset_file_when_ahead_of_the_data_then_new_messages_are_delivered",
     72: "test_offsets_when_producing_and_consuming_after_a_restart_then_they_have_no_gap",
-    73: "test_consumer_and_producer_when_the_server_restarts_then_they_reconnect_and_go_on",
+    73: "test_producers_and_members_when_the_server_restarts_then_they_go_on",
     74: "test_encryption_when_on_then_nothing_is_readable_on_disk_and_all_over_the_wire",
     75: "test_change_when_not_yet_on_the_disk_then_is_not_visible",
     # Concurrency

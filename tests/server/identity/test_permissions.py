@@ -118,7 +118,16 @@ def test_flags_when_listed_then_none_is_missing():
         ("stream", "topics"),
         ("topic", "topic_id"),
     }
-    assert set(COMMAND_TABLE) == commands_of(CLASSIC)
+    assert set(COMMAND_TABLE) >= commands_of(CLASSIC)
+
+
+@pytest.mark.parametrize(("scope", "flag"), ALLOWS)
+def test_changes_of_metadata_when_asked_for_then_only_those_who_manage_servers_are_told(
+    scope, flag
+):
+    is_told = is_allowed(CommandCode.GET_METADATA_CHANGES, holding(scope, flag))
+
+    assert is_told == ((scope, flag) == ("server", "manage_servers"))
 
 
 @pytest.mark.parametrize(("scope", "flag"), ALLOWS)

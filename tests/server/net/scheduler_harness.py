@@ -14,34 +14,42 @@ from __future__ import annotations
 import struct
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from iggy_protocol import (
+    Dialect,
     Limits,
     Partitioning,
     Ping,
     SendMessages,
+    SessionBinding,
+    UserStatus,
+    classic_send_body,
     decode_send_metadata,
     inspect_send,
 )
+from iggy_protocol.vsr.heads import RequestHead
 from iggy_ref_server.completion import Completion
-from iggy_ref_server.dispatch.context import StagedAppend
+from iggy_ref_server.dispatch.context import StagedAppend, StagedWrite
 from iggy_ref_server.dispatch.replies import CommandReply
 from iggy_ref_server.faults import ServerFault
+from iggy_ref_server.metadata.state import UserRecord
 from iggy_ref_server.net.pipeline import RequestPipeline
 from iggy_ref_server.net.scheduler import RequestScheduler
+from iggy_ref_server.partitions.partition_client import ConfirmedAppend
 from iggy_ref_server.session import ClientSession
 from tests.server.features.topic_calls import frame_of
 
 if TYPE_CHECKING:
-    from iggy_protocol import BatchShape, RequestReceived
+    from iggy_protocol import BatchShape, RequestReceived, SendsReceived
     from iggy_ref_server.dispatch.dispatcher import DecodedRequest
 
 SEND = frame_of(SendMessages("s", "t", Partitioning.partition(0), [b"m"]))
 PING = frame_of(Ping())
 HEAD = struct.Struct("<II")
+VSR_CLIENT = bytes(range(1, 17))
 # More than any sound call needs, and few enough that an endless one is soon told.
 CALLS_MAX = 10_000
 
@@ -60,6 +68,7 @@ class LateAppends:
         is_at_once: whether a commit decides everything that was staged before it.
         clogs: whether every send is told to wait for its outcome.
         stages_count: how many batches were staged.
+        refusal: why sends that come together are not taken; None if they are.
     """
 
     def __init__(self) -> None:
@@ -68,6 +77,7 @@ class LateAppends:
         self.is_at_once = False
         self.clogs = False
         self.stages_count = 0
+        self.refusal: ServerFault | None = None
         self._calls_count = 0
         self._last_status = 0
 
@@ -95,6 +105,35 @@ class LateAppends:
 
         pending = self._open(self.next_status(session))
         return StagedAppend(pending, self.clogs, metadata, None if self.clogs else append_more)
+
+    def stage_write(self, session: ClientSession, request: RequestReceived) -> StagedWrite:
+        """Take a send from 0.9 on; its offset is the status that a classic one would be told."""
+        classic = classic_send_body(request.payload).body
+        metadata = bytes(classic[4 : inspect_send(classic).indexes_at - 4])
+        return self._stage_write(session, 1, len(request.payload), request.dialect, metadata)
+
+    def stage_run(self, session: ClientSession, sends: SendsReceived) -> StagedWrite:
+        """Take sends from 0.9 on that came together, or refuse them."""
+        if self.refusal is not None:
+            raise self.refusal
+        count, dialect = sends.run.frames_count, sends.request_id.dialect
+        return self._stage_write(session, count, len(sends.messages), dialect, sends.metadata)
+
+    def _stage_write(
+        self,
+        session: ClientSession,
+        count: int,
+        size_bytes: int,
+        dialect: Dialect,
+        metadata: bytes,
+    ) -> StagedWrite:
+        self._count()
+        status = self.next_status(session)
+        self.statuses[session.client_id] += [status] * (count - 1)
+        pending = ConfirmedAppend(status)
+        self.stages_count += 1
+        self.open.append((pending, status))
+        return StagedWrite(pending, self.clogs, size_bytes, dialect, 1, 2, 3, metadata)
 
     def commit(self) -> None:
         self._count()
@@ -144,6 +183,15 @@ class InlineDispatcher:
         assert isinstance(error, ServerFault)
         return CommandReply(error.status)
 
+    def note_heartbeat(self, session: ClientSession) -> None:
+        """Record nothing."""
+
+    def is_detached(self, request: RequestReceived) -> bool:
+        return False
+
+    def confirmation(self, staged: StagedWrite) -> CommandReply:
+        raise AssertionError("the outcomes of these appends are faults")
+
 
 @dataclass
 class SchedulerHarness:
@@ -177,6 +225,20 @@ class SchedulerHarness:
         pipeline = RequestPipeline(session, self, limits, output_bytes_max=1 << 20)
         self.sent[pipeline] = b""
         return pipeline
+
+    def log_in(self, pipeline: RequestPipeline, session: int = 1) -> None:
+        """Have a client from 0.10 on, which has logged in."""
+        pipeline.resume(is_vsr=True)
+        user = UserRecord(0, 1, "u", "", UserStatus.ACTIVE, 0)
+        binding = SessionBinding(Dialect.V0_12_2, VSR_CLIENT, session, user.id)
+        pipeline.session.log_in(user, binding)
+
+    def head_of(self, pipeline: RequestPipeline, code: int, **fields: Any) -> bytes:
+        """Return a request without a body of such a client."""
+        binding = pipeline.session.binding
+        session = 0 if binding is None else binding.session
+        given = {"operation": 2, "session": session, **fields}
+        return RequestHead(client=VSR_CLIENT, code=int(code), **given).encode()
 
     def feed(self, pipeline: RequestPipeline, data: bytes) -> None:
         """Receive bytes of a client; they are looked at in the next round."""

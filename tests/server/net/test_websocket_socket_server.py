@@ -35,7 +35,7 @@ from iggy_protocol import (
     SendMessages,
     StatusCode,
     Transport,
-    is_vsr_refusal,
+    is_vsr_answer,
     vsr_probe,
 )
 from iggy_protocol.websocket import FrameReader
@@ -404,18 +404,18 @@ async def test_batch_when_large_then_comes_together_over_many_frames(open_stage,
             assert message.payload in bytes(frames[2].data)
 
 
-async def test_client_of_another_protocol_when_it_asks_then_gets_one_message_for_each_refusal(
+async def test_client_of_0_9_when_it_asks_then_gets_one_message_for_each_reply(
     open_stage, autojump_clock
 ):
     probe = vsr_probe(bytes(range(1, 17)))
     async with open_stage() as stage:
         peer = stage.connect()
-        await peer.send(ws_frame(probe) * 2)
+        await peer.send(ws_frame(probe) * 2 + ws_frame(probe[:100]) + ws_frame(probe[100:]))
 
-        for _ in range(2):
+        for _ in range(3):
             frame = await peer.read()
-            assert frame.opcode is Opcode.BINARY
-            assert is_vsr_refusal(frame.data)
+            assert (frame.opcode, frame.fin) == (Opcode.BINARY, True)
+            assert is_vsr_answer(frame.data)
 
 
 # TLS below the frames

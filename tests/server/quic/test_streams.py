@@ -12,8 +12,6 @@ from iggy_protocol import (
     Ping,
     SendMessages,
     StatusCode,
-    is_vsr_refusal,
-    vsr_probe,
 )
 from tests.server.features.topic_calls import frame_of
 from tests.server.quic.quic_harness import open_harness
@@ -382,14 +380,3 @@ async def test_connection_when_a_step_fails_then_only_that_one_ends(
         assert conn not in harness.listener._connections
         assert "an unexpected stream" in caplog.text
         assert await second.ask(PING) == PONG
-
-
-async def test_client_of_another_protocol_when_it_asks_then_is_refused_in_its_own_way(
-    tmp_path, autojump_clock
-):
-    probe = vsr_probe(bytes(range(1, 17)))
-    async with open_harness(tmp_path) as harness, harness.peer() as peer:
-        assert is_vsr_refusal(await peer.ask(probe))
-        assert await peer.ask(probe[:100]) == b""
-        assert await peer.ask(probe[:60] + b"\6" + probe[61:]) == b""
-        assert await peer.ask(PING) == PONG

@@ -14,12 +14,14 @@ from iggy_protocol import StatusCode
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.shard import channel, messages
+from iggy_ref_server.shard.calls import park
 from iggy_ref_server.shard.channel import ShardChannel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from iggy_protocol import Buffer
+    from iggy_ref_server.completion import Completion
 
 pytestmark = pytest.mark.trio
 
@@ -194,3 +196,63 @@ async def test_shards_when_both_are_over_their_budgets_then_still_answer_each_ot
                 for channel in (left, right) * 5:
                     askers.start_soon(channel.call, messages.SnapshotCall(), [bytes(4 << 20)])
         nursery.cancel_scope.cancel()
+
+
+# Parked calls
+
+
+async def test_calls_when_parked_then_do_not_fill_the_channel(monkeypatch):
+    monkeypatch.setattr(channel, "CALLS_IN_FLIGHT_MAX", 2)
+    peer, replies = Peer(is_quick=False), []
+    async with joined(peer) as (left, _):
+        for _ in range(5):
+            left.park(messages.SnapshotCall(), lambda message, payload: replies.append(message))
+        fullness = [left.is_full]
+        for _ in range(2):
+            left.call_nowait(messages.SnapshotCall(), (), lambda message, payload: None)
+        fullness.append(left.is_full)
+
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(7):
+            peer.reply()
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert replies == [messages.ShardReply()] * 5
+    assert [*fullness, left.is_full] == [False, True, False]
+
+
+async def test_wait_when_cancelled_then_the_other_shard_is_told_which():
+    peer = Peer(is_quick=False)
+    async with joined(peer) as (left, _):
+        first, second = (park(left, messages.SnapshotCall()) for _ in range(2))
+        told: list[Completion] = []
+        for wait in (first, second):
+            wait.add_done_callback(told.append)
+
+        second.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+
+        parked_id = peer.open[1][1]
+        assert peer.taken[2] == messages.CancelWaitCall(parked_id)
+        for _ in range(3):
+            peer.reply()
+        await trio.testing.wait_all_tasks_blocked()
+        assert told == [first], "who has given up is not told"
+
+
+@pytest.mark.parametrize("is_closed_before", [False, True])
+async def test_wait_when_the_other_shard_ends_then_ends_with_a_fault(is_closed_before):
+    ours, theirs = map(trio.socket.from_stdlib_socket, socket.socketpair())
+    left = ShardChannel(ours, Peer())
+    wait = None if is_closed_before else park(left, messages.SnapshotCall())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left.run)
+        await trio.testing.wait_all_tasks_blocked()
+        theirs.close()
+    if wait is None:
+        wait = park(left, messages.SnapshotCall())
+
+    assert wait.fault is not None
+    assert wait.fault.status == StatusCode.SHARD_COMMUNICATION_ERROR
+    wait.cancel()

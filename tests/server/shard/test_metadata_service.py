@@ -9,7 +9,9 @@ import trio
 import trio.testing
 
 from iggy_ref_server.groups.group import GroupRegistry
-from iggy_ref_server.metadata.state import Metadata
+from iggy_ref_server.metadata.history import MetadataHistory
+from iggy_ref_server.metadata.position import MetadataPosition
+from iggy_ref_server.metadata.state import Metadata, MetadataSettings
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 from tests.server.metadata.store_calls import COMMANDS, make, open_store
@@ -26,7 +28,17 @@ class Replica:
     def __init__(self) -> None:
         self.applied: list[int] = []
         registry = GroupRegistry(rebalancing_timeout_us=1)
-        self.service = MetadataService(Metadata.EMPTY, {}, self.apply_to_partitions, registry)
+        self.position = MetadataPosition()
+        history = MetadataHistory(self.position, MetadataSettings(), bytes)
+        self.service = MetadataService(
+            Metadata.EMPTY,
+            {},
+            self.apply_to_partitions,
+            registry,
+            self.position,
+            history,
+            lambda metadata: None,
+        )
 
     async def apply_to_partitions(self, metadata: Metadata) -> None:
         """Note a version."""

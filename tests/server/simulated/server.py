@@ -27,9 +27,11 @@ from iggy_ref_server.cli import StartFlags
 from iggy_ref_server.clock import SimulatedClock
 from iggy_ref_server.config.load import RootCredentials, load_config
 from iggy_ref_server.identity.credentials import HashCost, Passwords
+from iggy_ref_server.metadata.position import make_position_memory
 from iggy_ref_server.session import ClientSession
-from iggy_ref_server.shard.assembly import ShardSpec, open_shard
+from iggy_ref_server.shard.assembly import open_shard
 from iggy_ref_server.shard.router import make_round_robin_memory
+from iggy_ref_server.shard.spec import ShardSpec
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 
 if TYPE_CHECKING:
@@ -146,6 +148,7 @@ def make_specs(
     clock = clock or SimulatedClock()
     noise = random.Random(seed)
     round_robin_memory = make_round_robin_memory(shards_count)
+    position_memory = make_position_memory()
     channel_sockets: list[dict[int, trio.socket.SocketType]] = [{} for _ in range(shards_count)]
     for left in range(shards_count):
         for right in range(left + 1, shards_count):
@@ -164,6 +167,7 @@ def make_specs(
             passwords=Passwords(CHEAP, workers=0, random_bytes=noise.randbytes),
             random_bytes=noise.randbytes,
             round_robin_memory=round_robin_memory,
+            position_memory=position_memory,
             writes_survived=writes_survived,
         )
         for shard_id in range(shards_count)
