@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup, TaskStatus
 
-    from iggy_protocol import Command, Identifier
+    from iggy_protocol import Command, Dialect, Identifier, PartitionContext
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.durations import Seconds
     from iggy_sdk.statistics import ClientStatistics
@@ -48,10 +48,13 @@ class IggyClient(AllFamilies):
         """
         self._initialise(resolve_options(url, **settings), open_transport)
 
-    def _initialise(self, options: ClientOptions, dial: Dial) -> None:
+    def _initialise(
+        self, options: ClientOptions, dial: Dial, *, sibling: ReconnectingSession | None = None
+    ) -> None:
         self._options = options
         self._dial = dial
-        self._session = ReconnectingSession(options, dial=dial)
+        dialects = None if sibling is None else sibling.dialects
+        self._session = ReconnectingSession(options, dial=dial, dialects=dialects)
         self._tasks: TaskGroup | None = None
 
     @classmethod
@@ -73,7 +76,8 @@ class IggyClient(AllFamilies):
 
     def sibling(self) -> Self:
         """Make a client with the same options and login, and a connection of its own."""
-        client = type(self).from_options(self._options, dial=self._dial)
+        client = type(self).__new__(type(self))
+        client._initialise(self._options, self._dial, sibling=self._session)
         client._session.login = self._session.login
         return client
 
@@ -86,6 +90,20 @@ class IggyClient(AllFamilies):
     def epoch(self) -> int:
         """The number of the present connection; 0 before the first, and it only grows."""
         return self._session.epoch
+
+    @property
+    def session_epoch(self) -> int:
+        """The number of the connection that began the present session at the server.
+
+        Servers of 0.10 keep a session, and with it memberships in groups, when a connection is
+        lost. With older ones this is the same as ``epoch``.
+        """
+        return self._session.session_epoch
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the server of the present or last connection speaks; 0.8 before the first one."""
+        return self._session.dialect
 
     @property
     def endpoint(self) -> Endpoint | None:
@@ -101,20 +119,29 @@ class IggyClient(AllFamilies):
         """Return the counters of the client."""
         return self._session.statistics()
 
-    async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+    async def request(
+        self,
+        command: Command[R],
+        *,
+        timeout: Seconds | None = None,
+        context: PartitionContext | None = None,
+    ) -> R:
         """Send any command of ``iggy_protocol`` and return the reply.
 
         Args:
             command: any command of ``iggy_protocol``.
             timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
+            context: the state of the partition, as the reply to a poll told it. A server of 0.10
+                refuses the request where it has changed; others never get to know it.
 
         Raises:
+            UnsupportedByServerError: the server speaks a generation without this command.
             RequestTimeoutError: there was no reply in time.
             DisconnectedError: the connection broke, and the command may have been carried out.
             ClientClosedError: the client was closed.
             IggyError: the error of the server.
         """
-        return await self._session.request(command, timeout=timeout)
+        return await self._session.request(command, timeout=timeout, context=context)
 
     # Producers and consumers
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from iggy_protocol import Command
+    from iggy_protocol import Command, Dialect, PartitionContext
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions
 
@@ -28,17 +28,27 @@ class ClientInterface(Protocol):
 
     @property
     def epoch(self) -> int:
-        """The number of the present connection; 0 before the first, and it only grows.
+        """The number of the present connection; 0 before the first, and it only grows."""
 
-        State that the server ties to a connection, such as membership in a group, is lost when
-        this number has changed.
-        """
+    @property
+    def session_epoch(self) -> int:
+        """The number of the connection that began the present session; with it memberships end."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the server of the present or last connection speaks."""
 
     @property
     def is_connected(self) -> bool:
         """Whether there is a connection that has not failed."""
 
-    async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+    async def request(
+        self,
+        command: Command[R],
+        *,
+        timeout: Seconds | None = None,
+        context: PartitionContext | None = None,
+    ) -> R:
         """Send a command and return the reply."""
 
     async def connect(self) -> None:
@@ -75,6 +85,11 @@ class RequestSender(ABC):
     @abstractmethod
     def options(self) -> ClientOptions:
         """The options of the client."""
+
+    @property
+    @abstractmethod
+    def dialect(self) -> Dialect:
+        """What the server of the present or last connection speaks."""
 
     @abstractmethod
     async def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:

@@ -14,10 +14,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
+from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from iggy_protocol import StatusCode, record
+from iggy_protocol import Dialect, StatusCode, record
 from iggy_sdk.durations import parse_duration
 from iggy_sdk.errors import ConfigurationError
 
@@ -53,6 +54,41 @@ class Endpoint:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class ServerProtocol(Enum):
+    """Which generation of the protocol a client speaks; the values are releases of Apache Iggy."""
+
+    AUTO = "auto"
+    """The newest one that the server offers, which the client finds out by itself."""
+
+    V0_8 = "0.8"
+    V0_9 = "0.9"
+    V0_10 = "0.10"
+
+    @property
+    def dialects(self) -> tuple[Dialect, ...]:
+        """What may be spoken, the newest first."""
+        return tuple(
+            dialect
+            for dialect in reversed(Dialect)
+            if self is ServerProtocol.AUTO or self.value == dialect.generation
+        )
+
+
+def server_protocol(text: str, *, name: str = "protocol") -> ServerProtocol:
+    """Read the name of a generation of the protocol.
+
+    Raises:
+        ConfigurationError: there is no such generation.
+    """
+    try:
+        return ServerProtocol(text)
+    except ValueError:
+        allowed = ", ".join(protocol.value for protocol in ServerProtocol)
+        raise ConfigurationError(
+            f"{name} is {text!r}", advice=f"Use one of {allowed}; auto is what most want."
+        ) from None
 
 
 @record
@@ -116,6 +152,10 @@ def _read_text(text: str, name: str) -> str:
     return text
 
 
+def _read_protocol(text: str, name: str) -> ServerProtocol:
+    return server_protocol(text, name=name)
+
+
 @record
 class ConnectionStringKey:
     """One key of the query: the name of the setting, and how its value is read."""
@@ -145,6 +185,7 @@ CONNECTION_STRING_KEYS: Final[Mapping[str, ConnectionStringKey]] = {
     "reestablish_after": ConnectionStringKey("reestablish_after", _read_duration),
     "reconnection_reestablish_after": ConnectionStringKey("reestablish_after", _read_duration),
     "max_outstanding": ConnectionStringKey("max_outstanding", _read_int),
+    "protocol": ConnectionStringKey("protocol", _read_protocol),
     # Of single transports: QUIC, WebSocket, HTTP.
     "response_buffer_size": ConnectionStringKey("response_buffer_size", _read_int),
     "max_concurrent_bidi_streams": ConnectionStringKey("max_concurrent_bidi_streams", _read_int),

@@ -35,8 +35,8 @@ _OF_GROUP: Mapping[StatusGroup, str] = {
         "have been carried out."
     ),
     StatusGroup.PROTOCOL: (
-        "Make sure that this address is an Apache Iggy server of version 0.8 and that the "
-        "transport matches its port."
+        "Make sure that this address is an Apache Iggy server and that the transport matches its "
+        "port."
     ),
     StatusGroup.AUTHENTICATION: "Log in with valid credentials first.",
     StatusGroup.PERMISSION: "Ask an administrator for the permission, or log in as another user.",
@@ -167,7 +167,7 @@ _OF_CODE: Mapping[int, str] = {
     8000: "Write it as iggy://user:password@host:port?key=value.",
     10013: "Give microseconds since 1970.",
     12000: "Choose another port or stop what occupies it.",
-    14003: "Use a client of the version that the server speaks.",
+    14003: "Set protocol=auto, or name a generation that the server speaks.",
     14006: "Look whether the change has been made before repeating it.",
     14010: "Read from a stored offset again; messages may come twice.",
 }

@@ -3,19 +3,21 @@
     IggyError(RuntimeError)                   catch this to catch them all
     ├─ ConnectionFailedError(ConnectionError) the server cannot be reached
     │  └─ DisconnectedError                   it could be, and went away (.sent)
+    │     └─ EvictedError                     it has ended the session (.eviction)
     ├─ ClientClosedError                      the client was closed by its owner
-    ├─ ProtocolError                          the peer does not speak Iggy 0.8
-    │  └─ IncompatibleServerError             it speaks 0.9 or later
+    ├─ ProtocolError                          the peer does not speak Iggy
+    │  └─ IncompatibleServerError             it speaks another generation than the client may
     ├─ RequestTimeoutError(TimeoutError)      no answer in time
     ├─ AuthenticationError                    no login, a wrong or an expired one
     ├─ PermissionDeniedError(PermissionError) known, but not allowed
     ├─ NotFoundError(LookupError)
-    │  └─ StreamNotFound, TopicNotFound, PartitionNotFound, ConsumerGroupNotFound
+    │  └─ StreamNotFound, TopicNotFound, PartitionNotFound, ConsumerGroupNotFound,
+    │     PartitionRestarted                  its messages have gone, and offsets start over
     ├─ AlreadyExistsError
     │  └─ StreamExists, TopicExists, ConsumerGroupExists
     ├─ LimitReachedError                      a limit is reached
     ├─ InvalidRequestError(ValueError)        it will fail again
-    │  └─ InvalidOffset, MessageTooLarge
+    │  └─ InvalidOffset, MessageTooLarge, UnsupportedByServerError
     ├─ ConfigurationError(ValueError)         a connection string or an option
     ├─ ConsumerGroupError
     │  └─ NotAMember, PartitionNotOwned
@@ -120,6 +122,25 @@ class DisconnectedError(ConnectionFailedError):
         self.sent = sent
 
 
+class EvictedError(DisconnectedError):
+    """The server has ended the session; servers from 0.9 on say why.
+
+    Attributes:
+        eviction: what the server said; None in an error that was not made by one.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        eviction: iggy_protocol.EvictionReceived | None = None,
+        **details: Any,
+    ) -> None:
+        code = None if eviction is None else eviction.status
+        super().__init__(message, code=code, **details)
+        self.eviction = eviction
+
+
 class ClientClosedError(IggyError):
     """The client was closed by its owner."""
 
@@ -127,13 +148,15 @@ class ClientClosedError(IggyError):
 
 
 class ProtocolError(IggyError):
-    """The peer's bytes are no answer of an Iggy server of version 0.8."""
+    """The peer's bytes are no answer of an Iggy server."""
 
     default_code = StatusCode.INVALID_BYTES_RESPONSE
 
 
 class IncompatibleServerError(ProtocolError):
-    """The server speaks the protocol of Apache Iggy 0.9 or later, which this client does not."""
+    """The server speaks no generation of the protocol that this client may speak."""
+
+    default_code = StatusCode.INCOMPATIBLE_PROTOCOL_VERSION
 
 
 class RequestTimeoutError(IggyError, TimeoutError):
@@ -176,6 +199,12 @@ class PartitionNotFound(NotFoundError):
     """The topic has no such partition."""
 
     default_code = StatusCode.PARTITION_NOT_FOUND
+
+
+class PartitionRestarted(NotFoundError):
+    """The partition was purged or made anew since the request was prepared."""
+
+    default_code = StatusCode.PARTITION_HISTORY_UNAVAILABLE
 
 
 class ConsumerGroupNotFound(NotFoundError):
@@ -230,6 +259,12 @@ class MessageTooLarge(InvalidRequestError):
     """A payload or its headers are above the limit."""
 
     default_code = StatusCode.TOO_BIG_MESSAGE_PAYLOAD
+
+
+class UnsupportedByServerError(InvalidRequestError):
+    """The generation of the server lacks a command, an option or a field; nothing was sent."""
+
+    default_code = StatusCode.FEATURE_UNAVAILABLE
 
 
 class ConfigurationError(IggyError, ValueError):
@@ -352,6 +387,7 @@ _CODE_CLASSES: Final[tuple[tuple[int, type[IggyError]], ...]] = (
     (61, DisconnectedError),
     (70, ConfigurationError),
     (72, DecryptionError),
+    (87, PartitionRestarted),
     (206, DisconnectedError),
     (1009, StreamNotFound),
     (1010, StreamNotFound),
@@ -373,6 +409,7 @@ _CODE_CLASSES: Final[tuple[tuple[int, type[IggyError]], ...]] = (
     (5003, ConsumerGroupNotFound),
     (5004, ConsumerGroupExists),
     (5006, NotAMember),
+    (5009, PartitionNotOwned),
 )
 
 
@@ -396,6 +433,10 @@ def class_for_status(code: int) -> type[IggyError]:
     row = STATUSES.get(code)
     return IggyError if row is None else _GROUP_CLASSES[row.group]
 
+
+OTHER_GENERATION_ADVICE: Final = (
+    "Do without it, or choose another generation with protocol= if the server offers several."
+)
 
 # The fields that describe a command in errors. Messages, passwords and tokens are left out.
 _DESCRIBED_FIELDS: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
@@ -439,4 +480,6 @@ def error_from_protocol(
         return class_for_status(error.status)(text, code=error.status)
     if isinstance(error, iggy_protocol.RemoteProtocolError):
         return ProtocolError(text)
+    if isinstance(error, iggy_protocol.NotInDialect):
+        return UnsupportedByServerError(text, advice=OTHER_GENERATION_ADVICE)
     return InvalidRequestError(text)

@@ -9,7 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from iggy_protocol import Command, HeaderScalar, Identifier, PolledMessages, PollMessages
+from iggy_protocol import (
+    Command,
+    HeaderScalar,
+    Identifier,
+    PollDeferred,
+    PolledMessages,
+    PollMessages,
+)
 from iggy_protocol import SendMessages as SendMessagesCommand
 
 if TYPE_CHECKING:
@@ -53,13 +60,13 @@ class Hook:
 
     def on_poll(
         self,
-        command: PollMessages,
+        command: PollMessages | PollDeferred,
         *,
         polled: PolledMessages | None,
         error: BaseException | None,
         seconds: float,
     ) -> None:
-        """See what a poll brought, after ``after_request``."""
+        """See what a poll brought, after ``after_request``; one may have waited on the server."""
 
     def outgoing_headers(
         self, *, stream: Identifier, topic: Identifier
@@ -118,7 +125,7 @@ class Hooks:
         self._call("after_request", command, reply=reply, error=error, seconds=seconds)
         if isinstance(command, SendMessagesCommand):
             self._call("after_send", command, error=error, seconds=seconds)
-        elif isinstance(command, PollMessages):
+        elif isinstance(command, PollMessages | PollDeferred):
             polled = reply if isinstance(reply, PolledMessages) else None
             self._call("on_poll", command, polled=polled, error=error, seconds=seconds)
 

@@ -16,10 +16,12 @@ from iggy_sdk.connection_string import (
     Credentials,
     Endpoint,
     PasswordLogin,
+    ServerProtocol,
     TokenLogin,
     TransportName,
     parse_connection_string,
     parse_endpoint,
+    server_protocol,
 )
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
@@ -190,6 +192,7 @@ class ClientOptions:
     Attributes:
         endpoints: where the server is; several are tried in turn.
         transport: how to reach it.
+        protocol: which generation of the protocol to speak; ``auto`` asks the server.
         credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
@@ -207,6 +210,7 @@ class ClientOptions:
 
     endpoints: tuple[Endpoint, ...] = (Endpoint("127.0.0.1", DEFAULT_PORTS["tcp"]),)
     transport: TransportName = "tcp"
+    protocol: ServerProtocol = ServerProtocol.V0_8
     credentials: Credentials | None = None
     tls: TlsOptions | None = None
     nodelay: bool = True
@@ -233,6 +237,11 @@ class ClientOptions:
             f"max_outstanding is {self.max_outstanding!r}",
             "Allow at least one request in flight.",
         )
+        _require(
+            self.transport != "http" or self.protocol in (ServerProtocol.AUTO, ServerProtocol.V0_8),
+            f"protocol is {self.protocol.value} over HTTP",
+            "Leave protocol out: the REST API is that of 0.8.",
+        )
 
 
 _TIMEOUTS: Final = ("connect_timeout", "request_timeout", "close_timeout")
@@ -244,6 +253,7 @@ class ClientSettings(TypedDict, total=False):
 
     endpoints: Sequence[Endpoint | str]
     transport: TransportName
+    protocol: ServerProtocol | str
     credentials: Credentials | None
     username: str
     password: str
@@ -280,6 +290,8 @@ def resolve_options(url: str | None = None, **settings: Unpack[ClientSettings]) 
     _take_credentials(given)
     if "endpoints" in given:
         given["endpoints"] = tuple(_as_endpoint(one) for one in given["endpoints"])
+    if isinstance(given.get("protocol"), str):
+        given["protocol"] = server_protocol(given["protocol"])
     if "hooks" in given:
         given["hooks"] = tuple(given["hooks"])
     if isinstance(given.get("tls"), bool):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from iggy_protocol import Command, Identifier
+    from iggy_protocol import Command, Dialect, Identifier, PartitionContext
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
@@ -93,6 +93,16 @@ class IggyClient(AllFamilies):
         return self._inner.epoch
 
     @property
+    def session_epoch(self) -> int:
+        """The number of the connection that began the present session at the server."""
+        return self._inner.session_epoch
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the server of the present or last connection speaks; 0.8 before the first one."""
+        return self._inner.dialect
+
+    @property
     def endpoint(self) -> Endpoint | None:
         """The endpoint of the present or last connection."""
         return self._inner.endpoint
@@ -106,7 +116,13 @@ class IggyClient(AllFamilies):
         """Return the counters of the client."""
         return self._inner.statistics()
 
-    def request(self, command: Command[R], *, timeout: Seconds | None = None) -> R:
+    def request(
+        self,
+        command: Command[R],
+        *,
+        timeout: Seconds | None = None,
+        context: PartitionContext | None = None,
+    ) -> R:
         """Send any command of ``iggy_protocol`` and return the reply.
 
         ``request(PollMessages(...))`` is the shortest way to messages: its ``PolledMessages`` are
@@ -115,14 +131,17 @@ class IggyClient(AllFamilies):
         Args:
             command: any command of ``iggy_protocol``.
             timeout: seconds for all of it, a reconnect included; None takes ``request_timeout``.
+            context: the state of the partition, as the reply to a poll told it. A server of 0.10
+                refuses the request where it has changed; others never get to know it.
 
         Raises:
+            UnsupportedByServerError: the server speaks a generation without this command.
             RequestTimeoutError: there was no reply in time.
             DisconnectedError: the connection broke, and the command may have been carried out.
             ClientClosedError: the client is not open.
             IggyError: the error of the server.
         """
-        return self._run(self._inner.request(command, timeout=timeout))
+        return self._run(self._inner.request(command, timeout=timeout, context=context))
 
     # Producers and consumers
 

@@ -12,6 +12,7 @@ from iggy_sdk.producer import Producer as AsyncProducer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from iggy_protocol import SendConfirmation
     from iggy_sdk.blocking.loop_thread import EventLoopThread
     from iggy_sdk.client import IggyClient as AsyncIggyClient
     from iggy_sdk.errors import SendFailedError
@@ -96,6 +97,21 @@ class Receipt:
     def error(self) -> SendFailedError | None:
         """Why the messages were not sent; None otherwise."""
         return self._inner.error
+
+    @property
+    def confirmations(self) -> tuple[SendConfirmation, ...]:
+        """Where the messages are, batch by batch, as servers from 0.9 on tell it."""
+        return self._inner.confirmations
+
+    @property
+    def partition_id(self) -> int | None:
+        """The partition of the messages; None if it is not known, or there are several."""
+        return self._inner.partition_id
+
+    @property
+    def offset(self) -> int | None:
+        """The offset of the first message; None if it is not known, or of several batches."""
+        return self._inner.offset
 
     def delivered(self) -> None:
         """Wait until the server has acknowledged the messages.

@@ -14,7 +14,13 @@ import anyio
 
 from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
 from iggy_sdk.consumer.membership import ConsumerMembership, RequestWithdrawn
-from iggy_sdk.errors import IggyError, InvalidOffset, PartitionNotFound, PartitionNotOwned
+from iggy_sdk.errors import (
+    IggyError,
+    InvalidOffset,
+    PartitionNotFound,
+    PartitionNotOwned,
+    PartitionRestarted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +128,11 @@ class CommitScheduler:
             IggyError: the server refuses.
         """
         async with self._storing:
-            await self._membership.request(self._subscription.store_command(partition_id, offset))
+            tracker = self._trackers.find(partition_id)
+            await self._membership.request(
+                self._subscription.store_command(partition_id, offset),
+                context=None if tracker is None else tracker.context,
+            )
             self.stores_count += 1
             tracker = self._trackers.find(partition_id)
             if tracker is not None:
@@ -152,6 +162,7 @@ class CommitScheduler:
             await self._membership.request(
                 self._subscription.store_command(partition_id, offset),
                 lambda: self._trackers.find(partition_id) is tracker,
+                context=tracker.context,
             )
         except RequestWithdrawn:
             logger.info(
@@ -159,7 +170,7 @@ class CommitScheduler:
                 self._subscription,
                 partition_id,
             )
-        except (PartitionNotOwned, PartitionNotFound, InvalidOffset) as error:
+        except (PartitionNotOwned, PartitionNotFound, PartitionRestarted, InvalidOffset) as error:
             self._drop(tracker, offset, error)
         except IggyError as error:
             self.failures_count += 1

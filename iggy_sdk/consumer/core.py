@@ -18,8 +18,10 @@ from iggy_protocol import (
     PolledMessages,
     PollingStrategy,
     StatusCode,
+    SyncConsumerGroup,
     TopicDetails,
 )
+from iggy_sdk.consumer.assignment import PartitionRotation
 from iggy_sdk.consumer.commit_scheduler import CommitScheduler
 from iggy_sdk.consumer.cursor import PartitionCursors
 from iggy_sdk.consumer.delivery import MessageDelivery
@@ -30,7 +32,8 @@ from iggy_sdk.consumer.membership import (
     NoMembership,
     RetryPolicy,
 )
-from iggy_sdk.consumer.poller import PartitionRotation, Poller
+from iggy_sdk.consumer.poller import Poller
+from iggy_sdk.consumer.server_wait import ServerWait
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFound, TopicNotFound
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.message import Committer, ReceivedBatch
+    from iggy_sdk.options import ClientOptions
 
 
 T = TypeVar("T")
@@ -93,21 +97,13 @@ class ConsumerCore(Generic[T]):
             rotation=rotation,
             make_batch=self._make_batch,
         )
-        longest = to_seconds(options.polling_retry_interval)
-        retry_policy = RetryPolicy(inherited, longest=longest, what=f"{subscription}: polling")
-        self.fetch_buffer: FetchBuffer[T] = FetchBuffer(
-            poller=self.poller,
-            cursors=self.cursors,
-            trackers=self.trackers,
-            options=options,
-            retry_policy=retry_policy,
-        )
+        self.fetch_buffer: FetchBuffer[T] = self._make_fetch_buffer(inherited)
         self.commits = CommitScheduler(
             membership=membership,
             subscription=subscription,
             trackers=self.trackers,
             mode=options.commit,
-            on_lost=self.fetch_buffer.reset_to_stored,
+            on_lost=self._on_lost,
         )
         self.delivery: MessageDelivery[T] = MessageDelivery(
             fetch_buffer=self.fetch_buffer,
@@ -115,8 +111,27 @@ class ConsumerCore(Generic[T]):
             mode=options.commit,
             hooks=self.hooks,
         )
+        self.poller.on_gained = self._compare_with_stored
         if isinstance(membership, GroupMembership):
             membership.on_rejoin = self._on_rejoin
+
+    def _make_fetch_buffer(self, inherited: ClientOptions) -> FetchBuffer[T]:
+        """Make what polls ahead of the application, or lets the server wait for it."""
+        longest = to_seconds(self.options.polling_retry_interval)
+        what = f"{self.subscription}: polling"
+        return FetchBuffer(
+            poller=self.poller,
+            cursors=self.cursors,
+            trackers=self.trackers,
+            options=self.options,
+            retry_policy=RetryPolicy(inherited, longest=longest, what=what),
+            server_wait=ServerWait(
+                membership=self.membership,
+                subscription=self.subscription,
+                options=self.options,
+                poller=self.poller,
+            ),
+        )
 
     def _make_batch(self, polled: PolledMessages) -> ReceivedBatch[Any]:
         subscription = self.subscription
@@ -183,11 +198,18 @@ class ConsumerCore(Generic[T]):
     async def _on_rejoin(self) -> None:
         """Drop state that another member may have advanced meanwhile.
 
-        The buffer is polled again. Where the stored offset is beyond the position of this
-        consumer, it continues from the stored offset.
+        The buffer is polled again.
         """
         self.fetch_buffer.rewind_buffer()
+        self.poller.assigned.forget()
+        await self._compare_with_stored(frozenset(self.positions()))
+
+    async def _compare_with_stored(self, partitions: frozenset[int]) -> None:
+        """Continue from the stored offsets that are beyond the position of this consumer."""
         for partition_id, position in self.positions().items():
+            if partition_id not in partitions:
+                continue
+            self.poller.forget_context(partition_id)
             try:
                 stored = await self._client.request(
                     self.subscription.get_offset_command(partition_id)
@@ -197,6 +219,11 @@ class ConsumerCore(Generic[T]):
                 return
             if stored is not None and stored.stored_offset >= position:
                 self.fetch_buffer.reset_to_stored(partition_id)
+
+    def _on_lost(self, partition_id: int) -> None:
+        """Forget a partition whose offset the server did not store for this member."""
+        self.poller.refused(partition_id)
+        self.fetch_buffer.reset_to_stored(partition_id)
 
     def positions(self) -> dict[int, int]:
         """Tell the offset that is delivered next, for all partitions where it is known."""
@@ -320,8 +347,11 @@ async def open_consumer_core(
 def _choose_membership(
     client: ClientInterface, subscription: Subscription, options: ConsumerOptions
 ) -> ConsumerMembership:
-    if not subscription.is_group or not options.auto_join_consumer_group:
+    if not subscription.is_group:
         return NoMembership(client)
+    if not options.auto_join_consumer_group:
+        group = SyncConsumerGroup(subscription.stream, subscription.topic, subscription.consumer.id)
+        return NoMembership(client, group)
     return GroupMembership(
         client,
         stream=subscription.stream,

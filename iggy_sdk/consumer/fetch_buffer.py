@@ -1,8 +1,9 @@
 """The buffer of fetched messages: filled by polls, rewound on a seek, a pause or a lost partition.
 
 The buffer holds the new messages of one poll, and is filled again when it is empty and the next
-message is requested. There is no await between a reply and the buffer, so a message is either in
-the buffer or will be polled again.
+message is requested. While there is nothing, a server from 0.10 on is asked to answer when there
+is; others are polled now and then. There is no await between a reply and the buffer, so a message
+is either in the buffer or will be polled again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import anyio
 
 from iggy_protocol import PollingStrategy
+from iggy_sdk.consumer.assignment import NO_PARTITION
+from iggy_sdk.consumer.poller import FetchedMessages
+from iggy_sdk.consumer.server_wait import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN
 from iggy_sdk.errors import IggyError, PartitionNotFound
 
 if TYPE_CHECKING:
@@ -23,15 +27,13 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.cursor import PartitionCursors
     from iggy_sdk.consumer.membership import RetryPolicy
     from iggy_sdk.consumer.options import ConsumerOptions
-    from iggy_sdk.consumer.poller import FetchedMessages, Poller
+    from iggy_sdk.consumer.poller import Poller
+    from iggy_sdk.consumer.server_wait import ServerWait
     from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
     from iggy_sdk.message import ReceivedMessage
 
 
 T = TypeVar("T")
-
-REFRESH_SECONDS: Final = 1.0
-"""How long new partitions of a topic may stay unread by a consumer that reads all of them."""
 
 
 def _do_nothing() -> None:
@@ -49,6 +51,7 @@ class FetchBuffer(Generic[T]):
         trackers: OffsetTrackers,
         options: ConsumerOptions,
         retry_policy: RetryPolicy,
+        server_wait: ServerWait,
     ) -> None:
         self.buffer: deque[ReceivedMessage[T]] = deque()
         self.tracker: OffsetTracker | None = None
@@ -68,7 +71,10 @@ class FetchBuffer(Generic[T]):
         self._idle = IdleBackoff()
         self._changed = anyio.Event()
         self._polled_at = -math.inf
-        self._refresh_at = -math.inf
+        self._server_wait = server_wait
+        # Whether the last round of polls was empty, and the request that waits on the server since.
+        self._is_idle = False
+        self._waiting: anyio.CancelScope | None = None
 
     async def refill(self, *, end: EndDetector | None = None, deadline: float = math.inf) -> bool:
         """Poll until there are messages in the buffer.
@@ -88,16 +94,18 @@ class FetchBuffer(Generic[T]):
             fetched = None
             if not self.is_paused:
                 await self._keep_interval()
-                fetched = await self._fetch()
+                # Whoever reads to the end wants to know that there is nothing.
+                fetched = await self._fetch(deadline if end is None else None)
             if fetched is None:
                 await self._wait(deadline - anyio.current_time())
             else:
                 if end is not None:
-                    expected = self._poller.round_length
+                    # What is held back for busy handlers has to be read as well.
+                    expected = self._poller.round_of(self._poller.paused)
                     end.observe(fetched.partition_id, fetched.at_end, expected=expected)
                 if self._fill(fetched):
                     return True
-                await self._wait_if_idle(fetched, deadline)
+                await self._wait_if_idle(fetched, deadline, on_server=end is None)
             if anyio.current_time() >= deadline:
                 return False
         return False
@@ -141,8 +149,10 @@ class FetchBuffer(Generic[T]):
             self.buffer.clear()
         self._cursors.reset_to_stored(partition_id)
         self._trackers.forget(partition_id)
+        self._stop_waiting()
 
     def _rewind(self, partition_id: int, offset: int) -> None:
+        self._stop_waiting()
         if self._by_server:
             # The server has stored a later offset already, so the poll must name the offset.
             self._cursors.seek(PollingStrategy.offset(offset), partition_id)
@@ -153,13 +163,22 @@ class FetchBuffer(Generic[T]):
         """Wake the waiting task after a stop, pause, resume or seek."""
         self._idle.reset()
         self._rounds.clear()
+        self._stop_waiting()
         self._changed.set()
 
-    async def _fetch(self) -> FetchedMessages | None:
+    def _stop_waiting(self) -> None:
+        """Poll from where the partitions go on now; a request that waits on the server is old."""
+        self._is_idle = False
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    async def _fetch(self, wait_until: float | None) -> FetchedMessages | None:
+        """Poll, or wait on the server; until no later than a time, or not at all."""
         while True:
             try:
-                fetched = await self._poll_once()
+                fetched = await self._poll_once(wait_until)
             except IggyError as error:
+                self._is_idle = False
                 if self.is_stopped:
                     return None
                 if isinstance(error, PartitionNotFound) and self._poller.reads_all:
@@ -170,14 +189,36 @@ class FetchBuffer(Generic[T]):
                 self._retry_policy.reset()
                 return fetched
 
-    async def _poll_once(self) -> FetchedMessages | None:
-        if self._poller.reads_all and anyio.current_time() >= self._refresh_at:
-            await self._poller.refresh_partitions()
-            self._refresh_at = anyio.current_time() + REFRESH_SECONDS
+    async def _poll_once(self, wait_until: float | None) -> FetchedMessages | None:
+        if await self._poller.upkeep():
+            self._is_idle = False
+        if self._is_idle and wait_until is not None and self._server_wait.is_possible:
+            seconds = min(wait_until, self._poller.upkeep_at) - anyio.current_time()
+            if seconds >= WAIT_SECONDS_MIN:
+                return await self._wait_on_server(seconds)
+            self._is_idle = False
         # The server has committed the reply, so cancelling here would skip messages.
         with anyio.CancelScope(shield=self._by_server):
             return await self._poller.poll()
         raise AssertionError("this scope is never cancelled")
+
+    async def _wait_on_server(self, seconds: float) -> FetchedMessages:
+        """Wait for messages so long, or until a stop, pause, resume or seek."""
+        begun_at = anyio.current_time()
+        fetched = FetchedMessages(NO_PARTITION, at_end=False)
+        with anyio.CancelScope() as scope:
+            self._waiting = scope
+            try:
+                fetched = await self._server_wait.wait(seconds)
+            finally:
+                self._waiting = None
+        waited = anyio.current_time() - begun_at
+        if fetched.batch is not None or not fetched.at_end:
+            self._is_idle = False
+        elif waited < min(seconds, WAIT_SECONDS_MAX) / 2:
+            # The server answers at once that there is nothing: poll, with pauses in between.
+            self._is_idle = False
+        return fetched
 
     def _fill(self, fetched: FetchedMessages) -> bool:
         if fetched.batch is None:
@@ -194,12 +235,18 @@ class FetchBuffer(Generic[T]):
         self._rounds.clear()
         return bool(self.buffer)
 
-    async def _wait_if_idle(self, fetched: FetchedMessages, deadline: float) -> None:
-        """Back off when a whole round of polls was empty."""
-        expected = self._poller.round_length
+    async def _wait_if_idle(
+        self, fetched: FetchedMessages, deadline: float, *, on_server: bool
+    ) -> None:
+        """Back off when a whole round of polls was empty; later waits may be on the server."""
+        expected = self._poller.round_of(self._poller.excluded)
         if not self._rounds.observe(fetched.partition_id, True, expected=expected):
             return
         self._rounds.clear()
+        if on_server and self._server_wait.is_possible:
+            if self._is_idle:
+                return
+            self._is_idle = True
         await self._wait(min(self._idle.take(), deadline - anyio.current_time()))
 
     async def _keep_interval(self) -> None:
@@ -232,8 +279,8 @@ IDLE_SECONDS_MAX: Final = 0.1
 class PartitionRound:
     """Detects a round in which every partition met a condition.
 
-    A member of a group does not know its partitions. But they are polled in turn, so the round is
-    complete when one comes a second time and none in between failed the condition.
+    Where the partitions are not known, they are polled in turn: the round is complete when one
+    comes a second time and none in between failed the condition.
     """
 
     __slots__ = ("_streak",)
@@ -241,21 +288,24 @@ class PartitionRound:
     def __init__(self) -> None:
         self._streak: set[int] = set()
 
-    def observe(self, partition_id: int, agrees: bool, *, expected: int | None = None) -> bool:
+    def observe(
+        self, partition_id: int, agrees: bool, *, expected: frozenset[int] | None = None
+    ) -> bool:
         """Record a poll of a partition, and tell whether the round is complete.
 
         Args:
             partition_id: the partition that was polled.
             agrees: whether it met the condition.
-            expected: how many partitions make a round, if that is known.
+            expected: the partitions that make a round, if they are known.
         """
         if not agrees:
             self._streak.clear()
             return False
-        if partition_id in self._streak:
-            return True
+        is_second = partition_id in self._streak
         self._streak.add(partition_id)
-        return expected is not None and len(self._streak) >= expected
+        if expected is None:
+            return is_second
+        return len(self._streak) >= len(expected) and expected <= self._streak
 
     def clear(self) -> None:
         """Begin a new round."""
@@ -275,7 +325,9 @@ class EndDetector:
         self._reached: set[int] = set()
         self._rounds = PartitionRound()
 
-    def observe(self, partition_id: int, at_end: bool, *, expected: int | None = None) -> None:
+    def observe(
+        self, partition_id: int, at_end: bool, *, expected: frozenset[int] | None = None
+    ) -> None:
         """Record a poll of a partition, and whether it reached the end."""
         if at_end:
             self._reached.add(partition_id)

@@ -1,7 +1,8 @@
 """Group membership of a consumer, kept through reconnects.
 
-The server ties it to a connection. When the client has reconnected, or the server lists no such
-member, the group is joined again before the next request, and ``on_rejoin`` is called.
+The server ties it to a connection, or to the session of the client from 0.10 on. When the client
+has another one, or the server lists no such member, the group is joined again before the next
+request, and ``on_rejoin`` is called.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from iggy_protocol import (
     Identifier,
     JoinConsumerGroup,
     LeaveConsumerGroup,
+    StatusCode,
+    SyncConsumerGroup,
 )
 from iggy_sdk.errors import (
     ConfigurationError,
@@ -29,12 +32,14 @@ from iggy_sdk.errors import (
     IggyError,
     NotAMember,
     RequestTimeoutError,
+    error_for_status,
 )
 from iggy_sdk.options import Backoff, ClientOptions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from iggy_protocol import ConsumerGroupAssignment, Dialect, PartitionContext
     from iggy_sdk.client_interface import ClientInterface
 
 
@@ -65,8 +70,22 @@ def _always() -> bool:
 class ConsumerMembership(Protocol):
     """How a consumer sends requests, as a member of a group or not."""
 
-    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
+    async def request(
+        self,
+        command: Command[R],
+        still_wanted: Callable[[], bool] = _always,
+        *,
+        context: PartitionContext | None = None,
+        timeout: float | None = None,
+    ) -> R:
         """Send a command, unless it became obsolete before it could be sent."""
+
+    async def sync(self) -> ConsumerGroupAssignment:
+        """Ask which partitions the group assigns to this member; servers from 0.9 on tell."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What the server speaks."""
 
     async def join(self) -> None:
         """Join the group, if there is one."""
@@ -87,14 +106,37 @@ class NoMembership:
 
     joins_count = 0
 
-    def __init__(self, client: ClientInterface) -> None:
+    def __init__(self, client: ClientInterface, group: SyncConsumerGroup | None = None) -> None:
+        """Take the client, and the question for the assignment of a group, if there is one."""
         self._client = client
+        self._group = group
 
-    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
+    @property
+    def dialect(self) -> Dialect:
+        """What the server speaks."""
+        return self._client.dialect
+
+    async def request(
+        self,
+        command: Command[R],
+        still_wanted: Callable[[], bool] = _always,
+        *,
+        context: PartitionContext | None = None,
+        timeout: float | None = None,
+    ) -> R:
         """Send a command, unless it became obsolete."""
         if not still_wanted():
             raise RequestWithdrawn
-        return await self._client.request(command)
+        return await self._client.request(command, context=context, timeout=timeout)
+
+    async def sync(self) -> ConsumerGroupAssignment:
+        """Ask which partitions the group assigns to this client, whose user has joined it.
+
+        Raises:
+            NotAMember: nobody has joined.
+        """
+        assert self._group is not None, "a standalone consumer has no assignment"
+        return _assigned(await self._client.request(self._group), self._group)
 
     async def join(self) -> None:
         """Do nothing: there is nothing to join."""
@@ -136,7 +178,7 @@ class GroupMembership:
         self._stream, self._topic, self._group = stream, topic, group
         self._create = create
         self._key = (stream, topic, group)
-        # The epoch of the connection that is a member, or None.
+        # The epoch of the session that is a member, or None.
         self._epoch: int | None = None
         self._joining = anyio.Lock()
 
@@ -161,24 +203,56 @@ class GroupMembership:
             self.forget()
             raise
 
-    async def request(self, command: Command[R], still_wanted: Callable[[], bool] = _always) -> R:
+    @property
+    def dialect(self) -> Dialect:
+        """What the server speaks."""
+        return self._client.dialect
+
+    async def sync(self) -> ConsumerGroupAssignment:
+        """Ask which partitions the group assigns to this member; join again if it is none."""
+        question = SyncConsumerGroup(self._stream, self._topic, self._group)
+
+        async def ask() -> ConsumerGroupAssignment:
+            return _assigned(await self._client.request(question), question)
+
+        return await self._as_member(ask, _always)
+
+    async def request(
+        self,
+        command: Command[R],
+        still_wanted: Callable[[], bool] = _always,
+        *,
+        context: PartitionContext | None = None,
+        timeout: float | None = None,
+    ) -> R:
         """Send a command as a member; join again when the server lists no such member.
 
         Args:
             command: any command.
             still_wanted: called before each attempt; joining again may make the command obsolete.
+            context: the state of the partition, if an earlier reply told it.
+            timeout: seconds for all of it; None takes the timeout of the client.
 
         Raises:
-            Withdrawn: the command became obsolete.
+            RequestWithdrawn: the command became obsolete.
             IggyError: the error of the server.
         """
+
+        async def send() -> R:
+            return await self._client.request(command, context=context, timeout=timeout)
+
+        return await self._as_member(send, still_wanted)
+
+    async def _as_member(
+        self, send: Callable[[], Awaitable[R]], still_wanted: Callable[[], bool]
+    ) -> R:
         for attempt in itertools.count():
             await self._ensure_joined()
             if not still_wanted():
                 raise RequestWithdrawn
             joins = self.joins_count
             try:
-                return await self._client.request(command)
+                return await send()
             except (NotAMember, ConsumerGroupNotFound) as error:
                 if attempt >= REJOINS_MAX:
                     raise
@@ -193,7 +267,7 @@ class GroupMembership:
 
     async def leave(self) -> None:
         """Leave the group; a closed connection has left already."""
-        was_member = self._epoch is not None and self._epoch == self._client.epoch
+        was_member = self._epoch is not None and self._epoch == self._client.session_epoch
         self._epoch = None
         try:
             if was_member and self._client.is_connected:
@@ -213,10 +287,10 @@ class GroupMembership:
         _joined_groups.get(self._client, set()).discard(self._key)
 
     async def _ensure_joined(self) -> None:
-        if self._epoch == self._client.epoch:
+        if self._epoch == self._client.session_epoch:
             return
         async with self._joining:
-            if self._epoch == self._client.epoch:
+            if self._epoch == self._client.session_epoch:
                 return
             again = self.joins_count > 0
             await self._join()
@@ -237,7 +311,7 @@ class GroupMembership:
             except IggyError as error:
                 await self._retry_or_raise_final(retry_policy, error)
             else:
-                self._epoch = self._client.epoch
+                self._epoch = self._client.session_epoch
                 self.joins_count += 1
                 return
 
@@ -264,6 +338,15 @@ class GroupMembership:
             await self._client.request(CreateConsumerGroup(self._stream, self._topic, name))
         except ConsumerGroupExists:
             logger.debug("another client has created group %r meanwhile", name)
+
+
+def _assigned(
+    assignment: ConsumerGroupAssignment | None, question: SyncConsumerGroup
+) -> ConsumerGroupAssignment:
+    """Return what a server answers to a member; others get no assignment."""
+    if assignment is None:
+        raise error_for_status(StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND, command=question)
+    return assignment
 
 
 # Which errors a consumer retries, and how long it waits between attempts.

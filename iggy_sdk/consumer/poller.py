@@ -1,9 +1,10 @@
 """One poll at a time: which partition, from where, and what of the reply is new.
 
-There are two ways to choose the partition. A *rotation* polls named partitions one after the
-other; standalone consumers use it, and groups that read named partitions. Otherwise the *server*
-chooses the next partition of the member. Only that respects a rebalance, because the server skips a
-partition that it has assigned to another member:
+There are three ways to choose the partition. A *rotation* polls named partitions one after the
+other; standalone consumers use it, and groups that read named partitions. Members of a group poll
+the partitions that they are *assigned*, where the server tells them (``assignment``). A server of
+0.8 does not, but chooses the next partition of the member. Only that respects a rebalance there,
+because the server skips a partition that it has assigned to another member:
 
 - When all that was polled is stored, one poll without a partition continues at the stored offset.
 - Otherwise a poll of 0 messages returns the next partition, and a second one reads from the cursor.
@@ -12,24 +13,41 @@ partition that it has assigned to another member:
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from iggy_protocol import GetTopic, PolledMessages, PollingStrategy
+import anyio
+
+from iggy_protocol import GetTopic, PartitionContext, PolledMessages, PollingStrategy
+from iggy_sdk.consumer.assignment import (
+    NO_PARTITION,
+    NO_PARTITIONS,
+    AssignedPartitions,
+    PartitionRotation,
+)
 from iggy_sdk.consumer.cursor import PartitionCursors, PollDecision, ReplyOffsets
+from iggy_sdk.errors import PartitionNotOwned, PartitionRestarted
 from iggy_sdk.message import ReceivedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from iggy_protocol import Command
     from iggy_sdk.consumer.membership import ConsumerMembership
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.subscription import Subscription
     from iggy_sdk.consumer.tracker import OffsetTrackers
 
 
+R = TypeVar("R")
+
 logger = logging.getLogger("iggy_sdk.consumer")
 
 NEXT = PollingStrategy.next()
+
+REFRESH_SECONDS: Final = 1.0
+"""How long new partitions of a topic may stay unread by a consumer that reads all of them."""
 
 
 class FetchedMessages(NamedTuple):
@@ -48,31 +66,6 @@ class FetchedMessages(NamedTuple):
     at_end: bool = True
 
 
-class PartitionRotation:
-    """Partitions that are polled in turn."""
-
-    def __init__(self, partitions: Sequence[int]) -> None:
-        self._partitions = tuple(partitions)
-        self._turn = 0
-
-    def count_without(self, excluded: frozenset[int]) -> int:
-        """Count the partitions that are not excluded."""
-        return sum(partition_id not in excluded for partition_id in self._partitions)
-
-    def replace(self, partitions: Sequence[int]) -> None:
-        """Go on with other partitions."""
-        self._partitions = tuple(partitions)
-
-    def take(self, excluded: frozenset[int]) -> int | None:
-        """Return the next partition, or None when all of them are excluded."""
-        for _ in self._partitions:
-            self._turn = (self._turn + 1) % len(self._partitions)
-            partition_id = self._partitions[self._turn - 1]
-            if partition_id not in excluded:
-                return partition_id
-        return None
-
-
 class Poller:
     """Polls for one consumer; without a rotation the server chooses the partition."""
 
@@ -87,6 +80,9 @@ class Poller:
         rotation: PartitionRotation | None,
         make_batch: Callable[[PolledMessages], ReceivedBatch[Any]],
     ) -> None:
+        self.on_gained: Callable[[frozenset[int]], Awaitable[None]] = _do_nothing
+        """Called with partitions that the member did not read before."""
+        self.assigned = AssignedPartitions(membership, what=str(subscription))
         self.polls_count = 0
         self.paused: frozenset[int] = frozenset()
         """Partitions that the user has paused."""
@@ -100,6 +96,9 @@ class Poller:
         self._rotation = rotation
         self._make_batch = make_batch
         self._by_server = options.commit.by_server
+        self._refresh_at = -math.inf
+        # The state of each partition as the last reply told it, from 0.10 on.
+        self._contexts: dict[int, PartitionContext] = {}
 
     @property
     def reads_all(self) -> bool:
@@ -107,11 +106,21 @@ class Poller:
         return self._rotation is not None and self._options.partition_id == "all"
 
     @property
-    def round_length(self) -> int | None:
-        """How many partitions make a round, if that is known."""
-        if self._rotation is None:
-            return None
-        return max(1, self._rotation.count_without(self.paused | self.held))
+    def rotation(self) -> PartitionRotation | None:
+        """The partitions that are polled in turn; None where the server chooses."""
+        if self._rotation is None and self._membership.dialect.is_vsr:
+            return self.assigned.rotation
+        return self._rotation
+
+    @property
+    def excluded(self) -> frozenset[int]:
+        """The partitions that are not polled at the moment."""
+        return self.paused | self.held
+
+    def round_of(self, excluded: frozenset[int]) -> frozenset[int] | None:
+        """Return the partitions that make a round without these, if they are known."""
+        rotation = self.rotation
+        return None if rotation is None else (rotation.as_set - excluded or NO_PARTITIONS)
 
     async def poll(self) -> FetchedMessages | None:
         """Poll once; None when all partitions are paused or held.
@@ -119,19 +128,67 @@ class Poller:
         Raises:
             IggyError: the poll failed; nothing has changed.
         """
-        if self._rotation is None:
+        rotation = self.rotation
+        if rotation is None:
             return await self._poll_in_turn()
-        partition_id = self._rotation.take(self.paused | self.held)
+        if not rotation.partitions:
+            return FetchedMessages(NO_PARTITION)
+        partition_id = rotation.take(self.excluded)
         return None if partition_id is None else await self._poll_partition(partition_id)
 
-    async def refresh_partitions(self) -> None:
+    def context(self, partition_id: int) -> PartitionContext | None:
+        """Return the state of a partition that the position of this consumer belongs to."""
+        return self._contexts.get(partition_id)
+
+    def forget_context(self, partition_id: int) -> None:
+        """Go on in whatever state the partition is."""
+        self._contexts.pop(partition_id, None)
+
+    @property
+    def upkeep_at(self) -> float:
+        """When the partitions are to be asked for again, on the clock of the event loop."""
+        if self.reads_all:
+            return self._refresh_at
+        return self.assigned.due_at if self.rotation is self.assigned.rotation else math.inf
+
+    async def upkeep(self) -> bool:
+        """Ask for the partitions again if that is due; say whether they have changed.
+
+        Raises:
+            IggyError: the server refuses, or cannot be reached.
+        """
+        if anyio.current_time() < self.upkeep_at:
+            return False
+        rotation = self.rotation
+        assert rotation is not None, "only partitions that are known by number change"
+        before = rotation.partitions
+        if self.reads_all:
+            await self._refresh_partitions(rotation)
+        else:
+            gained = await self.assigned.refresh()
+            if gained:
+                await self.on_gained(gained)
+        return rotation.partitions != before
+
+    async def _refresh_partitions(self, rotation: PartitionRotation) -> None:
         """Request the partitions of the topic, to read new ones as well."""
-        assert self._rotation is not None
         topic = await self._membership.request(
             GetTopic(self._subscription.stream, self._subscription.topic)
         )
         if topic is not None:
-            self._rotation.replace(range(topic.partitions_count))
+            rotation.replace(range(topic.partitions_count))
+        self._refresh_at = anyio.current_time() + REFRESH_SECONDS
+
+    def prefer(self, partitions: Sequence[int]) -> None:
+        """Poll these partitions first, because they have messages."""
+        rotation = self.rotation
+        if rotation is not None:
+            rotation.prefer(partitions)
+
+    def plain_context(self, partition_id: int) -> PartitionContext | None:
+        """Return the history of a partition; whose the partition is, the server knows."""
+        context = self.context(partition_id)
+        return None if context is None else replace(context, owner_generation=0)
 
     async def _poll_in_turn(self) -> FetchedMessages:
         if self._can_poll_stored_offset():
@@ -160,21 +217,64 @@ class Poller:
             return self._cursors.starts_at_stored
         return self._trackers.is_fully_stored
 
+    def strategy(self, partition_id: int) -> PollingStrategy:
+        """Return where the next poll of a partition starts."""
+        return NEXT if self._replays(partition_id) else self._cursors.strategy(partition_id)
+
+    def _replays(self, partition_id: int) -> bool:
+        """Tell whether a member goes by the stored offset, because it may have been moved back."""
+        if not self._options.allow_replay or self.rotation is not self.assigned.rotation:
+            return False
+        if self._cursors.position(partition_id) is None or self._cursors.has_pending_seek:
+            return False
+        tracker = self._trackers.find(partition_id)
+        return tracker is None or tracker.is_fully_stored
+
     async def _poll_partition(self, partition_id: int) -> FetchedMessages:
-        strategy = self._cursors.strategy(partition_id)
-        batch = await self._request(partition_id, strategy, self._options.batch_length)
+        strategy = self.strategy(partition_id)
+        try:
+            batch = await self._request(partition_id, strategy, self._options.batch_length)
+        except PartitionNotOwned:
+            return self.refused(partition_id)
+        except PartitionRestarted:
+            return self.restarted(partition_id)
+        return self.take_reply(partition_id, batch)
+
+    def take_reply(self, partition_id: int, batch: ReceivedBatch[Any]) -> FetchedMessages:
+        """Decide what of a reply to a poll of this partition is new."""
         if batch.partition_id != partition_id:
             # The server replies for another partition if the member does not own this one.
-            return FetchedMessages(partition_id)
+            return self.refused(partition_id)
         seen = _reply_offsets(batch)
-        certain = not self._subscription.is_group or partition_id != 0
-        decision = self._cursors.decide(partition_id, seen, certain=certain)
+        is_told = self._membership.dialect.is_vsr
+        certain = is_told or not self._subscription.is_group or partition_id != 0
+        if self._replays(partition_id):
+            decision = self._cursors.decide_next(partition_id, seen)
+        else:
+            decision = self._cursors.decide(partition_id, seen, certain=certain)
         if decision is PollDecision.TAKE:
             return self._take(partition_id, batch, seen)
         if decision is PollDecision.LOST:
             self._reset_partition(partition_id, seen)
             return FetchedMessages(partition_id, at_end=False)
         return FetchedMessages(partition_id)
+
+    def refused(self, partition_id: int) -> FetchedMessages:
+        """Ask for the assignment again, because the member does not own this partition."""
+        self.forget_context(partition_id)
+        self.assigned.expire()
+        return FetchedMessages(partition_id)
+
+    def restarted(self, partition_id: int) -> FetchedMessages:
+        """Begin again with a partition that was purged or made anew."""
+        logger.warning(
+            "%s: partition %d has started over; continuing from the stored offset",
+            *(self._subscription, partition_id),
+        )
+        self.forget_context(partition_id)
+        self._cursors.reset_to_stored(partition_id)
+        self._trackers.forget(partition_id)
+        return FetchedMessages(partition_id, at_end=False)
 
     def _take(
         self, partition_id: int, batch: ReceivedBatch[Any], seen: ReplyOffsets
@@ -192,8 +292,10 @@ class Poller:
                 *(self._subscription, partition_id, seen.first, position),
             )
         self._cursors.take(partition_id, seen.last)
+        tracker = self._trackers.get(partition_id)
+        tracker.context = self.context(partition_id)
         if not self._by_server:
-            self._trackers.get(partition_id).poll(seen.last)
+            tracker.poll(seen.last)
         return FetchedMessages(
             partition_id, batch, skip_before, at_end=seen.last >= seen.current_offset
         )
@@ -211,11 +313,32 @@ class Poller:
         self, partition_id: int | None, strategy: PollingStrategy, count: int
     ) -> ReceivedBatch[Any]:
         commits = self._by_server and count > 0
-        self.polls_count += 1
         command = self._subscription.poll_command(
             partition_id, strategy, count, auto_commit=commits
         )
-        return self._make_batch(await self._membership.request(command))
+        context = None if partition_id is None else self.plain_context(partition_id)
+        return self.read(await self.send(command, context=context))
+
+    async def send(
+        self,
+        command: Command[R],
+        *,
+        context: PartitionContext | None,
+        timeout: float | None = None,
+    ) -> R:
+        """Send a poll of any kind, and count it."""
+        self.polls_count += 1
+        return await self._membership.request(command, context=context, timeout=timeout)
+
+    def read(self, polled: PolledMessages) -> ReceivedBatch[Any]:
+        """Make a batch of a reply, and note the state of its partition."""
+        if polled.context.incarnation:
+            self._contexts[polled.partition_id] = polled.context
+        return self._make_batch(polled)
+
+
+async def _do_nothing(partitions: frozenset[int]) -> None:
+    """Do nothing with new partitions."""
 
 
 def _reply_offsets(batch: ReceivedBatch[Any]) -> ReplyOffsets:

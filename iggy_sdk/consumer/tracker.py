@@ -15,6 +15,8 @@ from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from iggy_protocol import PartitionContext
+
 
 class OffsetTracker:
     """One partition. A seek begins a new tracker, so that handlers of the old position cannot store
@@ -27,6 +29,7 @@ class OffsetTracker:
         "_mode",
         "_open",
         "acknowledged",
+        "context",
         "delivered",
         "due",
         "partition_id",
@@ -37,6 +40,8 @@ class OffsetTracker:
 
     def __init__(self, partition_id: int, mode: AutoCommit) -> None:
         self.partition_id = partition_id
+        self.context: PartitionContext | None = None
+        """The state of the partition that the offsets belong to, if the server told it."""
         self.polled: int | None = None
         """The last offset that was polled."""
         self.delivered: int | None = None

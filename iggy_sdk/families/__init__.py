@@ -1,4 +1,6 @@
-"""The commands of a client by family: one typed method for each of the 47 commands.
+"""The commands of a client by family: one typed method for each command that a program asks for.
+
+Those are the 47 of 0.8 and three that came later.
 
 Methods are named as in the official SDK. Streams, topics, groups and users are named by their name
 or their id. ``create_*`` return what they made, and with ``exist_ok=True`` what was there before;

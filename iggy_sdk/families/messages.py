@@ -14,6 +14,7 @@ from iggy_protocol import (
     Buffer,
     Consumer,
     ConsumerGroup,
+    ConsumerGroupAssignment,
     ConsumerGroupDetails,
     ConsumerOffset,
     CreateConsumerGroup,
@@ -33,9 +34,11 @@ from iggy_protocol import (
     Partitioning,
     PollingStrategy,
     PollMessages,
+    SendConfirmation,
     SendMessages,
     StatusCode,
     StoreConsumerOffset,
+    SyncConsumerGroup,
 )
 from iggy_sdk.client_interface import RequestSender
 from iggy_sdk.errors import (
@@ -78,7 +81,7 @@ class MessagesFamily(RequestSender):
         key: str | bytes | None = None,
         partitioning: Partitioning | None = None,
         timeout: Seconds | None = None,
-    ) -> None:
+    ) -> SendConfirmation | None:
         """Append a batch to one partition, all of it or nothing; return when the server has it.
 
         Args:
@@ -90,19 +93,23 @@ class MessagesFamily(RequestSender):
             partitioning: either of both, or ``Partitioning.balanced()``, which is the default.
             timeout: how long it may take.
 
+        Returns:
+            The partition, and the offset of the first message; None from servers of 0.8.
+
         Raises:
             InvalidRequestError: a message does not fit the wire, or its keys are not one.
             NotFoundError: there is no such stream, topic or partition.
         """
         batch = _listed(messages)
         if not batch:
-            return
+            return None
         where = self._partitioning(
             stream, topic, batch, partition_id=partition_id, key=key, partitioning=partitioning
         )
         outgoing = self._messages_pipeline.encode_batch(batch, stream=stream, topic=topic)
         command = SendMessages(stream, topic, where, outgoing, time.time_ns() // 1000)
-        await self.request(command, timeout=timeout)
+        confirmations = await self.request(command, timeout=timeout)
+        return confirmations[0] if confirmations else None
 
     async def poll_messages(
         self,
@@ -141,7 +148,11 @@ class MessagesFamily(RequestSender):
         fsync: bool = False,
         timeout: Seconds | None = None,
     ) -> None:
-        """Have unsaved messages of a partition written, and synced to the disk if asked."""
+        """Have unsaved messages of a partition written, and synced to the disk if asked.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.9 or later, which do not have this.
+        """
         command = FlushUnsavedBuffer(stream, topic, partition_id, fsync)
         await self.request(command, timeout=timeout)
 
@@ -445,6 +456,21 @@ class ConsumerGroupsFamily(RequestSender):
             NotAMember: this connection has not joined the group.
         """
         await self.request(LeaveConsumerGroup(stream, topic, group), timeout=timeout)
+
+    async def sync_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupAssignment | None:
+        """Ask which partitions the group assigns to this client; servers from 0.9 on tell.
+
+        Returns:
+            The partitions to poll; None if this client is not a member.
+        """
+        return await self.request(SyncConsumerGroup(stream, topic, group), timeout=timeout)
 
     async def _missing(
         self,

@@ -19,6 +19,7 @@ from iggy_protocol import (
     GetTopic,
     GetTopics,
     Identifier,
+    OptionScope,
     PurgeStream,
     PurgeTopic,
     Stream,
@@ -33,9 +34,14 @@ from iggy_sdk.errors import StreamExists, StreamNotFound, TopicExists, TopicNotF
 from iggy_sdk.families.topic_settings import (
     CompressionLabel,
     Expiry,
+    GivenOptions,
+    KeptExpiry,
+    KeptTopicSize,
+    TopicOptions,
     TopicSize,
     compression_of,
     expiry_us,
+    options_for,
     size_bytes,
 )
 
@@ -47,12 +53,18 @@ class StreamsFamily(RequestSender):
     """Commands for streams."""
 
     async def create_stream(
-        self, name: str, *, exist_ok: bool = False, timeout: Seconds | None = None
+        self,
+        name: str,
+        *,
+        options: GivenOptions | None = None,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
     ) -> StreamDetails:
         """Create a stream.
 
         Args:
             name: 1 to 255 bytes.
+            options: settings that servers have from 0.9 on; ``describe_options`` tells which.
             exist_ok: return the stream as it is when the name is taken.
             timeout: how long it may take.
 
@@ -60,7 +72,10 @@ class StreamsFamily(RequestSender):
             StreamExists: the name is taken.
         """
         try:
-            new = await self.request(CreateStream(name), timeout=timeout)
+            command = CreateStream(
+                name, options=options_for(OptionScope.STREAM, options, self.dialect)
+            )
+            new = await self.request(command, timeout=timeout)
         except StreamExists:
             found = await self.get_stream(name, timeout=timeout) if exist_ok else None
             if found is None:
@@ -106,7 +121,7 @@ class StreamsFamily(RequestSender):
         await self.request(DeleteStream(stream), timeout=timeout)
 
     async def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
-        """Delete all messages and stored offsets of a stream."""
+        """Delete all messages and stored offsets of a stream; servers have that until 0.9."""
         await self.request(PurgeStream(stream), timeout=timeout)
 
 
@@ -126,6 +141,7 @@ class TopicsFamily(RequestSender):
         message_expiry: Expiry = None,
         max_topic_size: TopicSize = None,
         replication_factor: int | None = None,
+        options: TopicOptions | GivenOptions | None = None,
         exist_ok: bool = False,
         timeout: Seconds | None = None,
     ) -> TopicDetails:
@@ -138,7 +154,8 @@ class TopicsFamily(RequestSender):
             compression_algorithm: a label for clients; the server does not compress.
             message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
             max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
-            replication_factor: a label as well, in this version.
+            replication_factor: how many nodes hold each partition; a label before 0.10.
+            options: further settings, which servers have from 0.9 on.
             exist_ok: return the topic as it is when the name is taken; nothing of it changes.
             timeout: how long it may take.
 
@@ -157,6 +174,7 @@ class TopicsFamily(RequestSender):
             expiry_us(message_expiry),
             size_bytes(max_topic_size),
             SERVER_DEFAULT if replication_factor is None else replication_factor,
+            options=options_for(OptionScope.TOPIC, options, self.dialect),
         )
         try:
             return await self.request(command, timeout=timeout)
@@ -221,32 +239,36 @@ class TopicsFamily(RequestSender):
         name: str,
         *,
         compression_algorithm: CompressionLabel = None,
-        message_expiry: Expiry = None,
-        max_topic_size: TopicSize = None,
+        message_expiry: KeptExpiry = None,
+        max_topic_size: KeptTopicSize = None,
         replication_factor: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Overwrite the name and every setting of a topic.
+        """Overwrite the name and the settings of a topic.
 
-        A setting that is left out becomes the server's default; it does not stay as it is.
+        A setting that is left out becomes the server's default; servers from 0.9 on leave one as
+        it is that is ``"keep"``. From 0.10 on compression stays what it was at the creation.
 
         Args:
             stream: name or id.
             topic: name or id.
             name: the new name, or the old one.
             compression_algorithm: a label for clients; the server does not compress.
-            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
-            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
-            replication_factor: a label as well, in this version.
+            message_expiry: seconds, a timedelta, ``"never"``, ``"keep"``, or None for the
+                server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, ``"keep"``, or None for the
+                server's default.
+            replication_factor: a label before 0.9, and not to be changed since.
             timeout: how long it may take.
         """
+        keeps_compression = compression_algorithm is None and self.dialect.binds_sessions
         command = UpdateTopic(
             stream,
             topic,
             name,
-            compression_of(compression_algorithm),
-            expiry_us(message_expiry),
-            size_bytes(max_topic_size),
+            None if keeps_compression else compression_of(compression_algorithm),
+            None if message_expiry == "keep" else expiry_us(message_expiry),
+            None if max_topic_size == "keep" else size_bytes(max_topic_size),
             SERVER_DEFAULT if replication_factor is None else replication_factor,
         )
         await self.request(command, timeout=timeout)
@@ -260,7 +282,7 @@ class TopicsFamily(RequestSender):
     async def purge_topic(
         self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
     ) -> None:
-        """Delete all messages and stored offsets of a topic."""
+        """Delete all messages and stored offsets of a topic; servers have that until 0.9."""
         await self.request(PurgeTopic(stream, topic), timeout=timeout)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from iggy_protocol import (
     NEVER_EXPIRES,
     ChangePassword,
+    ChangesStart,
     ClientDetails,
     ClientInfo,
     ClusterMetadata,
@@ -14,10 +15,12 @@ from iggy_protocol import (
     CreateUser,
     DeletePersonalAccessToken,
     DeleteUser,
+    DescribeOptions,
     GetClient,
     GetClients,
     GetClusterMetadata,
     GetMe,
+    GetMetadataChanges,
     GetPersonalAccessTokens,
     GetSnapshot,
     GetStats,
@@ -28,6 +31,11 @@ from iggy_protocol import (
     LoginUser,
     LoginWithPersonalAccessToken,
     LogoutUser,
+    MetadataChanges,
+    MetadataCursor,
+    MetadataGroup,
+    OptionDescription,
+    OptionScope,
     Permissions,
     PersonalAccessTokenInfo,
     Ping,
@@ -49,6 +57,7 @@ from iggy_sdk.families.topic_settings import Expiry, expiry_us
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from iggy_sdk.durations import Seconds
 
@@ -84,6 +93,53 @@ class SystemFamily(RequestSender):
         """Ask for the nodes of the cluster."""
         return await self.request(GetClusterMetadata(), timeout=timeout)
 
+    async def describe_options(
+        self, scope: OptionScope, *, timeout: Seconds | None = None
+    ) -> list[OptionDescription]:
+        """Ask which options a kind of resource has; servers from 0.9 on know.
+
+        Args:
+            scope: topics, streams or users.
+            timeout: how long it may take.
+        """
+        return list(await self.request(DescribeOptions(scope), timeout=timeout))
+
+    async def get_metadata_changes(
+        self,
+        start: ChangesStart = ChangesStart.EARLIEST,
+        *,
+        cursor: MetadataCursor | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        groups: Sequence[MetadataGroup] = (),
+        limit: int = 100,
+        token: bytes = b"",
+        timeout: Seconds | None = None,
+    ) -> MetadataChanges:
+        """Ask what was created, changed and deleted; servers from 0.10 on know.
+
+        Args:
+            start: the earliest change that is retained, the latest, those after a cursor, or
+                everything as it is now.
+            cursor: ``next_cursor`` of an earlier page, to go on after it.
+            since: leaves out what is older.
+            until: leaves out what is newer.
+            groups: leaves out all others; all if empty.
+            limit: how many at most; up to 1000.
+            token: that of an earlier page of everything as it is now, to go on after it.
+            timeout: how long it may take.
+        """
+        command = GetMetadataChanges(
+            ChangesStart.AFTER_CURSOR if cursor is not None else start,
+            MetadataCursor() if cursor is None else cursor,
+            None if since is None else _microseconds(since),
+            None if until is None else _microseconds(until),
+            limit,
+            tuple(groups),
+            token,
+        )
+        return await self.request(command, timeout=timeout)
+
     async def get_me(self, *, timeout: Seconds | None = None) -> ClientDetails:
         """Ask how the server sees this connection."""
         return await self.request(GetMe(), timeout=timeout)
@@ -118,6 +174,11 @@ class SystemFamily(RequestSender):
     async def get_clients(self, *, timeout: Seconds | None = None) -> list[ClientInfo]:
         """Ask for all clients, in no particular order."""
         return list(await self.request(GetClients(), timeout=timeout))
+
+
+def _microseconds(moment: datetime) -> int:
+    """Write a moment as servers count; one without a time zone is local, as everywhere."""
+    return int(moment.timestamp() * 1_000_000)
 
 
 # Commands for users: accounts, permissions, passwords and the login itself.

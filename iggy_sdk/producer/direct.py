@@ -21,13 +21,14 @@ from iggy_sdk.producer.producer import (
     is_list_of_messages,
     overridden,
 )
-from iggy_sdk.producer.receipts import DELIVERED, Receipt
+from iggy_sdk.producer.receipts import DELIVERED, Receipt, confirmed_receipt
 from iggy_sdk.producer.routing import Destination, TopicRoute, key_bytes
 from iggy_sdk.statistics import ProducerStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from iggy_protocol import SendConfirmation
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
 
@@ -94,8 +95,8 @@ class DirectProducer(Producer[T]):
         if self._pace:
             await self._wait_for_pace()
         self._accepted_count += 1
-        await self._send_piece(destination, [wire], [original], [original], [wire])
-        return DELIVERED
+        confirmation = await self._send_piece(destination, [wire], [original], [original], [wire])
+        return DELIVERED if confirmation is None else confirmed_receipt([confirmation], 1)
 
     def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
         """Encode one message, and choose its destination."""
@@ -126,17 +127,17 @@ class DirectProducer(Producer[T]):
             self._accepted_count += len(values)
             destination = self._common_destination(route, values[:1], explicit)
             assert destination is not None
-            await self._send_piece(destination, values, values, values, values)
-            return DELIVERED
+            confirmation = await self._send_piece(destination, values, values, values, values)
+            return confirmed_receipt([confirmation], len(values))
         originals = overridden(values, key, headers)
         wires, sizes = self._encoder.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         self._accepted_count += len(originals)
         if destination is not None:
-            await self._send_pieces(destination, originals, wires, sizes)
+            confirmations = await self._send_pieces(destination, originals, wires, sizes)
         else:
-            await self._send_by_key(route, originals, wires, sizes)
-        return DELIVERED
+            confirmations = await self._send_by_key(route, originals, wires, sizes)
+        return confirmed_receipt(confirmations, len(originals))
 
     def _fits_as_it_is(self, values: list[Any]) -> bool:
         """Tell whether a list is plain bytes and fits one request, without a loop in Python."""
@@ -154,23 +155,26 @@ class DirectProducer(Producer[T]):
         originals: Sequence[Any],
         wires: Sequence[Any],
         sizes: Sequence[int],
-    ) -> None:
+    ) -> list[SendConfirmation | None]:
         """Send messages of one destination, in their order."""
+        confirmations = []
         for start, stop in self._pieces(sizes):
             if stop - start == len(wires):
-                await self._send_piece(destination, wires, originals, originals, wires)
+                sent = await self._send_piece(destination, wires, originals, originals, wires)
             else:
-                await self._send_piece(
+                sent = await self._send_piece(
                     destination,
                     wires[start:stop],
                     originals[start:stop],
                     originals[start:],
                     wires[start:],
                 )
+            confirmations.append(sent)
+        return confirmations
 
     async def _send_by_key(
         self, route: TopicRoute, originals: list[Any], wires: Sequence[Any], sizes: Sequence[int]
-    ) -> None:
+    ) -> list[SendConfirmation | None]:
         """Send messages of several destinations, each in the order of the list."""
         now = anyio.current_time()
         if route.is_stale(now):
@@ -179,18 +183,21 @@ class DirectProducer(Producer[T]):
         for at, original in enumerate(originals):
             groups.setdefault(self._keyed_destination(route, original), []).append(at)
         unsent = dict.fromkeys(range(len(originals)))
+        confirmations = []
         for destination, places in groups.items():
             for start, stop in self._pieces([sizes[at] for at in places]):
                 piece = places[start:stop]
-                await self._send_piece(
+                sent = await self._send_piece(
                     destination,
                     [wires[at] for at in piece],
                     [originals[at] for at in piece],
                     [originals[at] for at in unsent],
                     [wires[at] for at in unsent],
                 )
+                confirmations.append(sent)
                 for at in piece:
                     del unsent[at]
+        return confirmations
 
     def _pieces(self, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Split messages into requests."""
@@ -209,10 +216,10 @@ class DirectProducer(Producer[T]):
         originals: Sequence[Any],
         unsent_originals: Sequence[Any],
         unsent_wires: Sequence[Any],
-    ) -> None:
+    ) -> SendConfirmation | None:
         """Send one request; if it fails, name all messages of the call that were not sent."""
         try:
-            await self._transmit(destination, wires, originals)
+            return await self._transmit(destination, wires, originals)
         except IggyError as error:
             unsent = self._encoder.unsent(unsent_originals, unsent_wires)
             self._failed_count += len(unsent)

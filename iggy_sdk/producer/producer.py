@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import anyio
 
 from iggy_protocol import Identifier, Partitioning, SendMessages
-from iggy_sdk.errors import IggyError, InvalidRequestError, PartitionNotFound, ProducerClosedError
+from iggy_sdk.errors import (
+    OTHER_GENERATION_ADVICE,
+    IggyError,
+    InvalidRequestError,
+    PartitionNotFound,
+    ProducerClosedError,
+    UnsupportedByServerError,
+)
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import Headers, Message
 from iggy_sdk.pipeline import Pipeline
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from iggy_protocol import SendConfirmation
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.options import Retry
     from iggy_sdk.producer.receipts import Receipt
@@ -61,8 +69,13 @@ class RetryingSender:
         self.messages_count = 0
         self.retries_count = 0
 
-    async def send(self, destination: Destination, messages: Sequence[Any]) -> None:
+    async def send(
+        self, destination: Destination, messages: Sequence[Any]
+    ) -> SendConfirmation | None:
         """Send a batch and return when the server has acknowledged it.
+
+        Returns:
+            Where it is, if the server tells; those from 0.9 on do.
 
         Raises:
             IggyError: the last attempt failed, or one failed with an error that is not retriable.
@@ -74,9 +87,10 @@ class RetryingSender:
             messages,
             origin_timestamp_us=time.time_ns() // 1_000,
         )
+        confirmations = None
         for attempt in range(self._attempts + 1):
             try:
-                await self._client.request(command, timeout=self._timeout)
+                confirmations = await self._client.request(command, timeout=self._timeout)
                 break
             except IggyError as error:
                 if attempt == self._attempts or not error.retriable:
@@ -85,6 +99,7 @@ class RetryingSender:
             await anyio.sleep(self._backoff.delay(attempt, random.random))
         self.batches_count += 1
         self.messages_count += len(messages)
+        return confirmations[0] if confirmations else None
 
 
 T = TypeVar("T")
@@ -326,14 +341,14 @@ class Producer(ABC, Generic[T]):
 
     async def _transmit(
         self, destination: Destination, wires: Sequence[Any], originals: Sequence[Any]
-    ) -> None:
+    ) -> SendConfirmation | None:
         """Send a batch; if its partition was deleted, let the server place each key.
 
         If the server accepts some keys of such a batch and refuses others, the whole batch counts
         as failed.
         """
         try:
-            await self._retrying_sender.send(destination, wires)
+            return await self._retrying_sender.send(destination, wires)
         except PartitionNotFound:
             if not destination.is_keyed or any(key_of(original) is None for original in originals):
                 raise
@@ -344,6 +359,7 @@ class Producer(ABC, Generic[T]):
                 groups.setdefault(key_bytes(original.key), []).append(wire)
             for key, group in groups.items():
                 await self._retrying_sender.send(route.to(Partitioning.key(key)), group)
+            return None
 
     # Lifetime
 
@@ -352,9 +368,17 @@ class Producer(ABC, Generic[T]):
 
         Raises:
             StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            UnsupportedByServerError: the server does not recognise messages by their ids.
         """
         route = self._route
         count = await ensure_topic(self._client, route.stream, route.topic, self._options)
+        dialect = self._client.dialect
+        # From 0.10 on a server recognises a repeated send by its number, whatever its messages.
+        if self._options.idempotent_ids and dialect.is_vsr and not dialect.binds_sessions:
+            raise UnsupportedByServerError(
+                f"idempotent_ids: the server speaks {dialect}, which does not have it",
+                advice=OTHER_GENERATION_ADVICE,
+            )
         if count is not None:
             route.set_partitions_count(count, now=anyio.current_time())
         return self

@@ -6,6 +6,7 @@ holds the range of its messages in it. An event exists only where a task waits.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -15,21 +16,25 @@ from iggy_sdk.errors import SendFailedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from iggy_protocol import SendConfirmation
+
 
 class BatchOutcome:
     """The outcome of a batch, and which of its messages are awaited by receipts."""
 
-    __slots__ = ("_claimed", "_event", "cause", "is_done", "messages")
+    __slots__ = ("_claimed", "_event", "cause", "confirmation", "is_done", "messages")
 
     def __init__(self) -> None:
         self.is_done = False
+        self.confirmation: SendConfirmation | None = None
         self.cause: BaseException | None = None
         self.messages: Sequence[Any] = ()
         self._claimed: set[int] | None = None
         self._event: anyio.Event | None = None
 
-    def deliver(self) -> None:
-        """Record that the server has stored the batch."""
+    def deliver(self, confirmation: SendConfirmation | None = None) -> None:
+        """Record that the server has stored the batch, and where, if it says so."""
+        self.confirmation = confirmation
         self._end()
 
     def fail(self, cause: BaseException, messages: Sequence[Any]) -> None:
@@ -95,6 +100,28 @@ class Receipt:
         """Why the messages were not sent; None otherwise."""
         return self._outcome.error(self._start, self._stop)
 
+    @property
+    def confirmations(self) -> tuple[SendConfirmation, ...]:
+        """Where the messages are, batch by batch; ``base_offset`` is that of the first of them.
+
+        Servers from 0.9 on tell it once the messages are delivered. Nothing is known of a batch
+        before, from servers of 0.8, and after a repeat that the server had carried out already.
+        """
+        confirmation = _confirmation_from(self._outcome, self._start)
+        return () if confirmation is None else (confirmation,)
+
+    @property
+    def partition_id(self) -> int | None:
+        """The partition of the messages; None if it is not known, or there are several."""
+        partitions = {one.partition_id for one in self.confirmations}
+        return partitions.pop() if len(partitions) == 1 else None
+
+    @property
+    def offset(self) -> int | None:
+        """The offset of the first message; None if it is not known, or of several batches."""
+        confirmations = self.confirmations
+        return confirmations[0].base_offset if len(confirmations) == 1 else None
+
     async def delivered(self) -> None:
         """Wait until the server has acknowledged the messages.
 
@@ -130,6 +157,12 @@ class JoinedReceipt(Receipt):
         """Why messages were not sent, with the first cause; None otherwise."""
         return _joined([outcome.error(start, stop) for outcome, start, stop in self._parts])
 
+    @property
+    def confirmations(self) -> tuple[SendConfirmation, ...]:
+        """Where the messages are, batch by batch; see ``Receipt.confirmations``."""
+        found = [_confirmation_from(outcome, start) for outcome, start, _ in self._parts]
+        return tuple(one for one in found if one is not None)
+
     async def delivered(self) -> None:
         """Wait until the server has acknowledged all messages.
 
@@ -143,6 +176,28 @@ class JoinedReceipt(Receipt):
     def __repr__(self) -> str:
         count = sum(stop - start for _, start, stop in self._parts)
         return f"<Receipt of {count} messages in {len(self._parts)} batches>"
+
+
+def _confirmation_from(outcome: BatchOutcome, start: int) -> SendConfirmation | None:
+    """Return where the messages of a batch are from one of them on."""
+    whole = outcome.confirmation
+    if whole is None or not start:
+        return whole
+    return replace(whole, base_offset=whole.base_offset + start)
+
+
+def confirmed_receipt(confirmations: Sequence[SendConfirmation | None], count: int) -> Receipt:
+    """Make the receipt of messages that are delivered, each batch where the server says."""
+    if not any(confirmations):
+        return DELIVERED
+    parts = []
+    for confirmation in confirmations:
+        outcome = BatchOutcome()
+        outcome.deliver(confirmation)
+        parts.append((outcome, 0, 0))
+    if len(parts) == 1:
+        return Receipt(parts[0][0], 0, count)
+    return JoinedReceipt(parts)
 
 
 def _joined(errors: Sequence[SendFailedError | None]) -> SendFailedError | None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from iggy_protocol import SendConfirmation
+
 
 # Calling ``on_error`` for messages that were not sent.
 #
@@ -122,7 +124,9 @@ class BackgroundSender:
         self,
         mode: BackgroundMode,
         *,
-        transmit: Callable[[Destination, Sequence[Any], Sequence[Any]], Awaitable[None]],
+        transmit: Callable[
+            [Destination, Sequence[Any], Sequence[Any]], Awaitable[SendConfirmation | None]
+        ],
         unsent: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
         budget: ByteBudget,
         error_reporter: ErrorReporter | None,
@@ -292,21 +296,27 @@ class BackgroundSender:
     async def _deliver(self, batch: PendingBatch) -> None:
         self._in_flight[batch] = None
         cause: BaseException | None = None
+        confirmation = None
         try:
-            await self._transmit(batch.destination, batch.messages, batch.originals)
+            confirmation = await self._transmit(batch.destination, batch.messages, batch.originals)
         except anyio.get_cancelled_exc_class():
             assert self._given_up_because is not None, "a worker was cancelled from outside"
             self._finish_batch(batch, self._given_up_because)
             raise
         except Exception as error:
             cause = error
-        self._finish_batch(batch, cause)
+        self._finish_batch(batch, cause, confirmation)
 
-    def _finish_batch(self, batch: PendingBatch, cause: BaseException | None) -> None:
+    def _finish_batch(
+        self,
+        batch: PendingBatch,
+        cause: BaseException | None,
+        confirmation: SendConfirmation | None = None,
+    ) -> None:
         """Finish a batch that was in flight."""
         del self._in_flight[batch]
         if cause is None:
-            batch.outcome.deliver()
+            batch.outcome.deliver(confirmation)
             self._budget.release(batch.size_bytes)
         else:
             self._give_up(batch, cause)

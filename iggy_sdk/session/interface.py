@@ -1,6 +1,7 @@
 """A session: one connection to one server, over any transport; its state, and its end.
 
-stream  requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket
+stream  requests in one stream of bytes, replies in the same order: TCP, TLS, WebSocket; and
+        ``vsr_stream``, the same with servers from 0.9 on, where requests have numbers
 quic    one stream per request, replies as they come
 http    one exchange per request, on any of a few connections
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from iggy_protocol import CLASSIC, Dialect
 from iggy_sdk.errors import ClientClosedError, DisconnectedError, IggyError
 from iggy_sdk.session.pending_requests import session_ended_error
 from iggy_sdk.session.states import (
@@ -53,10 +55,13 @@ class Session(ABC):
     """One connection to one server; many tasks may send requests at the same time.
 
     Attributes:
+        dialect: what the server speaks on it.
         state: what the session may do.
         failure: why the session has ended; None while it has not.
         on_end: called once when it ends.
     """
+
+    dialect: Dialect = CLASSIC
 
     def __init__(self) -> None:
         self.state = OPEN

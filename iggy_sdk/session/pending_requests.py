@@ -22,6 +22,7 @@ from iggy_protocol import (
 from iggy_sdk.errors import (
     ClientClosedError,
     DisconnectedError,
+    EvictedError,
     IggyError,
     ProtocolError,
     RequestTimeoutError,
@@ -77,14 +78,23 @@ def read_outcome(pending: PendingRequest) -> Any:
     """
     outcome = pending.outcome
     if isinstance(outcome, ResponseReceived):
-        try:
-            return outcome.decode()
-        except RemoteProtocolError as error:
-            raise error_from_protocol(error, command=pending.command) from error
+        return read_reply(pending.command, outcome)
     if isinstance(outcome, ErrorReceived):
         raise error_for_status(outcome.status, command=pending.command)
     assert outcome is not None, "the request is still pending"
     raise outcome
+
+
+def read_reply(command: Command[Any], outcome: ResponseReceived[Any]) -> Any:
+    """Decode a reply.
+
+    Raises:
+        ProtocolError: it is no reply to this command.
+    """
+    try:
+        return outcome.decode()
+    except RemoteProtocolError as error:
+        raise error_from_protocol(error, command=command) from error
 
 
 def request_timeout_error(
@@ -101,7 +111,9 @@ def session_ended_error(failure: IggyError, state: SessionState, *, is_sent: boo
     """Make the error for a request that was pending when its session ended."""
     error: IggyError
     message = with_state(failure.message, state)
-    if isinstance(failure, ClientClosedError | ProtocolError):
+    if isinstance(failure, EvictedError):
+        error = EvictedError(message, eviction=failure.eviction, sent=is_sent)
+    elif isinstance(failure, ClientClosedError | ProtocolError):
         error = type(failure)(message)
     else:
         error = DisconnectedError(message, sent=is_sent)
@@ -157,6 +169,11 @@ class PendingRequests:
     def is_full(self) -> bool:
         """Whether no further request may be sent."""
         return len(self.requests) >= self._capacity
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is expected of the server at the moment."""
+        return not self.requests
 
     @property
     def waiting_count(self) -> int:

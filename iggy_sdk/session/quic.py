@@ -48,10 +48,11 @@ from iggy_sdk.transport.quic import SILENCE_ADVICE, TICK_SECONDS, QuicTransport,
 from iggy_sdk.transport.quic_settings import QuicSettings, parse_quic_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from aioquic.quic.events import QuicEvent
 
+    from iggy_protocol import ClientConnection, VsrClientConnection
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.options import ClientOptions
 
@@ -96,13 +97,8 @@ class QuicSession(Session):
             ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
             ConfigurationError: a setting of the connection string or a file is not valid.
         """
-        settings = parse_quic_settings(options.transport_settings)
-        with anyio.move_on_after(options.connect_timeout):
-            return cls(await open_quic(endpoint, options, settings), options, settings)
-        raise ConnectionFailedError(
-            f"{endpoint} did not answer over UDP within {options.connect_timeout:g} s",
-            advice=SILENCE_ADVICE,
-        )
+        transport, settings = await connect_quic(endpoint, options)
+        return cls(transport, options, settings)
 
     @property
     def peer(self) -> str:
@@ -111,9 +107,14 @@ class QuicSession(Session):
 
     def statistics(self) -> SessionStatistics:
         """Return what the session has done so far."""
+        return self._statistics([one.connection for one in self._exchanges.values()])
+
+    def _statistics(
+        self, codecs: Iterable[ClientConnection | VsrClientConnection]
+    ) -> SessionStatistics:
         traffic = self._traffic
         return SessionStatistics(
-            connection=traffic.statistics([one.connection for one in self._exchanges.values()]),
+            connection=traffic.statistics(codecs),
             answers=traffic.frames_in,
             timeouts=traffic.timeouts_count,
             abandoned=traffic.abandoned_count,
@@ -125,10 +126,22 @@ class QuicSession(Session):
     async def request_until(self, command: Command[R], *, seconds: float, deadline: float) -> R:
         """Do what ``request`` does, for a caller that has computed the deadline already."""
         pending = PendingRequest(command, deadline)
+        await self._carry(pending, seconds)
+        reply: R = read_outcome(pending)
+        return reply
+
+    async def _carry(self, pending: PendingRequest, seconds: float) -> None:
+        """Send a request and wait for its outcome; ``seconds`` is what its caller wanted to wait.
+
+        Raises:
+            RequestTimeoutError: there was none in time.
+            IggyError: it cannot be sent.
+        """
+        deadline = pending.deadline
         self._read_available()
         self._report_loss()
         self._check_open()
-        exchange = self._exchange_pool.begin(pending)
+        exchange = self._begin_exchange(pending)
         try:
             if self._is_read_by_event_loop() and seconds >= SHARED_TIMER_SECONDS_MIN:
                 pending.is_timed_by_session = True
@@ -143,10 +156,16 @@ class QuicSession(Session):
         if pending.outcome is None:
             self._traffic.timeouts_count += 1
             raise request_timeout_error(
-                command, is_sent=pending.is_sent, seconds=seconds, peer=self.peer
+                pending.command, is_sent=pending.is_sent, seconds=seconds, peer=self.peer
             )
-        reply: R = read_outcome(pending)
-        return reply
+
+    def _begin_exchange(self, pending: PendingRequest) -> QuicExchange:
+        """Make what sends a request and takes its reply; nothing is sent yet.
+
+        Raises:
+            InvalidRequestError: a field does not fit the wire, or the request is too large.
+        """
+        return self._exchange_pool.begin(pending)
 
     async def _exchange(self, exchange: QuicExchange) -> None:
         """Send a request and wait for the reply, or until its deadline is tracked otherwise."""
@@ -183,12 +202,11 @@ class QuicSession(Session):
         """Open a stream for a request, and send what flow control allows."""
         core = self._transport.core
         exchange.stream_id = stream_id = core.get_next_available_stream_id()
-        *parts, last = exchange.parts
+        *parts, last = exchange.take_parts()
         for part in parts:
             core.send_stream_data(stream_id, part)  # type: ignore[arg-type]
         core.send_stream_data(stream_id, last, end_stream=True)  # type: ignore[arg-type]
         core.acknowledge(self._clock())
-        exchange.parts = ()
         self._exchanges[stream_id] = exchange
         self._in_flight_bytes += exchange.size_bytes
         self._traffic.frames_out += 1
@@ -448,5 +466,29 @@ class QuicSession(Session):
         with anyio.move_on_after(self._options.close_timeout, shield=True):
             while self.failure is None and self._exchanges:
                 await self._read_or_wait(self._reply_waiters)
+        if self.failure is None:
+            with anyio.move_on_after(self._options.close_timeout, shield=True):
+                await self._say_goodbye()
         self._pass_reading_on()
         self.abort(ClientClosedError())
+
+    async def _say_goodbye(self) -> None:
+        """Tell the server that the client closes, where that means more than the end of bytes."""
+
+
+async def connect_quic(
+    endpoint: Endpoint, options: ClientOptions
+) -> tuple[QuicTransport, QuicSettings]:
+    """Connect to a server within ``connect_timeout``.
+
+    Raises:
+        ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
+        ConfigurationError: a setting of the connection string or a file is not valid.
+    """
+    settings = parse_quic_settings(options.transport_settings)
+    with anyio.move_on_after(options.connect_timeout):
+        return await open_quic(endpoint, options, settings), settings
+    raise ConnectionFailedError(
+        f"{endpoint} did not answer over UDP within {options.connect_timeout:g} s",
+        advice=SILENCE_ADVICE,
+    )

@@ -13,6 +13,7 @@ from iggy_protocol import (
     LocalProtocolError,
     RemoteProtocolError,
     ResponseReceived,
+    VsrClientConnection,
 )
 from iggy_sdk.errors import IggyError, ProtocolError, describe_command, error_from_protocol
 
@@ -31,16 +32,24 @@ POOLED_CONNECTIONS_MAX: Final = 4
 class QuicExchange:
     """A request, its stream once it is open, and the task that waits for the reply."""
 
-    __slots__ = ("connection", "parts", "pending", "size_bytes", "stream_id")
+    __slots__ = ("_parts", "connection", "pending", "size_bytes", "stream_id")
 
     def __init__(
-        self, pending: PendingRequest, connection: ClientConnection, parts: Sequence[Buffer]
+        self,
+        pending: PendingRequest,
+        connection: ClientConnection | VsrClientConnection,
+        parts: Sequence[Buffer],
     ) -> None:
         self.pending = pending
         self.connection = connection
-        self.parts = parts
+        self._parts = parts
         self.size_bytes = sum(map(len, parts))
         self.stream_id: int | None = None
+
+    def take_parts(self) -> Sequence[Buffer]:
+        """Return what to write to the stream, and keep it no longer."""
+        parts, self._parts = self._parts, ()
+        return parts
 
     def receive(self, data: bytes, *, is_last: bool, peer: str) -> ExchangeOutcome | None:
         """Decode bytes of the reply; return the outcome once it is complete.
@@ -98,8 +107,11 @@ class QuicExchangePool:
 
     def end(self, exchange: QuicExchange) -> None:
         """Pool the codec of a finished request, if it holds no rest of a reply."""
-        if exchange.connection.is_idle and len(self._idle) < POOLED_CONNECTIONS_MAX:
-            self._idle.append(exchange.connection)
+        codec = exchange.connection
+        if len(self._idle) >= POOLED_CONNECTIONS_MAX or not isinstance(codec, ClientConnection):
+            return
+        if codec.is_idle:
+            self._idle.append(codec)
 
 
 # Counters of one QUIC connection, finished streams included.
@@ -134,7 +146,9 @@ class TrafficCounters:
         self.timeouts_count = 0
         self.abandoned_count = 0
 
-    def statistics(self, connections: Iterable[ClientConnection]) -> ConnectionStatistics:
+    def statistics(
+        self, connections: Iterable[ClientConnection | VsrClientConnection]
+    ) -> ConnectionStatistics:
         """Return the counters, and the memory that open streams hold."""
         counters = [one.statistics() for one in connections]
         return ConnectionStatistics(

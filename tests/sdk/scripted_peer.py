@@ -35,7 +35,7 @@ from iggy_protocol import (
     StatusCode,
     decode_request,
 )
-from iggy_sdk.connection_string import Endpoint, PasswordLogin
+from iggy_sdk.connection_string import Endpoint, PasswordLogin, ServerProtocol
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.options import ClientOptions, Reconnect
 from tests.sdk.memory_transport import CAPACITY_BYTES, MemoryTransport, memory_pair
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 OPTIONS = ClientOptions(
     endpoints=(Endpoint("one.example", 8090),),
+    protocol=ServerProtocol.V0_8,
     credentials=PasswordLogin("iggy", "secret"),
     heartbeat_interval=0.0,
     reconnect=Reconnect(jitter=0.0),
@@ -128,10 +129,11 @@ class Peer:
         await self.answer(await self.hear())
 
 
-Script = Callable[[Peer], Awaitable[None]]
+Script = Callable[[Any], Awaitable[None]]
+PeerFactory = Callable[["StreamTransport", Endpoint], Any]
 
 
-async def polite(peer: Peer) -> None:
+async def polite(peer: Any) -> None:
     """Serve as a good server does."""
     await peer.serve()
 
@@ -145,12 +147,15 @@ class ScriptedServer:
         silent: endpoints that do not answer at all.
     """
 
-    def __init__(self, script: Script, tasks: TaskGroup, capacity_bytes: int) -> None:
+    def __init__(
+        self, script: Script, tasks: TaskGroup, capacity_bytes: int, peers: PeerFactory
+    ) -> None:
         self.script = script
+        self._new_peer = peers
         self.dialled: list[Endpoint] = []
         self.dead: set[Endpoint] = set()
         self.silent: set[Endpoint] = set()
-        self.peers: list[Peer] = []
+        self.peers: list[Any] = []
         self._tasks = tasks
         self._capacity_bytes = capacity_bytes
 
@@ -163,27 +168,36 @@ class ScriptedServer:
         if endpoint in self.dead:
             raise ConnectionFailedError(f"cannot connect to {endpoint.host}: refused")
         near, far = memory_pair(peer=endpoint.host, capacity_bytes=self._capacity_bytes)
-        peer = Peer(far, endpoint)
+        peer = self._new_peer(far, endpoint)
         self.peers.append(peer)
         self._tasks.start_soon(self._attend, peer)
         return near
 
-    async def _attend(self, peer: Peer) -> None:
+    def replace(self, script: Script, peers: PeerFactory) -> None:
+        """Take the place of the server with another one; its connections end."""
+        self.script, self._new_peer = script, peers
+        for peer in self.peers:
+            peer.wire.abort()
+
+    async def _attend(self, peer: Any) -> None:
         try:
             await self.script(peer)
-        except PeerGone:
-            return
+        except* PeerGone:
+            pass
         finally:
             peer.wire.abort()
 
 
 @asynccontextmanager
 async def scripted_server(
-    script: Script = polite, *, capacity_bytes: int = CAPACITY_BYTES
+    script: Script = polite,
+    *,
+    capacity_bytes: int = CAPACITY_BYTES,
+    peers: PeerFactory = Peer,
 ) -> AsyncIterator[ScriptedServer]:
-    """Run servers as long as the block lasts."""
+    """Run servers as long as the block lasts; ``peers`` makes their ends of connections."""
     async with anyio.create_task_group() as tasks:
-        yield ScriptedServer(script, tasks, capacity_bytes)
+        yield ScriptedServer(script, tasks, capacity_bytes, peers)
         tasks.cancel_scope.cancel()
 
 

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from iggy_protocol import (
         Consumer,
         ConsumerGroup,
+        ConsumerGroupAssignment,
         ConsumerGroupDetails,
         ConsumerOffset,
         Identifier,
         Partitioning,
         PollingStrategy,
+        SendConfirmation,
     )
     from iggy_sdk.durations import Seconds
     from iggy_sdk.families.messages import Outgoing
@@ -40,7 +42,7 @@ class MessagesFamily(BlockingClientBase):
         key: str | bytes | None = None,
         partitioning: Partitioning | None = None,
         timeout: Seconds | None = None,
-    ) -> None:
+    ) -> SendConfirmation | None:
         """Append a batch to one partition, all of it or nothing; return when the server has it.
 
         Args:
@@ -52,11 +54,14 @@ class MessagesFamily(BlockingClientBase):
             partitioning: either of both, or ``Partitioning.balanced()``, which is the default.
             timeout: how long it may take.
 
+        Returns:
+            The partition, and the offset of the first message; None from servers of 0.8.
+
         Raises:
             InvalidRequestError: a message does not fit the wire, or its keys are not one.
             NotFoundError: there is no such stream, topic or partition.
         """
-        self._run(
+        return self._run(
             self._inner.send_messages(
                 stream,
                 topic,
@@ -114,7 +119,11 @@ class MessagesFamily(BlockingClientBase):
         fsync: bool = False,
         timeout: Seconds | None = None,
     ) -> None:
-        """Have unsaved messages of a partition written, and synced to the disk if asked."""
+        """Have unsaved messages of a partition written, and synced to the disk if asked.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.9 or later, which do not have this.
+        """
         self._run(
             self._inner.flush_unsaved_buffer(
                 stream, topic, partition_id, fsync=fsync, timeout=timeout
@@ -350,3 +359,18 @@ class ConsumerGroupsFamily(BlockingClientBase):
             NotAMember: this connection has not joined the group.
         """
         self._run(self._inner.leave_consumer_group(stream, topic, group, timeout=timeout))
+
+    def sync_consumer_group(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        group: Identifier,
+        *,
+        timeout: Seconds | None = None,
+    ) -> ConsumerGroupAssignment | None:
+        """Ask which partitions the group assigns to this client; servers from 0.9 on tell.
+
+        Returns:
+            The partitions to poll; None if this client is not a member.
+        """
+        return self._run(self._inner.sync_consumer_group(stream, topic, group, timeout=timeout))

@@ -12,26 +12,42 @@ from iggy_sdk.blocking.wrapper import BlockingClientBase
 if TYPE_CHECKING:
     from iggy_protocol import Identifier, Stream, StreamDetails, Topic, TopicDetails
     from iggy_sdk.durations import Seconds
-    from iggy_sdk.families.topic_settings import CompressionLabel, Expiry, TopicSize
+    from iggy_sdk.families.topic_settings import (
+        CompressionLabel,
+        Expiry,
+        GivenOptions,
+        KeptExpiry,
+        KeptTopicSize,
+        TopicOptions,
+        TopicSize,
+    )
 
 
 class StreamsFamily(BlockingClientBase):
     """Commands for streams."""
 
     def create_stream(
-        self, name: str, *, exist_ok: bool = False, timeout: Seconds | None = None
+        self,
+        name: str,
+        *,
+        options: GivenOptions | None = None,
+        exist_ok: bool = False,
+        timeout: Seconds | None = None,
     ) -> StreamDetails:
         """Create a stream.
 
         Args:
             name: 1 to 255 bytes.
+            options: settings that servers have from 0.9 on; ``describe_options`` tells which.
             exist_ok: return the stream as it is when the name is taken.
             timeout: how long it may take.
 
         Raises:
             StreamExists: the name is taken.
         """
-        return self._run(self._inner.create_stream(name, exist_ok=exist_ok, timeout=timeout))
+        return self._run(
+            self._inner.create_stream(name, options=options, exist_ok=exist_ok, timeout=timeout)
+        )
 
     @overload
     def get_stream(
@@ -70,7 +86,7 @@ class StreamsFamily(BlockingClientBase):
         self._run(self._inner.delete_stream(stream, timeout=timeout))
 
     def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
-        """Delete all messages and stored offsets of a stream."""
+        """Delete all messages and stored offsets of a stream; servers have that until 0.9."""
         self._run(self._inner.purge_stream(stream, timeout=timeout))
 
 
@@ -87,6 +103,7 @@ class TopicsFamily(BlockingClientBase):
         message_expiry: Expiry = None,
         max_topic_size: TopicSize = None,
         replication_factor: int | None = None,
+        options: TopicOptions | GivenOptions | None = None,
         exist_ok: bool = False,
         timeout: Seconds | None = None,
     ) -> TopicDetails:
@@ -99,7 +116,8 @@ class TopicsFamily(BlockingClientBase):
             compression_algorithm: a label for clients; the server does not compress.
             message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
             max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
-            replication_factor: a label as well, in this version.
+            replication_factor: how many nodes hold each partition; a label before 0.10.
+            options: further settings, which servers have from 0.9 on.
             exist_ok: return the topic as it is when the name is taken; nothing of it changes.
             timeout: how long it may take.
 
@@ -119,6 +137,7 @@ class TopicsFamily(BlockingClientBase):
                 message_expiry=message_expiry,
                 max_topic_size=max_topic_size,
                 replication_factor=replication_factor,
+                options=options,
                 exist_ok=exist_ok,
                 timeout=timeout,
             )
@@ -173,23 +192,26 @@ class TopicsFamily(BlockingClientBase):
         name: str,
         *,
         compression_algorithm: CompressionLabel = None,
-        message_expiry: Expiry = None,
-        max_topic_size: TopicSize = None,
+        message_expiry: KeptExpiry = None,
+        max_topic_size: KeptTopicSize = None,
         replication_factor: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
-        """Overwrite the name and every setting of a topic.
+        """Overwrite the name and the settings of a topic.
 
-        A setting that is left out becomes the server's default; it does not stay as it is.
+        A setting that is left out becomes the server's default; servers from 0.9 on leave one as
+        it is that is ``"keep"``. From 0.10 on compression stays what it was at the creation.
 
         Args:
             stream: name or id.
             topic: name or id.
             name: the new name, or the old one.
             compression_algorithm: a label for clients; the server does not compress.
-            message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
-            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
-            replication_factor: a label as well, in this version.
+            message_expiry: seconds, a timedelta, ``"never"``, ``"keep"``, or None for the
+                server's default.
+            max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, ``"keep"``, or None for the
+                server's default.
+            replication_factor: a label before 0.9, and not to be changed since.
             timeout: how long it may take.
         """
         self._run(
@@ -214,7 +236,7 @@ class TopicsFamily(BlockingClientBase):
     def purge_topic(
         self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
     ) -> None:
-        """Delete all messages and stored offsets of a topic."""
+        """Delete all messages and stored offsets of a topic; servers have that until 0.9."""
         self._run(self._inner.purge_topic(stream, topic, timeout=timeout))
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, overload
 
-from iggy_protocol import SnapshotCompression, SnapshotType, UserStatus
+from iggy_protocol import ChangesStart, SnapshotCompression, SnapshotType, UserStatus
 from iggy_sdk.blocking.wrapper import BlockingClientBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from iggy_protocol import (
         ClientDetails,
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
         ClusterMetadata,
         Identifier,
         Identity,
+        MetadataChanges,
+        MetadataCursor,
+        MetadataGroup,
+        OptionDescription,
+        OptionScope,
         Permissions,
         PersonalAccessTokenInfo,
         RawPersonalAccessToken,
@@ -63,6 +69,55 @@ class SystemFamily(BlockingClientBase):
     def get_cluster_metadata(self, *, timeout: Seconds | None = None) -> ClusterMetadata:
         """Ask for the nodes of the cluster."""
         return self._run(self._inner.get_cluster_metadata(timeout=timeout))
+
+    def describe_options(
+        self, scope: OptionScope, *, timeout: Seconds | None = None
+    ) -> list[OptionDescription]:
+        """Ask which options a kind of resource has; servers from 0.9 on know.
+
+        Args:
+            scope: topics, streams or users.
+            timeout: how long it may take.
+        """
+        return self._run(self._inner.describe_options(scope, timeout=timeout))
+
+    def get_metadata_changes(
+        self,
+        start: ChangesStart = ChangesStart.EARLIEST,
+        *,
+        cursor: MetadataCursor | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        groups: Sequence[MetadataGroup] = (),
+        limit: int = 100,
+        token: bytes = b"",
+        timeout: Seconds | None = None,
+    ) -> MetadataChanges:
+        """Ask what was created, changed and deleted; servers from 0.10 on know.
+
+        Args:
+            start: the earliest change that is retained, the latest, those after a cursor, or
+                everything as it is now.
+            cursor: ``next_cursor`` of an earlier page, to go on after it.
+            since: leaves out what is older.
+            until: leaves out what is newer.
+            groups: leaves out all others; all if empty.
+            limit: how many at most; up to 1000.
+            token: that of an earlier page of everything as it is now, to go on after it.
+            timeout: how long it may take.
+        """
+        return self._run(
+            self._inner.get_metadata_changes(
+                start,
+                cursor=cursor,
+                since=since,
+                until=until,
+                groups=groups,
+                limit=limit,
+                token=token,
+                timeout=timeout,
+            )
+        )
 
     def get_me(self, *, timeout: Seconds | None = None) -> ClientDetails:
         """Ask how the server sees this connection."""

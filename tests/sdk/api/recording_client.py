@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from iggy_protocol import CLASSIC
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions
 
 if TYPE_CHECKING:
-    from iggy_protocol import Command
+    from iggy_protocol import Command, Dialect
 
 
 class RecordingClient(AllFamilies):
@@ -16,6 +17,7 @@ class RecordingClient(AllFamilies):
 
     def __init__(self, answers: dict[type, Any] | None = None, **options: Any) -> None:
         self._options = ClientOptions(**options)
+        self.spoken = CLASSIC
         self.answers = answers or {}
         self.asked: list[Any] = []
         self.timeouts: list[Any] = []
@@ -23,6 +25,10 @@ class RecordingClient(AllFamilies):
     @property
     def options(self) -> ClientOptions:
         return self._options
+
+    @property
+    def dialect(self) -> Dialect:
+        return self.spoken
 
     async def request(self, command: Command[Any], *, timeout: Any = None) -> Any:
         self.asked.append(command)

@@ -27,15 +27,19 @@ from iggy_protocol import (
     CreateStream,
     CreateTopic,
     CreateUser,
+    DescribeOptions,
     GetClient,
     GetConsumerGroup,
     GetConsumerOffset,
+    GetMetadataChanges,
     GetStream,
     GetTopic,
     GetUser,
+    OptionScope,
     RawPersonalAccessToken,
     Stream,
     StreamDetails,
+    SyncConsumerGroup,
     TopicDetails,
     Transport,
     UpdateTopic,
@@ -61,6 +65,10 @@ from tests.sdk.api.recording_client import RecordingClient
 pytestmark = pytest.mark.anyio
 
 CLASSIC_SPECS = [COMMANDS[code] for code in sorted(commands_of(CLASSIC))]
+LATER_SPECS = [
+    COMMANDS[command.CODE] for command in (DescribeOptions, GetMetadataChanges, SyncConsumerGroup)
+]
+SPECS = [*CLASSIC_SPECS, *LATER_SPECS]
 VERB = re.compile(r"(?<!^)(?=[A-Z])")
 STREAM = Stream(1, 2, 0, 0, 0, "shop")
 STREAM_DETAILS = StreamDetails(1, 2, 0, 0, 0, "shop")
@@ -74,7 +82,7 @@ def verb_of(command: type[Command[Any]]) -> str:
 
 
 async def test_verbs_when_compared_with_the_commands_then_are_complete():
-    verbs = {verb_of(spec.command) for spec in CLASSIC_SPECS}
+    verbs = {verb_of(spec.command) for spec in SPECS}
     methods = {
         name
         for name, member in inspect.getmembers(AllFamilies, inspect.iscoroutinefunction)
@@ -82,10 +90,10 @@ async def test_verbs_when_compared_with_the_commands_then_are_complete():
     }
 
     assert methods == verbs
-    assert len(methods) == 47
+    assert len(methods) == 50
 
 
-@pytest.mark.parametrize("verb", sorted(verb_of(spec.command) for spec in CLASSIC_SPECS))
+@pytest.mark.parametrize("verb", sorted(verb_of(spec.command) for spec in SPECS))
 async def test_verb_when_looked_at_then_takes_a_timeout_and_is_documented(verb):
     method = getattr(AllFamilies, verb)
     parameters = inspect.signature(method).parameters
@@ -105,6 +113,7 @@ EXAMPLES: dict[str, Any] = {
     "partitions_count": 1,
     "segments_count": 1,
     "permissions": None,
+    "scope": OptionScope.TOPIC,
 }
 REPLIES: dict[str, Any] = {
     "get_streams": (),
@@ -113,13 +122,14 @@ REPLIES: dict[str, Any] = {
     "get_clients": (),
     "get_consumer_groups": (),
     "get_personal_access_tokens": (),
+    "describe_options": (),
     "create_stream": STREAM,
     "create_consumer_group": ConsumerGroup(1, 3, 0, "billing"),
     "poll_messages": polled([b"x"]),
 }
 
 
-@pytest.mark.parametrize("spec", CLASSIC_SPECS, ids=lambda spec: spec.command.__name__)
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.command.__name__)
 async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec):
     verb = verb_of(spec.command)
     recording_client = RecordingClient({spec.command: REPLIES.get(verb)})

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from iggy_sdk.connection_string import Endpoint, PasswordLogin, TokenLogin
+from iggy_protocol import CLASSIC, V0_11, V0_12_0, V0_12_2
+from iggy_sdk.connection_string import Endpoint, PasswordLogin, ServerProtocol, TokenLogin
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.hooks import Hook
@@ -99,6 +100,29 @@ def test_resolve_options_when_keys_belong_to_one_transport_then_passes_them_on()
     assert dict(options.transport_settings) == {"initial_mtu": 1300, "retries": 2}
 
 
+@pytest.mark.parametrize(
+    ("text", "dialects"),
+    [
+        ("auto", (V0_12_2, V0_12_0, V0_11, CLASSIC)),
+        ("0.8", (CLASSIC,)),
+        ("0.9", (V0_11,)),
+        ("0.10", (V0_12_2, V0_12_0)),
+    ],
+)
+def test_resolve_options_when_a_protocol_is_named_then_the_newest_dialect_comes_first(
+    text, dialects
+):
+    assert resolve_options(f"iggy://host:1?protocol={text}").protocol is ServerProtocol(text)
+    assert resolve_options(protocol=text).protocol.dialects == dialects
+
+
+def test_resolve_options_when_a_protocol_is_unknown_then_says_what_is_possible():
+    with pytest.raises(ConfigurationError, match=r"protocol is '0\.11'") as caught:
+        resolve_options("iggy://host:1?protocol=0.11")
+
+    assert "auto, 0.8, 0.9, 0.10" in caught.value.advice
+
+
 def test_resolve_options_when_a_keyword_is_misspelt_then_names_the_nearest():
     with pytest.raises(TypeError, match="'request_timout'; did you mean request_timeout"):
         resolve_options(request_timout=3)  # type: ignore[call-arg]
@@ -118,6 +142,8 @@ def test_resolve_options_when_a_keyword_is_misspelt_then_names_the_nearest():
         {"password": "x"},
         {"username": "app", "password": "x", "token": "y"},
         {"token": "y", "credentials": TokenLogin("z")},
+        {"protocol": "0.7"},
+        {"url": "iggy+http://host:1?protocol=0.9"},
     ],
 )
 def test_resolve_options_when_a_value_is_unusable_then_refuses_it(settings):

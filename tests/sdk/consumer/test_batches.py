@@ -10,7 +10,11 @@ from iggy_sdk.errors import ConfigurationError
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 
 async def test_batch_when_full_or_out_of_time_is_handed_out():

@@ -10,7 +10,11 @@ from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from tests.sdk.cancelling import cancel_at, cancelled_everywhere, tasks_at_rest
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 MODES = [
     AutoCommit.after_each(),

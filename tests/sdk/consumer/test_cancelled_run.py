@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.runner import OrderBy
     from iggy_sdk.message import ReceivedMessage
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 MESSAGES = {0: 4, 1: 2}
 EVERY = {(partition, offset) for partition, count in MESSAGES.items() for offset in range(count)}

@@ -33,10 +33,18 @@ def test_round_when_one_partition_had_something_begins_anew():
     assert [rounds.observe(*word) for word in said] == [False] * 5 + [True]
 
 
-def test_round_when_the_number_is_known_needs_no_second_poll():
+def test_round_when_the_partitions_are_known_needs_no_second_poll_of_any_and_one_of_all():
+    rounds, both = PartitionRound(), frozenset({0, 1})
+    assert not rounds.observe(0, True, expected=both)
+    assert not rounds.observe(0, True, expected=both)
+    assert rounds.observe(1, True, expected=both)
+
+
+def test_round_when_other_partitions_are_expected_now_waits_for_those():
     rounds = PartitionRound()
-    assert not rounds.observe(0, True, expected=2)
-    assert rounds.observe(1, True, expected=2)
+    assert not rounds.observe(0, True, expected=frozenset({0, 1}))
+    assert not rounds.observe(2, True, expected=frozenset({2, 3}))
+    assert rounds.observe(3, True, expected=frozenset({2, 3}))
 
 
 def test_end_when_a_partition_was_caught_up_with_and_grows_again_is_not_put_off():

@@ -28,7 +28,11 @@ from iggy_sdk.errors import (
 from iggy_sdk.options import Reconnect
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 
 async def test_group_when_missing_is_made_once_and_joined_on_an_own_connection():

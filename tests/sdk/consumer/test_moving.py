@@ -11,7 +11,11 @@ from iggy_sdk.consumer.subscription import messages_behind
 from iggy_sdk.errors import StreamNotFound, TopicNotFound
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 FIRST, LAST, OFFSET = PollingStrategy.first(), PollingStrategy.last(), PollingStrategy.offset
 

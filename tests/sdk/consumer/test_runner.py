@@ -21,7 +21,11 @@ from iggy_sdk.producer import ProducerBuilder
 from iggy_sdk.serde import JsonSerde
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 
 def keyed(key: str, payload: bytes):

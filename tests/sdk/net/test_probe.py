@@ -1,4 +1,4 @@
-"""A server that speaks the protocol of 0.9: the client says so instead of waiting in vain."""
+"""A server of 0.9 and a client that is to speak 0.8: it says so instead of waiting in vain."""
 
 from __future__ import annotations
 
@@ -56,14 +56,15 @@ async def serve_nothing(stream):
 
 
 @pytest.mark.parametrize("serve", [serve_as_0_9, serve_rudely])
-async def test_connect_when_the_server_speaks_0_9_then_says_so_with_advice(serve):
+async def test_connect_when_only_0_8_may_be_spoken_to_0_9_then_says_so_with_advice(serve):
     async with socket_server(serve) as endpoint:
-        client = IggyClient(f"iggy://iggy:iggy@{endpoint}")
+        client = IggyClient(f"iggy://iggy:iggy@{endpoint}?protocol=0.8")
         with anyio.fail_after(15), pytest.raises(IncompatibleServerError) as caught:
             await client.connect()
         await client.aclose()
     assert "0.9" in caught.value.message
-    assert "0.8" in caught.value.advice
+    assert "0.8" in caught.value.message
+    assert "protocol=" in caught.value.advice
     assert not caught.value.retriable
 
 

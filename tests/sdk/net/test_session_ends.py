@@ -20,7 +20,7 @@ from iggy_sdk.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from iggy_sdk.session.stream import SHIELDED_BYTES_MAX, SHIELDED_SECONDS_MAX
+from iggy_sdk.session.byte_stream import SHIELDED_BYTES_MAX, SHIELDED_SECONDS_MAX
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.net.sessions import TIMEOUT, WATCHED, details, large_send, open_session, tell_names
 

@@ -32,7 +32,8 @@ from iggy_sdk.errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from iggy_sdk.session.stream import IDLE_AFTER_SECONDS, READ_ON_BYTES_MIN, READS_MAX, StreamSession
+from iggy_sdk.session.byte_stream import IDLE_AFTER_SECONDS, READ_ON_BYTES_MIN, READS_MAX
+from iggy_sdk.session.stream import StreamSession
 from iggy_sdk.transport.tcp import TcpTransport
 from tests.sdk.api.polling import polled
 from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at, cancelled_everywhere

@@ -22,11 +22,14 @@ from iggy_protocol import (
     CompressionAlgorithm,
     CreateStream,
     CreateTopic,
+    GetPartitionRoute,
     GetStream,
     GetTopic,
     MessageBatch,
     Partition,
     PartitioningKind,
+    PartitionRoute,
+    SendConfirmation,
     SendMessages,
     StatusCode,
     Stream,
@@ -35,12 +38,17 @@ from iggy_protocol import (
     partition_for_key,
 )
 from iggy_sdk.client import IggyClient
+from tests.sdk.dialects import SPOKEN
 from tests.sdk.scripted_peer import Peer, options, scripted_server
+from tests.sdk.vsr_peer import VsrPeer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from iggy_sdk.producer import Producer, ProducerBuilder
+
+STREAM_ID, TOPIC_ID, INCARNATION = 1, 2, 1_001
+MANAGED = (GetStream, GetTopic, CreateStream, CreateTopic, GetPartitionRoute)
 
 Kind = Literal["refuse", "drop", "lose", "hold", "swallow"]
 
@@ -81,6 +89,7 @@ class Broker:
         self.refusals: dict[type[Command[Any]], StatusCode] = {}
         self._plan: deque[Step] = deque()
         self._turn = 0
+        self._receipts: dict[tuple[bytes, int], object] = {}
 
     @property
     def payloads(self) -> list[bytes]:
@@ -105,7 +114,7 @@ class Broker:
             elif isinstance(command, SendMessages):
                 if not await self._hear_messages(peer, command):
                     return
-            elif isinstance(command, GetStream | GetTopic | CreateStream | CreateTopic):
+            elif isinstance(command, MANAGED):
                 await peer.reply(self._manage(command))
             else:
                 await peer.answer(command)
@@ -120,17 +129,29 @@ class Broker:
                 return True
             if step.kind == "drop":
                 return False
-        status = self._store(command)
+        reply = self._store_once(peer, command)
+        if not peer_confirms(peer) and not isinstance(reply, StatusCode):
+            reply = None
         if step is not None and step.kind == "lose":
             return False
         if step is not None and step.kind == "swallow":
             await anyio.sleep_forever()
         if step is not None:
             await step.release.wait()
-        await peer.reply(status)
+        await peer.reply(reply)
         return True
 
-    def _store(self, command: SendMessages) -> StatusCode | None:
+    def _store_once(self, peer: Any, command: SendMessages) -> object:
+        """Store a batch, unless the same request of the same session was stored before."""
+        request_id = getattr(peer, "request_id", None)
+        if request_id is None or not peer.dialect.binds_sessions:
+            return self._store(command)
+        key = (request_id.client, request_id.number)
+        if key not in self._receipts:
+            self._receipts[key] = self._store(command)
+        return self._receipts[key]
+
+    def _store(self, command: SendMessages) -> object:
         assert isinstance(command.messages, MessageBatch)
         if (command.stream, command.topic) not in self.topics:
             return StatusCode.TOPIC_ID_NOT_FOUND
@@ -141,8 +162,10 @@ class Broker:
         self.sends.append(command)
         self.requests.append(payloads)
         self.ids += [message.id for message in command.messages]
-        self.partitions.setdefault(partition, []).extend(payloads)
-        return None
+        log = self.partitions.setdefault(partition, [])
+        confirmation = SendConfirmation(STREAM_ID, TOPIC_ID, partition, len(log))
+        log.extend(payloads)
+        return (confirmation,)
 
     def _place(self, command: SendMessages) -> int:
         partitioning = command.partitioning
@@ -161,6 +184,8 @@ class Broker:
                 return StatusCode.STREAM_NAME_ALREADY_EXISTS
             self.streams.add(command.name)
             return Stream(1, 0, 0, 0, 0, command.name)
+        if isinstance(command, GetPartitionRoute):
+            return self._route(command)
         if isinstance(command, GetTopic):
             exists = (command.stream, command.topic) in self.topics
             return self._topic(str(command.topic)) if exists else None
@@ -170,6 +195,13 @@ class Broker:
         self.topics.add((str(command.stream), command.name))
         self.partitions_count = command.partitions_count
         return self._topic(command.name)
+
+    def _route(self, command: GetPartitionRoute) -> object:
+        if (command.stream, command.topic) not in self.topics:
+            return StatusCode.TOPIC_ID_NOT_FOUND
+        if command.partition_id >= self.partitions_count:
+            return StatusCode.PARTITION_NOT_FOUND
+        return PartitionRoute(INCARNATION, 0, 0, self.partitions_count, 0)
 
     def _topic(self, name: str) -> TopicDetails:
         return TopicDetails(
@@ -189,6 +221,11 @@ class Broker:
         )
 
 
+def peer_confirms(peer: Any) -> bool:
+    """Tell whether the client speaks a dialect in which sends are confirmed."""
+    return isinstance(peer, VsrPeer)
+
+
 def _stream(name: Any) -> StreamDetails:
     return StreamDetails(
         id=0, created_at_us=0, topics_count=0, size_bytes=0, messages_count=0, name=name, topics=()
@@ -201,9 +238,10 @@ async def broker_and_client(
 ) -> AsyncIterator[tuple[Broker, IggyClient]]:
     """Run a broker, and a client that is connected to it."""
     broker = Broker() if broker is None else broker
+    spoken = {**SPOKEN.options, **changes}
     async with (
-        scripted_server(broker.serve) as server,
-        IggyClient.from_options(options(**changes), dial=server.dial) as client,
+        scripted_server(broker.serve, peers=SPOKEN.peers) as server,
+        IggyClient.from_options(options(**spoken), dial=server.dial) as client,
     ):
         yield broker, client
 

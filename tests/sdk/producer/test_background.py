@@ -22,7 +22,11 @@ from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
 from iggy_sdk.serde import JsonSerde
 from tests.sdk.producer.broker import Broker, broker_and_client, orders, producing
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 RETRIABLE = StatusCode.CANNOT_APPEND_MESSAGE
 PERMANENT = StatusCode.TOPIC_ID_NOT_FOUND

@@ -11,7 +11,11 @@ from iggy_sdk.errors import SendFailedError, TopicNotFound
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from tests.sdk.producer.broker import broker_and_client, orders, producing
 
-pytestmark = [pytest.mark.anyio, pytest.mark.virtual_time]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.virtual_time,
+    pytest.mark.usefixtures("every_dialect"),
+]
 
 PERMANENT = StatusCode.TOPIC_ID_NOT_FOUND
 ONE = 10 + OVERHEAD_BYTES
