@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from iggy_protocol import COMMANDS, Dialect
 from iggy_ref_server.dispatch.table import COMMAND_TABLE, CommandRow, Execution, Login, Placement
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ requests and replies are in [the page of the protocol](../protocol/README.md).
 - **Runs** says whether a request on a connection needs a task of its own. One that runs *inline*
   does not.
 - **Login** says whether the client must have logged in before.
+- **Releases** says which clients have the command, by the release of Apache Iggy.
 - **Permission** is explained [below](#permissions).
 """
 
@@ -42,18 +44,40 @@ EXECUTIONS = {
     Execution.INLINE_FIRST: "inline, or in a task to wait",
     Execution.TASK: "in a task",
     Execution.STAGED: "staged with other sends",
+    Execution.DETACHED: "in a task, answered out of order",
 }
 PLACEMENTS = {
     Placement.ANY_SHARD: "any shard",
     Placement.PARTITION_OWNER: "owner of the partition",
     Placement.METADATA_SHARD: "shard 0",
 }
-LOGINS = {Login.NEEDED: "yes", Login.NOT_NEEDED: "no", Login.LOGS_IN: "no, it is one"}
+LOGINS = {
+    Login.NEEDED: "yes",
+    Login.NEEDED_BEFORE_0_9: "yes; from 0.9 on no",
+    Login.NOT_NEEDED: "no",
+    Login.LOGS_IN: "no, it is one",
+}
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Write a table of Markdown."""
     return "".join(f"| {' | '.join(row)} |\n" for row in (head, ("---",) * len(head), *rows))
+
+
+def releases(row: CommandRow) -> str:
+    """Say which releases have a command and are served it."""
+    served = [
+        dialect
+        for dialect in Dialect
+        if COMMANDS[row.code].request[dialect] is not None and dialect not in row.unavailable_in
+    ]
+    if len(served) == len(Dialect):
+        return "all"
+    # What a preview has, its release has as well, unless this says otherwise.
+    first, last = served[0].release, served[-1].release
+    if first.startswith(last):
+        return last
+    return first if first == last else f"{first} to {last}"
 
 
 def command_cells(row: CommandRow) -> tuple[str, ...]:
@@ -66,6 +90,7 @@ def command_cells(row: CommandRow) -> tuple[str, ...]:
         PLACEMENTS[row.placement],
         EXECUTIONS[row.execution],
         LOGINS[row.login],
+        releases(row),
         row.requirement.name + own,
         "" if route is None else f"`{route.method} {route.path}`",
     )
@@ -78,7 +103,7 @@ def flags(names: frozenset[str]) -> str:
 
 def rendered() -> str:
     """Write the page."""
-    head = ("Code", "Command", "Work", "Runs", "Login", "Permission", "HTTP")
+    head = ("Code", "Command", "Work", "Runs", "Login", "Releases", "Permission", "HTTP")
     commands = [command_cells(row) for row in COMMAND_TABLE.values()]
     requirements = {row.requirement.name: row.requirement for row in COMMAND_TABLE.values()}
     granted = [

@@ -30,7 +30,7 @@ from iggy_sdk.compat import (
     TcpReconnectionConfig,
 )
 from iggy_sdk.consumer import AutoCommit as OwnAutoCommit
-from iggy_sdk.errors import BufferFullError, StreamNotFound
+from iggy_sdk.errors import BufferFullError, PartitionNotFound, StreamNotFound
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -39,7 +39,8 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 async def client(iggy_server):
-    opened = IggyClient.from_connection_string(iggy_server.url)
+    # Later servers cannot purge, which is tested here as well.
+    opened = IggyClient.from_connection_string(f"{iggy_server.url}?protocol=0.8")
     await opened.connect()
     yield opened
     await opened.shutdown()
@@ -76,7 +77,7 @@ async def test_producer_when_direct_then_creates_the_topic_and_sends(client):
     assert messages[0].origin_timestamp() <= messages[0].timestamp()
     topic = await client.get_topic(stream_id="s", topic_id="t")
     assert (topic.partitions_count, topic.messages_count) == (3, 5)
-    assert topic.message_expiry_us == iggy_protocol.NEVER_EXPIRES
+    assert topic.message_expiry == IggyExpiry.NeverExpire()
 
 
 async def test_producer_when_in_the_background_then_leaving_the_block_delivers(client):
@@ -112,7 +113,10 @@ async def test_producer_when_a_send_fails_then_the_error_has_what_was_not_sent(c
     with pytest.raises(ProducerSendError) as failed:
         await producer.send_with_partitioning([message], Partitioning.partition_id(9))
 
-    assert failed.value.messages == (message,)
+    assert failed.value.failed == [message]
+    assert (failed.value.committed, failed.value.uncertain) == ([], 0)
+    assert isinstance(failed.value.__cause__, PartitionNotFound)
+    assert failed.value.cause == str(failed.value.__cause__)
     await producer.shutdown()
 
 
