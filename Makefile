@@ -229,7 +229,7 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
 	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
 		--output-file requirements/lowest.txt
-	for version in 0.9.0 0.8.0 0.7.0; do \
+	for version in 0.9.1.dev5 0.9.0 0.8.0 0.7.0; do \
 		echo "apache-iggy==$$version" \
 			| $(COMPILE) - --output-file "requirements/apache-iggy-$$version.txt"; \
 	done
@@ -247,5 +247,5 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* $(COVERAGE_DATA)* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-audit .venv-lowest .venv-python* .venv-wheels *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-lowest .venv-python* .venv-wheels .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,7 +8,7 @@ set -euo pipefail
 python="${1:-.venv/bin/python}"
 folder="${2:-.venv-wheels}"
 
-for version in 0.8.0 0.7.0 0.9.0; do
+for version in 0.8.0 0.7.0 0.9.0 0.9.1.dev5; do
     name="apache-iggy-$version"
     bash tests/make_venv.sh "$python" "requirements/$name.txt" "$folder/$name"
 done
