@@ -64,9 +64,8 @@ class Bench:
         self._pattern = pattern.lower()
         programs = folder / "programs"
         programs.mkdir()
-        layout = ROOT / "protocol" / "iggy_protocol"
         self._load = compile_c(HERE / "load" / "load.c", programs)
-        self._store = compile_c(HERE / "store.c", programs, [layout])
+        self._store = compile_c(HERE / "store.c", programs)
         self._limits_program = compile_c(HERE / "limits.c", programs)
         self._original = os.environ.get("IGGY_RUST_SERVER", "")
         self.limits: dict[str, float] = {}

@@ -97,6 +97,11 @@ def _contenders(row: Row, servers: Sequence[BenchServer]) -> list[Contender]:
                 Contender(place.value, mine, row.load, place)
                 for place in (ClientShard.OTHER, ClientShard.OWNER)
             ]
+        case Baseline.DIALECT:
+            return [
+                Contender(load.dialect, mine, load)
+                for load in (row.load, replace(row.load, dialect="classic"))
+            ]
         case Baseline.FILL:
             return [
                 Contender(f"{stored} stored", mine, replace(row.load, stored=stored), stored=stored)

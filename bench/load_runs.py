@@ -41,6 +41,7 @@ class Load:
         partitions: how many of them the connections share out.
         stored: messages in each partition, for polls.
         pace_us: a pause before each request; 0 is none.
+        dialect: the generation of the wire, as the load program calls it.
     """
 
     work: str
@@ -51,6 +52,7 @@ class Load:
     partitions: int = 1
     stored: int = 0
     pace_us: int = 0
+    dialect: str = "classic"
 
     @property
     def request_bytes(self) -> int:
@@ -103,6 +105,7 @@ class _Process:
             "partitions": load.partitions,
             "stored": load.stored,
             "pace_us": load.pace_us,
+            "dialect": load.dialect,
             **options,
         }
         self._process = subprocess.Popen(
@@ -189,7 +192,14 @@ def fill(program: Path, server: BenchServer, topic: Topic, load: Load) -> None:
     """Put as many messages into each partition as a load of polls expects."""
     window = FILL_REQUESTS_IN_FLIGHT
     batch = max(load.messages, 1000)
-    sends = replace(load, work="send", messages=batch, window=window, connections=load.partitions)
+    sends = replace(
+        load,
+        work="send",
+        messages=batch,
+        window=window,
+        connections=load.partitions,
+        dialect="classic",
+    )
     requests = load.stored // batch * load.partitions
     drive(program, server, topic, [sends], RUN_S_MAX, warm_seconds=0, requests_max=requests)
 

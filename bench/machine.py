@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 __all__ = [
     "LOAD_CORE",
@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
+HEADERS = ROOT / "protocol" / "iggy_protocol"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, LOAD_CORE = CORES[0], CORES[min(1, len(CORES) - 1)]
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -40,16 +41,15 @@ def core_for_load(shards: int) -> int:
     return CORES[shards] if shards < len(CORES) else -1
 
 
-def compile_c(source: Path, folder: Path, include: Sequence[Path] = ()) -> Path:
-    """Compile one of the programs; return it.
+def compile_c(source: Path, folder: Path) -> Path:
+    """Compile one of the programs, which may include headers of the protocol; return it.
 
     Raises:
         CalledProcessError: there is no compiler, or it complained.
     """
     program = folder / source.stem
-    directories = [f"-I{path}" for path in include]
     subprocess.run(
-        ["gcc", "-O3", "-o", str(program), str(source), *directories], check=True, text=True
+        ["gcc", "-O3", f"-I{HEADERS}", "-o", str(program), str(source)], check=True, text=True
     )
     return program
 

@@ -6,7 +6,7 @@ and the bar is scaled by the ratio of the store to Apache Iggy when both were me
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -40,6 +40,7 @@ class Baseline(Enum):
     SERVER = "another server"
     PLACE = "clients on the owning shard"
     FILL = "a partition with fewer messages"
+    DIALECT = "the classic wire"
 
 
 class ClientShard(Enum):
@@ -356,6 +357,28 @@ _GROWN = (
     ),
 )
 
+
+def _of_dialect(dialect: str, release: str) -> tuple[Row, ...]:
+    """Compare a generation of the wire with the classic one, on the same server."""
+
+    def row(name: str, load: Load, shows: Unit, ratio: float) -> Row:
+        return Row(
+            name=f"wire of {release}: {name}",
+            load=replace(load, dialect=dialect),
+            shows=shows,
+            target=Target(ratio),
+            rival=Baseline.DIALECT,
+        )
+
+    return (
+        row("send 1000 x 1000 B", _send(*LARGE), Unit.MB_S, 0.8),
+        row("send 1000 x 100 B", _send(*SMALL), Unit.MESSAGES_S, 0.8),
+        row("send 1 x 1000 B, 1000 in flight", DEEP, Unit.MESSAGES_S, 0.8),
+        row("poll 1000 x 1000 B", _poll(1000), Unit.MB_S, 0.5),
+        row("poll 1000 x 100 B", _poll(100), Unit.MESSAGES_S, 0.5),
+    )
+
+
 ROWS = (
     *_WRITTEN,
     *_GROWN,
@@ -363,4 +386,7 @@ ROWS = (
     *_SYNCED,
     *_across(TWO, "handed over"),
     *_across(TWO_FIXED, "forwarded"),
+    *_of_dialect("0.11", "0.9"),
+    *_of_dialect("0.12.0", "0.10 (preview)"),
+    *_of_dialect("0.12.2", "0.10"),
 )

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "_batch_layout.h"
+
 enum {
     CODE_PING = 1,
     CODE_LOGIN = 38,
@@ -16,9 +18,6 @@ enum {
     CODE_SEND = 101,
 
     HEAD_BYTES = 8,
-    MESSAGE_HEAD_BYTES = 64,
-    INDEX_BYTES = 16,
-    AT_PAYLOAD_LENGTH = 52,
     POLLED_HEAD_BYTES = 16,
     AT_POLLED_COUNT = 12,
     NAME_BYTES_MAX = 255,
@@ -109,8 +108,18 @@ struct batch {
 
 static size_t send_frame_bytes_max(const struct batch *batch)
 {
-    size_t message = MESSAGE_HEAD_BYTES + batch->payload_bytes + INDEX_BYTES;
+    size_t message = HEADER_BYTES + batch->payload_bytes + INDEX_BYTES;
     return SMALL_FRAME_BYTES + (size_t)batch->messages * message;
+}
+
+static void put_destination(struct writer *writer, const struct batch *batch)
+{
+    put_name(writer, batch->stream);
+    put_name(writer, batch->topic);
+    put_u8(writer, KIND_PARTITION_ID);
+    put_u8(writer, 4);
+    put_u32(writer, batch->partition);
+    put_u32(writer, batch->messages);
 }
 
 /* Write a batch as official clients do: without ids, so that the server has to make them. */
@@ -119,15 +128,10 @@ static size_t write_send(uint8_t *space, const struct batch *batch)
     struct writer writer = begin_frame(space, CODE_SEND);
     uint8_t *metadata = writer.at;
     put_u32(&writer, 0);
-    put_name(&writer, batch->stream);
-    put_name(&writer, batch->topic);
-    put_u8(&writer, KIND_PARTITION_ID);
-    put_u8(&writer, 4);
-    put_u32(&writer, batch->partition);
-    put_u32(&writer, batch->messages);
+    put_destination(&writer, batch);
     uint32_t metadata_bytes = (uint32_t)(writer.at - metadata - 4);
     memcpy(metadata, &metadata_bytes, sizeof metadata_bytes);
-    size_t size = MESSAGE_HEAD_BYTES + batch->payload_bytes;
+    size_t size = HEADER_BYTES + batch->payload_bytes;
     for (uint32_t i = 0; i < batch->messages; i++) {
         put_u32(&writer, 0);
         put_u32(&writer, (uint32_t)((i + 1) * size));
@@ -135,29 +139,34 @@ static size_t write_send(uint8_t *space, const struct batch *batch)
     }
     for (uint32_t i = 0; i < batch->messages; i++) {
         uint32_t payload_bytes = (uint32_t)batch->payload_bytes;
-        memset(writer.at, 0, MESSAGE_HEAD_BYTES);
+        memset(writer.at, 0, HEADER_BYTES);
         memcpy(writer.at + AT_PAYLOAD_LENGTH, &payload_bytes, sizeof payload_bytes);
-        memset(writer.at + MESSAGE_HEAD_BYTES, (int)('a' + i % 26), batch->payload_bytes);
+        memset(writer.at + HEADER_BYTES, (int)('a' + i % 26), batch->payload_bytes);
         writer.at += size;
     }
     return end_frame(&writer);
 }
 
+static void put_poll(struct writer *writer, const struct batch *batch, uint64_t offset)
+{
+    put_u8(writer, KIND_SINGLE_CONSUMER);
+    put_u8(writer, KIND_NUMBER);
+    put_u8(writer, 4);
+    put_u32(writer, 1);
+    put_name(writer, batch->stream);
+    put_name(writer, batch->topic);
+    put_u8(writer, 1);
+    put_u32(writer, batch->partition);
+    put_u8(writer, KIND_OFFSET);
+    put_u64(writer, offset);
+    put_u32(writer, batch->messages);
+    put_u8(writer, 0); /* commit nothing */
+}
+
 static size_t write_poll(uint8_t *space, const struct batch *batch, uint64_t offset)
 {
     struct writer writer = begin_frame(space, CODE_POLL);
-    put_u8(&writer, KIND_SINGLE_CONSUMER);
-    put_u8(&writer, KIND_NUMBER);
-    put_u8(&writer, 4);
-    put_u32(&writer, 1);
-    put_name(&writer, batch->stream);
-    put_name(&writer, batch->topic);
-    put_u8(&writer, 1);
-    put_u32(&writer, batch->partition);
-    put_u8(&writer, KIND_OFFSET);
-    put_u64(&writer, offset);
-    put_u32(&writer, batch->messages);
-    put_u8(&writer, 0); /* commit nothing */
+    put_poll(&writer, batch, offset);
     return end_frame(&writer);
 }
 

@@ -2,6 +2,7 @@
  * A load for a server: requests of one kind, prebuilt, over a few connections with a window each.
  *
  *   load port=8090 work=send stream=s topic=t messages=1000 payload=1000 window=4 seconds=1
+ *   load port=8090 work=poll stored=100000 dialect=0.12.0 ...
  *
  * It connects, logs in, warms up, prints "ready" and waits for a line on its input, so that several
  * of them, and the measuring program, begin at the same moment. Then it measures and prints one
@@ -16,10 +17,11 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <time.h>
 
-#include "frames.h"
+#include "frames_vsr.h"
 #include "histogram.h"
 #include "placement.h"
 
@@ -45,11 +47,14 @@ struct options {
     uint64_t requests_max; /* of each phase; 0 is no bound */
     uint64_t stored;       /* messages that a partition holds, for polls */
     struct batch batch;
+    const struct dialect *dialect;
 };
 
 struct connection {
     int fd, in_flight;
     struct batch batch;
+    struct session session;
+    uint64_t requests_count; /* the number of a request in its head, from 0.9 on */
     uint8_t *template; /* the same frame many times over, for sends and pings */
     size_t frame_bytes;
     int template_frames;
@@ -59,7 +64,7 @@ struct connection {
     uint64_t offset; /* of the next poll */
     uint64_t *started;
     int first_started, next_started;
-    uint8_t head[HEAD_BYTES], polled[POLLED_HEAD_BYTES];
+    uint8_t head[VSR_HEAD_BYTES], polled[POLLED_HEAD_BYTES];
     size_t head_have, polled_have, body_left;
 };
 
@@ -70,6 +75,7 @@ static struct options options = {
     .partitions = 1,
     .seconds = 1,
     .warm_seconds = 0.1,
+    .dialect = DIALECTS,
     .batch = {.stream = "bench", .topic = "bench", .messages = 1, .payload_bytes = 1000},
 };
 static struct connection connections[CONNECTIONS_MAX];
@@ -109,6 +115,24 @@ static enum work work_named(const char *name)
     fail("there is no work %s", name);
 }
 
+static const struct dialect *dialect_named(const char *name)
+{
+    for (size_t i = 0; i < sizeof DIALECTS / sizeof *DIALECTS; i++)
+        if (strcmp(name, DIALECTS[i].name) == 0)
+            return &DIALECTS[i];
+    fail("there is no dialect %s", name);
+}
+
+static bool is_vsr(void)
+{
+    return options.dialect->version != 0;
+}
+
+static size_t head_bytes(void)
+{
+    return is_vsr() ? VSR_HEAD_BYTES : HEAD_BYTES;
+}
+
 static void take_option(const char *name, const char *value)
 {
     struct {
@@ -127,6 +151,8 @@ static void take_option(const char *name, const char *value)
     }
     if (strcmp(name, "work") == 0)
         options.work = work_named(value);
+    else if (strcmp(name, "dialect") == 0)
+        options.dialect = dialect_named(value);
     else if (strcmp(name, "port") == 0)
         options.port = (unsigned)atoi(value);
     else if (strcmp(name, "partition") == 0)
@@ -170,20 +196,42 @@ static void take_options(int count, char **words)
 
 /* ---- connecting ------------------------------------------------------------------------ */
 
+/* Check the head of an answer; return the size of its body. */
+static size_t read_answer(const uint8_t *head)
+{
+    if (is_vsr() && head[AT_COMMAND] != COMMAND_REPLY)
+        fail("the server ended the session with reason %u", head[VSR_HEAD_BYTES - 1]);
+    uint32_t status = load_u32(head + (is_vsr() ? AT_STATUS : 0));
+    if (status != 0)
+        fail("status %u", status);
+    return is_vsr() ? load_u32(head + AT_SIZE) - VSR_HEAD_BYTES : load_u32(head + 4);
+}
+
 static void ask_and_wait(int fd, const uint8_t *frame, size_t size)
 {
-    uint32_t head[2];
+    uint8_t head[VSR_HEAD_BYTES];
     if (send(fd, frame, size, MSG_NOSIGNAL) != (ssize_t)size)
         fail("cannot send: %s", strerror(errno));
-    if (recv(fd, head, sizeof head, MSG_WAITALL) != sizeof head)
+    if (recv(fd, head, head_bytes(), MSG_WAITALL) != (ssize_t)head_bytes())
         fail("the server closed the connection");
-    if (head[0] != 0)
-        fail("status %u", head[0]);
-    if (head[1] > sizeof received)
-        fail("an answer of %u bytes was not expected", head[1]);
+    size_t body = read_answer(head);
+    if (body > sizeof received)
+        fail("an answer of %zu bytes was not expected", body);
     /* Asking for no bytes at all would wait for some. */
-    if (head[1] != 0 && recv(fd, received, head[1], MSG_WAITALL) != (ssize_t)head[1])
+    if (body != 0 && recv(fd, received, body, MSG_WAITALL) != (ssize_t)body)
         fail("the server closed the connection");
+}
+
+static void put_number(struct connection *connection, uint8_t *frame)
+{
+    uint64_t number = ++connection->requests_count;
+    memcpy(frame + AT_NUMBER, &number, sizeof number);
+}
+
+static void choose_client(struct session *session)
+{
+    if (getrandom(session->client, CLIENT_BYTES, 0) != CLIENT_BYTES)
+        fail("no random bytes: %s", strerror(errno));
 }
 
 static int connect_once(unsigned *client_port)
@@ -200,17 +248,36 @@ static int connect_once(unsigned *client_port)
     return fd;
 }
 
-/* Connect until the wanted process has the other end; the answer to a ping shows that it has. */
-static int connect_and_login(void)
+static void log_in(struct connection *connection, int fd)
 {
     uint8_t frame[SMALL_FRAME_BYTES];
+    struct session *session = &connection->session;
+    if (!is_vsr()) {
+        ask_and_wait(fd, frame, write_login(frame, "iggy", "iggy"));
+        return;
+    }
+    ask_and_wait(fd, frame, write_register(frame, session, options.dialect, "iggy", "iggy"));
+    session->number = load_u64(received + REGISTERED_SESSION_AT);
+    if (options.dialect->has_sessions) {
+        size_t size = write_route(frame, session, &connection->batch);
+        put_number(connection, frame);
+        ask_and_wait(fd, frame, size);
+        session->incarnation = load_u64(received);
+    }
+}
+
+/* Connect until the wanted process has the other end; the answer to a ping shows that it has. */
+static int connect_and_login(struct connection *connection)
+{
+    uint8_t frame[SMALL_FRAME_BYTES];
+    struct session *session = &connection->session;
     for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
         unsigned client_port;
         int fd = connect_once(&client_port);
-        ask_and_wait(fd, frame, write_ping(frame));
+        ask_and_wait(fd, frame, is_vsr() ? write_vsr_ping(frame, session) : write_ping(frame));
         if (options.at_process == 0 ||
             holds_socket(options.at_process, find_inode(options.port, client_port))) {
-            ask_and_wait(fd, frame, write_login(frame, "iggy", "iggy"));
+            log_in(connection, fd);
             fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
             return fd;
         }
@@ -221,17 +288,27 @@ static int connect_and_login(void)
 
 /* ---- asking ---------------------------------------------------------------------------- */
 
+/* Write the request that a connection repeats; return its size. */
+static size_t write_repeated(struct connection *connection, uint8_t *space)
+{
+    const struct session *session = &connection->session;
+    if (options.work == SEND)
+        return is_vsr() ? write_vsr_send(space, session, &connection->batch)
+                        : write_send(space, &connection->batch);
+    return is_vsr() ? write_vsr_ping(space, session) : write_ping(space);
+}
+
 static void make_template(struct connection *connection)
 {
-    size_t frame_max = options.work == SEND ? send_frame_bytes_max(&connection->batch) : HEAD_BYTES;
+    size_t frame_max =
+        options.work == SEND ? send_frame_bytes_max(&connection->batch) : VSR_HEAD_BYTES;
     size_t copies = frame_max >= TEMPLATE_BYTES ? 1 : TEMPLATE_BYTES / frame_max;
     if (copies > (size_t)options.window)
         copies = (size_t)options.window;
     connection->template = malloc(copies * frame_max);
     if (connection->template == NULL)
         fail("no memory");
-    size_t size = options.work == SEND ? write_send(connection->template, &connection->batch)
-                                       : write_ping(connection->template);
+    size_t size = write_repeated(connection, connection->template);
     for (size_t i = 1; i < copies; i++)
         memcpy(connection->template + i * size, connection->template, size);
     connection->frame_bytes = size;
@@ -240,9 +317,10 @@ static void make_template(struct connection *connection)
 
 static void open_connection(struct connection *connection, int number)
 {
-    connection->fd = connect_and_login();
     connection->batch = options.batch;
     connection->batch.partition = options.partition + (uint32_t)(number % options.partitions);
+    choose_client(&connection->session);
+    connection->fd = connect_and_login(connection);
     connection->started = calloc((size_t)options.window, sizeof *connection->started);
     if (connection->started == NULL)
         fail("no memory");
@@ -256,7 +334,14 @@ static int compose_polls(struct connection *connection, int room)
     for (int i = 0; i < count; i++) {
         if (connection->offset + connection->batch.messages > options.stored)
             connection->offset = 0;
-        at += write_poll(at, &connection->batch, connection->offset);
+        if (is_vsr()) {
+            size_t size =
+                write_vsr_poll(at, &connection->session, &connection->batch, connection->offset);
+            put_number(connection, at);
+            at += size;
+        } else {
+            at += write_poll(at, &connection->batch, connection->offset);
+        }
         connection->offset += connection->batch.messages;
     }
     connection->out = connection->polls;
@@ -267,6 +352,9 @@ static int compose_polls(struct connection *connection, int room)
 static int compose_copies(struct connection *connection, int room)
 {
     int count = room < connection->template_frames ? room : connection->template_frames;
+    if (is_vsr())
+        for (int i = 0; i < count; i++)
+            put_number(connection, connection->template + (size_t)i * connection->frame_bytes);
     connection->out = connection->template;
     connection->out_left = (size_t)count * connection->frame_bytes;
     return count;
@@ -326,17 +414,12 @@ static void answered(struct connection *connection, uint64_t now)
 
 static size_t take_head(struct connection *connection, const uint8_t *at, size_t left)
 {
-    size_t missing = HEAD_BYTES - connection->head_have;
+    size_t missing = head_bytes() - connection->head_have;
     size_t size = left < missing ? left : missing;
     memcpy(connection->head + connection->head_have, at, size);
     connection->head_have += size;
-    if (connection->head_have == HEAD_BYTES) {
-        uint32_t head[2];
-        memcpy(head, connection->head, sizeof head);
-        if (head[0] != 0)
-            fail("status %u", head[0]);
-        connection->body_left = head[1];
-    }
+    if (connection->head_have == head_bytes())
+        connection->body_left = read_answer(connection->head);
     return size;
 }
 
@@ -363,9 +446,9 @@ static void hear(struct connection *connection)
         const uint8_t *at = received, *end = received + size;
         while (at < end) {
             size_t left = (size_t)(end - at);
-            at += connection->head_have < HEAD_BYTES ? take_head(connection, at, left)
+            at += connection->head_have < head_bytes() ? take_head(connection, at, left)
                                                      : take_body(connection, at, left);
-            if (connection->head_have == HEAD_BYTES && connection->body_left == 0)
+            if (connection->head_have == head_bytes() && connection->body_left == 0)
                 answered(connection, now);
         }
         if (size < (ssize_t)sizeof received)
@@ -415,6 +498,8 @@ static void run_paced(struct connection *connection, uint64_t deadline)
     while (!is_closing) {
         nanosleep(&pause, NULL);
         uint64_t began = now_ns();
+        if (is_vsr())
+            put_number(connection, connection->template);
         ask_and_wait(connection->fd, connection->template, connection->frame_bytes);
         last_answer_ns = now_ns();
         note(&histogram, last_answer_ns - began);
@@ -453,6 +538,7 @@ static int watch_all(void)
 int main(int count, char **words)
 {
     char line[16];
+    xxh3_long = XXH3_LEVELS[xxh3_levels_here() - 1].function;
     take_options(count, words);
     if (options.core >= 0) {
         cpu_set_t cores;
