@@ -20,6 +20,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.interop.wheels import VERSIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGES = ("iggy_protocol", "iggy_ref_server", "iggy_sdk", "pyspark_iggy", "spark_jobs")
@@ -287,6 +289,17 @@ def test_lock_of_the_gate_when_read_then_builds_with_what_it_installs():
 
     assert built["setuptools"] == gate["setuptools"]
     assert "pip" in built
+
+
+def test_official_clients_when_listed_then_each_list_has_the_same_ones():
+    """A client that has a lock and no environment would be left out by every test in silence."""
+    script = (ROOT / "tests" / "interop" / "make_wheel_venvs.sh").read_text(encoding="utf-8")
+    lists = [re.findall(r"^\tfor version in (.+); do", MAKEFILE, re.MULTILINE)]
+    lists.append(re.findall(r"^for version in (.+); do", script, re.MULTILINE))
+    locked = {path.stem.removeprefix("apache-iggy-") for path in LOCKS if "iggy" in path.stem}
+
+    assert [sorted(one.split()) for [one] in lists] == [sorted(locked)] * 2
+    assert set(VERSIONS) == locked
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from iggy_protocol import V0_12_2, OptionFlags, OptionScope, options_of
 from iggy_ref_server.config.defaults import DEFAULT_TOML
 from iggy_ref_server.config.rules import IGNORED_KEYS, UNSUPPORTED_KEYS
 from iggy_ref_server.config.sources import unknown_variables
@@ -31,6 +32,10 @@ PAGES = (ROOT / "README.md", PAGE, ROOT / "CHANGELOG.md")
 ROW = re.compile(r"^\| ([CDS]\d+) \|", re.MULTILINE)
 VARIABLE = re.compile(r"\bIGGY_[A-Z0-9_]*[A-Z0-9]\b")
 CLIENTS = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+OPTION = re.compile(
+    r"^\| `([a-z_]+)` \|.* \| (yes|no|no \(from 0\.9: yes\)|set and reset) \|$", re.MULTILINE
+)
 
 # Under tests/server.
 PROOFS = {
@@ -206,3 +211,18 @@ def test_readme_when_our_client_runs_then_it_gets_its_message(tmp_path):
     done = run_client(sys.executable, script, tmp_path)
 
     assert (done.returncode, done.stdout[1:]) == (0, " 0 tea\n"), done.stderr
+
+
+def test_table_of_options_when_compared_with_the_protocol_then_each_is_there_with_its_flags():
+    flags = {
+        "yes": OptionFlags.UPDATABLE,
+        "no": OptionFlags(0),
+        "no (from 0.9: yes)": OptionFlags(0),
+        "set and reset": OptionFlags.UPDATABLE | OptionFlags.RESETTABLE,
+    }
+    section = PAGE.read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+
+    told = {key: flags[text] for key, text in OPTION.findall(section)}
+
+    specs = options_of(OptionScope.TOPIC, V0_12_2)
+    assert told == {key: spec.flags[V0_12_2] for key, spec in specs.items()}
