@@ -8,9 +8,10 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.certificates import Certificate
+from tests.server.free_ports import free_ports
 from tests.server.running import RunningServer
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class TransportServer:
         settings: Mapping[str, str] | None = None,
     ) -> TransportServer:
         """Start a server; it keeps its ports when it is restarted."""
+        ports = zip(_SECTIONS, free_ports(len(_SECTIONS)), strict=True)
         told = {
+            **{f"IGGY_{name.upper()}_ADDRESS": f"127.0.0.1:{port}" for name, port in ports},
             # Base64 makes batches larger by a third.
             "IGGY_HTTP_MAX_REQUEST_SIZE": "16 MB",
             **certificate.settings("QUIC_CERTIFICATE", is_switch=False),
@@ -63,9 +66,6 @@ class TransportServer:
             told |= certificate.settings(section)
         server = RunningServer(folder, shards=shards, settings=told)
         server.start()
-        config: Any = server.current_config()
-        for section in _SECTIONS:
-            server.settings[f"IGGY_{section.upper()}_ADDRESS"] = config[section]["address"]
         return cls(server, certificate)
 
     def url(self, transport: str, login: str = "iggy:iggy@", **options: object) -> str:

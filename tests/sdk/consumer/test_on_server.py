@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
@@ -24,6 +23,7 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import IggyError
 from iggy_sdk.testing.server import external_server_address
+from tests.server.free_ports import free_ports
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -205,17 +205,11 @@ async def test_consume_messages_when_a_threading_event_is_set_returns(server, an
         assert len(seen) > 20
 
 
-def free_port() -> int:
-    """Find a port that a server can come back to after its death."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("shards", [1, 2])
 async def test_group_when_the_server_is_killed_twice_misses_nothing(start_server, shards):
-    server = start_server(shards=shards, settings={"IGGY_TCP_ADDRESS": f"127.0.0.1:{free_port()}"})
+    server = start_server(
+        shards=shards, settings={"IGGY_TCP_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}"}
+    )
     keys, per_key, members = 6, 150, 3
     tally, stop = Tally(), anyio.Event()
     async with AsyncExitStack() as stack:

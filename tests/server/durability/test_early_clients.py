@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from functools import partial
 
@@ -20,6 +19,7 @@ from iggy_protocol import (
     StoreConsumerOffset,
 )
 from tests.server.features.topic_calls import eventually
+from tests.server.free_ports import free_ports
 from tests.server.running import READY_SECONDS_MAX, RunningServer
 from tests.server.wire_client import ConnectionLost, Refused, WireClient
 
@@ -30,12 +30,6 @@ SHARDS = 2
 CALLERS = 3
 # Behind the start, so that a shard that lags is noticed as well.
 ANSWERS_AFTER = 100
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Caller(threading.Thread):
@@ -79,7 +73,7 @@ class Caller(threading.Thread):
 
 
 def test_clients_when_they_come_during_the_start_of_many_partitions_then_miss_nothing(tmp_path):
-    address = "127.0.0.1", free_port()
+    address = "127.0.0.1", free_ports(1)[0]
     settings = {"IGGY_TCP_ADDRESS": f"127.0.0.1:{address[1]}"}
     server = RunningServer(tmp_path, shards=SHARDS, settings=settings)
     with server:
