@@ -1,9 +1,10 @@
 """How fast the SDK is, as ratios to the official wheel on the same server, in one run.
 
-    python bench/bench_sdk.py [--quick] [--only TEXT] [--json FILE]
+    python bench/bench_sdk.py [--wheel VERSION] [--quick] [--only TEXT] [--json FILE]
 
-Our SDK, on asyncio and on trio, the official client ``apache-iggy==0.8.0`` and, for batches, a
-load program in C take turns in short rounds against the server of this repository; medians count.
+Our SDK, on asyncio and on trio, the official client ``apache-iggy`` and, for batches, a load
+program in C take turns in short rounds against the server of this repository; medians count. All
+speak the protocol of the wheel, 0.8.0 unless another one is named.
 The server runs on the first core and the clients on the second.
 
 ``ratio`` is ours on asyncio to the wheel, ``bar`` what it should be; for latencies less is better.
@@ -20,7 +21,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
@@ -31,7 +32,21 @@ from bench.machine import LOAD_CORE, compile_c  # noqa: E402  the same
 from bench.servers import BenchFailed, BenchServer, ServerPlan, Topic  # noqa: E402  the same
 
 HERE = Path(__file__).parent
-WHEEL = ROOT / ".venv-wheels" / "apache-iggy-0.8.0" / "bin" / "python"
+WHEELS = ROOT / ".venv-wheels"
+
+
+class Generation(NamedTuple):
+    """What our SDK and the load program call the protocol of a wheel."""
+
+    protocol: str
+    dialect: str
+
+
+GENERATIONS = {
+    "0.8.0": Generation("0.8", "classic"),
+    "0.9.0": Generation("0.9", "0.11"),
+    "0.9.1.dev5": Generation("0.10", "0.12.0"),
+}
 RUN_S_MAX = 120.0
 HEAD = f"{'work':<46}{'ours':>13}{'wheel':>13}{'ratio':>7}{'bar':>7} {'':<6}{'trio':>6}{'raw':>6}"
 
@@ -83,10 +98,17 @@ ROWS = (
 )  # fmt: skip
 
 
+def wheel_python(wheel: str) -> Path:
+    """Return the interpreter that has a wheel."""
+    return WHEELS / f"apache-iggy-{wheel}" / "bin" / "python"
+
+
 class Bench:
     """One run of everything that was asked for."""
 
-    def __init__(self, folder: Path, rounds: int, seconds: float) -> None:
+    def __init__(self, folder: Path, wheel: str, rounds: int, seconds: float) -> None:
+        self._generation = GENERATIONS[wheel]
+        self._wheel = wheel_python(wheel)
         self._rounds = rounds
         self._seconds = seconds
         self._load = compile_c(HERE / "load" / "load.c", folder)
@@ -122,7 +144,12 @@ class Bench:
                 stored = Load(work="poll", messages=1000, payload_bytes=1000, stored=10_000)
                 fill(self._load, self._server, topic, stored)
             if name == "raw":
-                load = Load(work="send", messages=row.messages, payload_bytes=row.payload_bytes)
+                load = Load(
+                    work="send",
+                    messages=row.messages,
+                    payload_bytes=row.payload_bytes,
+                    dialect=self._generation.dialect,
+                )
                 (figure,) = drive(
                     self._load, self._server, topic, [load], self._seconds, core=LOAD_CORE
                 )
@@ -133,14 +160,14 @@ class Bench:
 
     def _client(self, row: Row, name: str, server: BenchServer, topic: Topic) -> float:
         if name == "wheel":
-            command = [str(WHEEL), str(HERE / "clients" / "official_wheel.py")]
+            command = [str(self._wheel), str(HERE / "clients" / "official_wheel.py")]
             work = row.wheel_work or row.work
         else:
             command = [sys.executable, str(HERE / "clients" / "sdk.py")]
             work = row.work
         command += [f"127.0.0.1:{server.port}", topic.name, work]
         command += [str(row.messages), str(row.payload_bytes), str(self._seconds), str(LOAD_CORE)]
-        command += [] if name == "wheel" else [name]
+        command += [] if name == "wheel" else [name, self._generation.protocol]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=RUN_S_MAX, check=False
         )
@@ -175,15 +202,17 @@ def _shown(row: Row, value: float) -> str:
 def main() -> int:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description="Measure the SDK against the official wheel.")
+    parser.add_argument("--wheel", choices=GENERATIONS, default="0.8.0", help="the official client")
     parser.add_argument("--quick", action="store_true", help="one short round")
     parser.add_argument("--only", default="", metavar="TEXT", help="rows that contain the text")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     chosen = parser.parse_args()
-    if not WHEEL.exists():
+    if not wheel_python(chosen.wheel).exists():
         print("The official wheel is not installed: run `make wheels` first.", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), 1 if chosen.quick else 3, 0.4 if chosen.quick else 1.0)
+        rounds, seconds = (1, 0.4) if chosen.quick else (3, 1.0)
+        bench = Bench(Path(folder), chosen.wheel, rounds, seconds)
         bench.run(chosen.only)
     if chosen.json:
         Path(chosen.json).write_text(json.dumps(bench.records, indent=2) + "\n")

@@ -10,11 +10,8 @@ import os
 import sys
 from pathlib import Path
 
-from apache_iggy import (  # type: ignore[import-not-found]
-    IggyClient,
-    PollingStrategy,
-    SendMessage,
-)
+import apache_iggy  # type: ignore[import-not-found]
+from apache_iggy import IggyClient, PollingStrategy, SendMessage
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path.insert(0, str(ROOT))
@@ -23,6 +20,8 @@ from bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above come
 
 STREAM = "bench"
 TASKS = 64
+IS_CLASSIC = not hasattr(apache_iggy, "Consumer")
+"""Before 0.9 a poll names no consumer."""
 CHUNK = 100
 
 
@@ -38,7 +37,18 @@ async def main(address, topic, work, messages, payload_bytes, seconds):
 
     async def poll():
         first = PollingStrategy.Offset(0)
-        polled = await client.poll_messages(STREAM, topic, 0, first, messages, False)
+        if IS_CLASSIC:
+            polled = await client.poll_messages(STREAM, topic, 0, first, messages, False)
+        else:
+            polled = await client.poll_messages(
+                STREAM,
+                topic,
+                consumer=apache_iggy.Consumer.Single(1),
+                polling_strategy=first,
+                count=messages,
+                auto_commit=False,
+                partition_id=0,
+            )
         for message in polled:
             message.payload()
 

@@ -1,6 +1,6 @@
 """The SDK of this repository at work, driven by ``bench_sdk``.
 
-python sdk.py ADDRESS TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE BACKEND
+python sdk.py ADDRESS TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE BACKEND PROTOCOL
 """
 
 from __future__ import annotations
@@ -76,11 +76,17 @@ class Workloads:
 
 
 async def main(
-    address: str, topic: str, work: str, messages: int, payload_bytes: int, seconds: float
+    address: str,
+    topic: str,
+    work: str,
+    messages: int,
+    payload_bytes: int,
+    seconds: float,
+    protocol: str,
 ) -> None:
     """Do one kind of work for some seconds, and report."""
     watch = Stopwatch(seconds)
-    async with IggyClient(f"iggy://iggy:iggy@{address}") as client:
+    async with IggyClient(f"iggy://iggy:iggy@{address}?protocol={protocol}") as client:
         works = Workloads(client, topic, messages, payload_bytes)
         if work == "background":
             await works.background(watch)
@@ -90,6 +96,7 @@ async def main(
 
 
 if __name__ == "__main__":
-    place, name, kind, count, size, length, core, backend = sys.argv[1:]
+    place, name, kind, count, size, length, core, backend, spoken = sys.argv[1:]
     os.sched_setaffinity(0, {int(core)})
-    anyio.run(main, place, name, kind, int(count), int(size), float(length), backend=backend)
+    told = place, name, kind, int(count), int(size), float(length), spoken
+    anyio.run(main, *told, backend=backend)
