@@ -10,6 +10,7 @@ PolledMessages, whose bodies are whole batches, have codecs of their own.
 
 from __future__ import annotations
 
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 
@@ -191,6 +192,12 @@ def command(
 
 def commands_of(dialect: Dialect) -> frozenset[CommandCode]:
     """Return the codes of all commands that exist in a dialect."""
+    return _commands_of(dialect, len(_specs))
+
+
+# Clients ask before each request; the count tells whether the commands are all declared yet.
+@cache
+def _commands_of(dialect: Dialect, specs_count: int) -> frozenset[CommandCode]:
     return frozenset(spec.code for spec in _specs.values() if spec.request[dialect] is not None)
 
 
