@@ -198,6 +198,17 @@ class SessionService(Protocol):
     def release(self, number: int) -> None:
         """Note that a connection of a session has gone."""
 
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        """Find out whether a session has not ended.
+
+        Args:
+            number: that of the session.
+            on_alive: called if it has not, before this shard is told of a later end.
+
+        Raises:
+            ServerFault: the session has ended, or shard 0 has.
+        """
+
     async def log_out(self, number: int) -> None:
         """End a session on all its connections."""
 

@@ -378,16 +378,35 @@ class Shard:
         self._nursery.start_soon(self._adopt_client, connected, migrated)
 
     async def _adopt_client(self, connected: socket.socket, migrated: MigratedClient) -> None:
-        """Continue a client of another shard, once the metadata here are as new as there."""
+        """Continue a client of another shard, once the metadata here are as new as there.
+
+        Its session may have ended when neither shard had the connection, so shard 0 is asked.
+        """
+        session = migrated.session
+
+        def admit() -> None:
+            pipeline = self.socket_server.admit(
+                connected, session, migrated.unread, is_vsr=migrated.is_vsr
+            )
+            self._add_client(pipeline, migrated.last_seen_us)
+
         try:
             await self.metadata.wait_for_version(migrated.metadata_version)
+            if session.binding is None:
+                admit()
+            else:
+                # The end of the channel ends the call, so nothing has to cancel it.
+                with trio.CancelScope(shield=True):
+                    await self._sessions.check(session.binding.session, admit)
+        except ServerFault as fault:
+            if fault.status != StatusCode.UNAUTHENTICATED:  # shard 0 has ended, and so will this
+                connected.close()
+                return
+            session.log_out()
+            admit()
         except BaseException:
             connected.close()
             raise
-        pipeline = self.socket_server.admit(
-            connected, migrated.session, migrated.unread, is_vsr=migrated.is_vsr
-        )
-        self._add_client(pipeline, migrated.last_seen_us)
 
     def _on_client_gone(self, session: ClientSession) -> None:
         """Forget a client whose connection has ended, here, in its groups and in its session."""

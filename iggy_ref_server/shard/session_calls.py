@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.sessions.table import (
     BoundSession,
@@ -82,6 +83,15 @@ class LocalSessions:
 
     def release(self, number: int) -> None:
         self.table.release(number, self._clock.now_us())
+
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        self.require(number)
+        on_alive()
+
+    def require(self, number: int) -> None:
+        """Raise a ``ServerFault`` if a session has ended."""
+        if self.table.find(number) is None:
+            raise ServerFault(StatusCode.UNAUTHENTICATED, f"session {number} has ended")
 
     async def log_out(self, number: int) -> None:
         session = self.table.find(number)
@@ -165,6 +175,11 @@ class RemoteSessions:
             messages.ReleaseSessionCall(number), (), lambda reply, payload: None
         )
 
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        await self._channel.call(
+            messages.CheckSessionCall(number), on_reply=lambda reply: on_alive()
+        )
+
     async def log_out(self, number: int) -> None:
         await self._channel.call(messages.LogOutCall(number))
 
@@ -203,4 +218,12 @@ def release_session(
 ) -> messages.ShardMessage:
     """Note that a connection of another shard has gone."""
     sessions.release(message.session)
+    return messages.DONE_REPLY
+
+
+def check_session(
+    sessions: LocalSessions, message: messages.CheckSessionCall
+) -> messages.ShardMessage:
+    """Tell another shard whether a session has not ended."""
+    sessions.require(message.session)
     return messages.DONE_REPLY
