@@ -21,6 +21,7 @@ from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.completion import Completion, Wait
 from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.dispatch.conversion import Conversions
 from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.faults import ServerFault
@@ -255,6 +256,7 @@ class HandlerContext:
         sessions: the sessions of the wire.
         deferred: bounds the requests of this shard that wait for messages.
         history: the newest changes of the metadata; empty on all shards but 0.
+        conversions: writes polled messages as batches.
         poll_bytes_max: returns how much a poll may read into memory now, at most its argument.
     """
 
@@ -277,6 +279,7 @@ class HandlerContext:
     sessions: SessionService
     deferred: DeferredSlots
     history: MetadataHistory
+    conversions: Conversions
     poll_bytes_max: Callable[[int], int] = int
 
     def authorize(

@@ -19,6 +19,7 @@ from iggy_protocol import RequestReceived, StatusCode
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.dispatch.context import HandlerContext, SessionService
+from iggy_ref_server.dispatch.conversion import Conversions
 from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.dispatcher import Dispatcher, reply_for_error
 from iggy_ref_server.dispatch.replies import CommandReply
@@ -223,6 +224,7 @@ class Shard:
             history=self.metadata.history,
             sessions=self._sessions,
             deferred=self._deferred,
+            conversions=Conversions(self.budget.hold_for_shards),
             poll_bytes_max=self.budget.reply_allowance,
         )
 

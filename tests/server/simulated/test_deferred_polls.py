@@ -10,15 +10,17 @@ import trio.testing
 
 from iggy_protocol import (
     DeleteTopic,
+    GetConsumerOffset,
     LogoutUser,
     Ping,
     PollingStrategy,
+    PollMessages,
     PurgeTopic,
     StatusCode,
     WaitForMessages,
     WaitTarget,
 )
-from iggy_ref_server.dispatch import deferred_slots
+from iggy_ref_server.dispatch import conversion, deferred_slots
 from iggy_ref_server.shard.partition_directory import PartitionKey
 from tests.server.simulated.deferred_calls import (
     DIALECTS,
@@ -26,6 +28,7 @@ from tests.server.simulated.deferred_calls import (
     PARTITIONS,
     SECOND_US,
     SHARDS,
+    V0_11,
     V0_12_0,
     V0_12_2,
     payloads,
@@ -365,3 +368,31 @@ async def test_shard_when_it_waits_for_too_many_partitions_then_refuses(
 
         await world.send(3, b"a")
         assert await client.answer(request) == (3,)
+
+
+@pytest.mark.parametrize("dialect", [V0_11, V0_12_2], ids=lambda dialect: dialect.name)
+async def test_poll_when_its_partition_is_purged_between_its_slices_then_commits_nothing(
+    autojump_clock, monkeypatch, dialect
+):
+    monkeypatch.setattr(conversion, "SLICE_BYTES_MAX", 1000)
+    async with running(1) as world:
+        client = await world.client(dialect)
+        await world.send(0, *[b"before"] * 50)
+        command = PollMessages(
+            ONE, "s", "t", PollingStrategy.first(), 50, partition_id=0, auto_commit=True
+        )
+        async with world.server.shards[0].handler_context.conversions._turns:
+            request = await client.send(command, await client.route("s", "t", 0))
+            await settle()
+            await world.root.ask(PurgeTopic("s", "t"))
+            await world.send(0, *[b"behind"] * 50)
+            assert not client.has_answer(request)
+
+        if dialect is V0_11:
+            assert set(payloads(await client.answer(request))) == {b"before"}
+        else:
+            with pytest.raises(Refused) as refused:
+                await client.answer(request)
+            assert refused.value.status == StatusCode.PARTITION_HISTORY_UNAVAILABLE
+        context = await client.route("s", "t", 0)
+        assert await client.ask(GetConsumerOffset(ONE, "s", "t", 0), context) is None
