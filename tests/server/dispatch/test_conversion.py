@@ -175,6 +175,7 @@ async def test_poll_when_it_fits_into_one_slice_then_is_converted_at_once():
 
     written = run_now(Conversions().write(make_writer(), [b"".join(messages)], SLICE))
 
+    assert not isinstance(written, Suspended)
     assert written.messages_count == 5
 
 
