@@ -14,6 +14,7 @@ from iggy_protocol import (
     CommandCode,
     Dialect,
     RequestReceived,
+    SendConfirmation,
     SendsReceived,
     StatusCode,
 )
@@ -102,6 +103,14 @@ class StagedWrite(NamedTuple):
     partition_id: int
     metadata: bytes = b""
 
+    @property
+    def confirmations(self) -> list[SendConfirmation]:
+        """Where the messages are, once committed; nowhere if they repeat ids of earlier ones."""
+        offset = self.pending.base_offset
+        if offset is None:
+            return []
+        return [SendConfirmation(self.stream_id, self.topic_id, self.partition_id, offset)]
+
 
 class BatchAppender(Protocol):
     """Takes batches for their partitions."""
@@ -131,6 +140,18 @@ class BatchAppender(Protocol):
 
     def commit(self) -> None:
         """Start the writes of all staged batches; never waits."""
+
+
+class HandlerAppender(BatchAppender, Protocol):
+    """Takes batches of handlers, too, which are not received as bytes."""
+
+    def stage_confirmed(self, session: ClientSession, body: memoryview) -> StagedWrite:
+        """Stage a batch whose client is told where its messages are, and which is never repeated.
+
+        Raises:
+            ServerFault: the batch is refused.
+            RemoteProtocolError: the body is malformed.
+        """
 
 
 class GroupService(Protocol):
@@ -271,7 +292,7 @@ class HandlerContext:
     cluster_view: ClusterView
     metadata: Callable[[], Metadata]
     partition_client: Callable[[TopicRecord, int], PartitionClient]
-    appender: BatchAppender
+    appender: HandlerAppender
     random_bytes: Callable[[int], bytes]
     change: ChangeMetadata
     registry: GroupRegistry

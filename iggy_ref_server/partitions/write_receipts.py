@@ -45,6 +45,10 @@ class WriteId(NamedTuple):
     number: int
 
 
+NEVER_REPEATED: Final = WriteId(0, 0)
+"""Of a client without a session, whose writes are all new, as over HTTP."""
+
+
 class WriteKind(Enum):
     """What is written."""
 
