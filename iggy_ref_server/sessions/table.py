@@ -28,7 +28,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.sessions.receipts import ReceiptBudget, ReplyReceipts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, ValuesView
 
 
 LOGGER = logging.getLogger(__name__)
@@ -177,6 +177,7 @@ class SessionTable:
         self._budget = ReceiptBudget()
         self._by_number: dict[int, SessionRecord] = {}
         self._by_client: dict[bytes, SessionRecord] = {}
+        self._by_member: dict[int, SessionRecord] = {}
         # Those without a connection, the one that lost it first at the front.
         self._idle: dict[int, SessionRecord] = {}
 
@@ -186,6 +187,14 @@ class SessionTable:
     def find(self, number: int) -> SessionRecord | None:
         """Return a session by its number."""
         return self._by_number.get(number)
+
+    def find_member(self, member_id: int) -> SessionRecord | None:
+        """Return the session that is a member of groups under an id, also while it ends."""
+        return self._by_member.get(member_id)
+
+    def all(self) -> ValuesView[SessionRecord]:
+        """Return the sessions, by their numbers."""
+        return self._by_number.values()
 
     # --- connections
 
@@ -211,6 +220,7 @@ class SessionTable:
         receipts = ReplyReceipts(new.dialect, self._budget)
         session = SessionRecord(next_number(), new, receipts)
         self._by_number[session.number] = self._by_client[new.client] = session
+        self._by_member[session.member_id] = session
         self._attach(session)
         return session
 
@@ -308,3 +318,6 @@ class SessionTable:
         self._idle.pop(session.number, None)
         session.receipts.clear()
         self._on_end(session, why)
+        # A connection of 0.9 may have begun another session meanwhile, under the same id.
+        if self._by_member.get(session.member_id) is session:
+            del self._by_member[session.member_id]

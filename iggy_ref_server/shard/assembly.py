@@ -54,6 +54,7 @@ from iggy_ref_server.shard.channel import ShardChannel
 from iggy_ref_server.shard.group_calls import LocalGroups, RemoteGroups
 from iggy_ref_server.shard.listener_table import ListenerContext, start_listeners
 from iggy_ref_server.shard.maintenance import Maintenance
+from iggy_ref_server.shard.membership_reports import MembershipReports
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
@@ -125,6 +126,13 @@ class Shard:
             self._position, spec.clock, registry, self._end_session, self._channels
         )
         self.metadata = self._make_metadata_service(registry, local_sessions)
+        local_sessions.reports = MembershipReports(
+            self.metadata.history,
+            registry,
+            local_sessions.table,
+            lambda: self.metadata.current,
+            spec.clock,
+        )
         cluster_view = ShardClusterView(self.directory, self.clients, self._channels)
         self._call_handler = self._make_call_handler(cluster_view, local_sessions)
         for shard_id, peer_socket in spec.peer_sockets.items():

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.sessions.receipts import ReplyReceipts
     from iggy_ref_server.shard.channel import ShardChannel
+    from iggy_ref_server.shard.membership_reports import MembershipReports
 
 
 def end_on_this_shard(clients: ClientTable, deferred: DeferredSlots, number: int) -> None:
@@ -58,7 +59,10 @@ class LocalSessions:
 
     Attributes:
         table: the sessions.
+        reports: told of sessions that begin and end.
     """
+
+    reports: MembershipReports
 
     def __init__(
         self,
@@ -107,8 +111,12 @@ class LocalSessions:
 
     def begin(self, new: NewSession) -> BoundSession:
         """Begin a session, or return the one that the same login has begun."""
+        newest = self._position.current
         # A login raises the position as a change does, so the number is never given out again.
-        return self.table.register(new, self._position.advance).bound
+        session = self.table.register(new, self._position.advance)
+        if session.number > newest:
+            self.reports.note_registered(session)
+        return session.bound
 
     def expire(self) -> None:
         self.table.expire(self._clock.now_us())
@@ -124,6 +132,7 @@ class LocalSessions:
 
     def _on_end(self, session: SessionRecord, why: SessionEnd) -> None:
         self._registry.remove_member(session.member_id)
+        self.reports.note_closed(session, why)
         if not session.connections_count:
             return
         self._end_here(session.number)
