@@ -196,7 +196,7 @@ class Shard:
             registry,
             self._position,
             MetadataHistory(self._position, stored, spec.random_bytes),
-            local_sessions.follow_users,
+            local_sessions.follow_user,
         )
 
     def _make_handler_context(

@@ -121,14 +121,14 @@ class LocalSessions:
     def expire(self) -> None:
         self.table.expire(self._clock.now_us())
 
-    def follow_users(self, metadata: Metadata) -> None:
-        """End the sessions of users who were deleted, replaced or deactivated."""
+    def follow_user(self, metadata: Metadata, user_id: int) -> None:
+        """End the sessions of a user who was deleted, replaced or deactivated."""
 
         def may_stay(new: NewSession) -> bool:
             user = metadata.find_user(new.user_id)
             return user is not None and user.is_active and user.generation == new.user_generation
 
-        self.table.revoke(may_stay)
+        self.table.revoke(user_id, may_stay)
 
     def _on_end(self, session: SessionRecord, why: SessionEnd) -> None:
         self._registry.remove_member(session.member_id)

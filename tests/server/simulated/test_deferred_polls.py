@@ -296,7 +296,7 @@ async def test_polls_when_their_session_ends_elsewhere_then_end_on_all_connectio
             await client.ask(LogoutUser())
         else:
             table = world.server.shards[0].handler_context.sessions.table
-            table.revoke(lambda new: False)
+            table.revoke(0, lambda new: False)
 
         for request in requests:
             with pytest.raises(Refused) as caught:
@@ -396,3 +396,29 @@ async def test_poll_when_its_partition_is_purged_between_its_slices_then_commits
             assert refused.value.status == StatusCode.PARTITION_HISTORY_UNAVAILABLE
         context = await client.route("s", "t", 0)
         assert await client.ask(GetConsumerOffset(ONE, "s", "t", 0), context) is None
+
+
+@SHARDS
+async def test_polls_when_many_wake_together_then_their_replies_fit_into_the_budget_of_that_moment(
+    autojump_clock, shards_count
+):
+    async with running(shards_count) as world:
+        clients = [await world.client() for _ in range(6)]
+        route = await clients[0].route("s", "t", 0)
+        polls = [
+            await client.send(poll_of(0, start=0, messages_min=200, count=200), route)
+            for client in clients
+        ]
+        await settle()
+        budgets = [shard.budget for shard in world.server.shards]
+        held = [budget.limit_bytes for budget in budgets]
+        for budget, size in zip(budgets, held, strict=True):
+            budget.hold_for_shards(size)
+
+        for _ in range(100):
+            await world.send(0, *[bytes(5_000)] * 2)
+        replies = [await client.answer(poll) for client, poll in zip(clients, polls, strict=True)]
+
+        for budget, size in zip(budgets, held, strict=True):
+            budget.hold_for_shards(-size)
+        assert all(0 < reply.messages_count < 20 for reply in replies)

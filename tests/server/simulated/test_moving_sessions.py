@@ -190,7 +190,7 @@ async def test_session_when_it_ends_at_any_step_of_the_arrival_then_it_has_ended
 
         # As one whose user is deactivated.
         sessions = sessions_of(world)
-        sessions.table.revoke(lambda new: False)
+        sessions.table.revoke(0, lambda new: False)
         await settle()
 
         assert clients_of(world, number) == []
