@@ -248,7 +248,10 @@ async def wait_for_messages(
     ):
         if reader.group is not None:
             sleep.end_with(context.groups.watch(reader.group, grants), not_owned(reader.group))
-        return await _find_ready(context, topic, command.targets, reader, sleep)
+        ready = await _find_ready(context, topic, command.targets, reader, sleep)
+    # The permission may have been taken while the request slept.
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    return ready
 
 
 async def _find_ready(

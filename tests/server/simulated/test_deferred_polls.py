@@ -9,14 +9,18 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
+    CreateUser,
     DeleteTopic,
     GetConsumerOffset,
+    GlobalPermissions,
     LogoutUser,
+    Permissions,
     Ping,
     PollingStrategy,
     PollMessages,
     PurgeTopic,
     StatusCode,
+    UpdatePermissions,
     WaitForMessages,
     WaitTarget,
 )
@@ -31,12 +35,15 @@ from tests.server.simulated.deferred_calls import (
     V0_11,
     V0_12_0,
     V0_12_2,
+    fetch_of,
     payloads,
     poll_of,
     running,
     settle,
+    wait_of,
 )
 from tests.server.simulated.server import Refused
+from tests.server.simulated.vsr_calls import VsrPeer, vsr_session
 
 pytestmark = [pytest.mark.trio, pytest.mark.virtual_time]
 
@@ -422,3 +429,31 @@ async def test_polls_when_many_wake_together_then_their_replies_fit_into_the_bud
         for budget, size in zip(budgets, held, strict=True):
             budget.hold_for_shards(-size)
         assert all(0 < reply.messages_count < 20 for reply in replies)
+
+
+@SHARDS
+@pytest.mark.parametrize("kind", ["poll", "wait", "fetch"])
+async def test_request_when_its_user_loses_the_permission_while_it_waits_then_is_refused(
+    autojump_clock, shards_count, kind
+):
+    async with running(shards_count) as world:
+        grants = Permissions(GlobalPermissions(poll_messages=True))
+        await world.root.ask(CreateUser("joe", "secret", permissions=grants))
+        dialect = V0_12_0 if kind == "wait" else V0_12_2
+        joe = VsrPeer(world.server, world.nursery, shards_count - 1, vsr_session(dialect))
+        await joe.login("joe", "secret")
+        route = await joe.route("s", "t", 0)
+        command = poll_of(0)
+        if kind == "wait":
+            command = wait_of((0, PollingStrategy.next()))
+        elif kind == "fetch":
+            command = await fetch_of(joe, 0)
+        request = await joe.send(command, route)
+        await settle()
+
+        await world.root.ask(UpdatePermissions("joe", Permissions()))
+        await world.send(0, b"secret")
+
+        with pytest.raises(Refused) as refused:
+            await joe.answer(request)
+        assert refused.value.status == StatusCode.UNAUTHORIZED
