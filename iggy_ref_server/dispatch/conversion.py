@@ -81,7 +81,7 @@ class Conversions:
             while at < end:
                 wanted = min(end - at, SLICE_BYTES_MAX)
                 if wanted > left_bytes:
-                    yield Await(self._next_turn)
+                    yield Await(self.next_turn)
                     left_bytes = SLICE_BYTES_MAX
                 messages = yield from _read_messages(part, at, end, wanted)
                 if not writer.add(messages):
@@ -89,7 +89,7 @@ class Conversions:
                 at += len(messages)
                 left_bytes -= len(messages)
 
-    async def _next_turn(self) -> None:
+    async def next_turn(self) -> None:
         """Let everything else run first; the turns are given in the order of the requests."""
         async with self._turns:
             await trio.lowlevel.checkpoint()
