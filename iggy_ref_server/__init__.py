@@ -1,4 +1,4 @@
-"""A server for Apache Iggy 0.8 clients, written in Python on trio.
+"""A server for the clients of Apache Iggy 0.7 to 0.10, written in Python on trio.
 
     iggy-server            python -m iggy_ref_server
 

@@ -45,7 +45,10 @@ iggy-server [-f] [--with-default-root-credentials] [--follower]
        iggy-server repair DIR
        iggy-server defaults"""
 
-DESCRIPTION: Final = "A server for Apache Iggy 0.8 clients, in Python."
+SPOKEN: Final = "speaks Apache Iggy 0.7 to 0.10"
+"""For people, as in the banner of a start."""
+
+DESCRIPTION: Final = "A server for the clients of Apache Iggy 0.7 to 0.10, in Python."
 
 EPILOG: Final = """\
 configuration:
@@ -132,7 +135,7 @@ class _VersionAction(argparse.Action):
     """Prints the version and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        sys.stdout.write(f"{parser.prog} {package_version()}\n")
+        sys.stdout.write(f"{parser.prog} {package_version()}, {SPOKEN}\n")
         parser.exit()
 
 

@@ -14,6 +14,7 @@ from iggy_protocol import (
     CommandCode,
     Dialect,
     RequestReceived,
+    SendConfirmation,
     SendsReceived,
     StatusCode,
 )
@@ -21,6 +22,7 @@ from iggy_ref_server.clients import ClientTable
 from iggy_ref_server.clock import Clock
 from iggy_ref_server.completion import Completion, Wait
 from iggy_ref_server.config.schema import ServerConfig
+from iggy_ref_server.dispatch.conversion import Conversions
 from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.table import COMMAND_TABLE
 from iggy_ref_server.faults import ServerFault
@@ -101,6 +103,14 @@ class StagedWrite(NamedTuple):
     partition_id: int
     metadata: bytes = b""
 
+    @property
+    def confirmations(self) -> list[SendConfirmation]:
+        """Where the messages are, once committed; nowhere if they repeat ids of earlier ones."""
+        offset = self.pending.base_offset
+        if offset is None:
+            return []
+        return [SendConfirmation(self.stream_id, self.topic_id, self.partition_id, offset)]
+
 
 class BatchAppender(Protocol):
     """Takes batches for their partitions."""
@@ -130,6 +140,18 @@ class BatchAppender(Protocol):
 
     def commit(self) -> None:
         """Start the writes of all staged batches; never waits."""
+
+
+class HandlerAppender(BatchAppender, Protocol):
+    """Takes batches of handlers, too, which are not received as bytes."""
+
+    def stage_confirmed(self, session: ClientSession, body: memoryview) -> StagedWrite:
+        """Stage a batch whose client is told where its messages are, and which is never repeated.
+
+        Raises:
+            ServerFault: the batch is refused.
+            RemoteProtocolError: the body is malformed.
+        """
 
 
 class GroupService(Protocol):
@@ -198,6 +220,17 @@ class SessionService(Protocol):
     def release(self, number: int) -> None:
         """Note that a connection of a session has gone."""
 
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        """Find out whether a session has not ended.
+
+        Args:
+            number: that of the session.
+            on_alive: called if it has not, before this shard is told of a later end.
+
+        Raises:
+            ServerFault: the session has ended, or shard 0 has.
+        """
+
     async def log_out(self, number: int) -> None:
         """End a session on all its connections."""
 
@@ -244,6 +277,7 @@ class HandlerContext:
         sessions: the sessions of the wire.
         deferred: bounds the requests of this shard that wait for messages.
         history: the newest changes of the metadata; empty on all shards but 0.
+        conversions: writes polled messages as batches.
         poll_bytes_max: returns how much a poll may read into memory now, at most its argument.
     """
 
@@ -258,7 +292,7 @@ class HandlerContext:
     cluster_view: ClusterView
     metadata: Callable[[], Metadata]
     partition_client: Callable[[TopicRecord, int], PartitionClient]
-    appender: BatchAppender
+    appender: HandlerAppender
     random_bytes: Callable[[int], bytes]
     change: ChangeMetadata
     registry: GroupRegistry
@@ -266,6 +300,7 @@ class HandlerContext:
     sessions: SessionService
     deferred: DeferredSlots
     history: MetadataHistory
+    conversions: Conversions
     poll_bytes_max: Callable[[int], int] = int
 
     def authorize(

@@ -24,14 +24,17 @@ REQUESTS_PER_SESSION_MAX: Final = 64
 """As many as official clients have at once."""
 PARTITIONS_MAX: Final = 1 << 14
 """Partitions that all requests of a shard wait for together; each takes about 1 KiB."""
+PARTITIONS_PER_SESSION_MAX: Final = 1 << 12
+"""Four requests for as many as one may name, so that no session takes what others need."""
 
 
 class DeferredSlots:
     """Bounds the requests of one shard that wait."""
 
     def __init__(self) -> None:
-        # By session, what each of its requests is told at the end of the session.
-        self._by_session: dict[int, dict[Completion, None]] = {}
+        # By session, what each of its requests is told at the end of the session, and for how
+        # many partitions it waits.
+        self._by_session: dict[int, dict[Completion, int]] = {}
         self._partitions_count = 0
 
     def __len__(self) -> int:
@@ -50,15 +53,17 @@ class DeferredSlots:
         waiting = self._by_session.get(session, {})
         if (
             len(waiting) >= REQUESTS_PER_SESSION_MAX
+            or sum(waiting.values()) + partitions_count > PARTITIONS_PER_SESSION_MAX
             or self._partitions_count + partitions_count > PARTITIONS_MAX
         ):
             raise ServerFault(
                 StatusCode.TOO_MANY_DEFERRED_POLLS,
-                f"session {session} has {len(waiting)} requests that wait, and this shard waits for"
-                f" {self._partitions_count} partitions",
+                f"session {session} has {len(waiting)} requests that wait for"
+                f" {sum(waiting.values())} partitions, and this shard waits for"
+                f" {self._partitions_count}",
             )
         ended = Completion()
-        self._by_session.setdefault(session, waiting)[ended] = None
+        self._by_session.setdefault(session, waiting)[ended] = partitions_count
         self._partitions_count += partitions_count
         try:
             yield ended

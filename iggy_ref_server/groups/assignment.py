@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from iggy_ref_server.groups.watches import OwnershipWatches
 
@@ -58,6 +58,34 @@ class GroupMember:
         self.share = 0
         self.cursor = 0
         self.last_delivered: int | None = None
+
+
+# What followers of a group are told.
+
+
+class MemberJoined(NamedTuple):
+    """A member joined; it has its first partitions, and the group so many members."""
+
+    member: GroupMember
+    members_count: int
+
+
+class MemberLeft(NamedTuple):
+    """A member left, by itself or because its client is gone."""
+
+    member: GroupMember
+    members_count: int
+    is_gone: bool
+
+
+class PartitionMoved(NamedTuple):
+    """A partition has another owner, or none."""
+
+    partition: int
+    owner: GroupMember | None
+
+
+GroupEvent: TypeAlias = MemberJoined | MemberLeft | PartitionMoved
 
 
 class GroupMembers:
@@ -142,6 +170,7 @@ class PartitionAssignment:
         self._epochs = epochs
         self._ownerships: list[_PartitionOwnership] = []
         self._transfers: dict[int, _PendingTransfer] = {}
+        self._moved: dict[int, None] = {}
         self.generation = next(epochs)
         self.watches = OwnershipWatches()
 
@@ -321,7 +350,16 @@ class PartitionAssignment:
             ownership.owner = new_owner
             ownership.epoch = next(self._epochs)
             ownership.polled_offset = None
+            self._moved[partition] = None
             self._note_change(partition)
+
+    def take_moved(self) -> list[PartitionMoved]:
+        """Return the partitions whose ownership has changed since the last call."""
+        if not self._moved:
+            return []
+        moved, self._moved = self._moved, {}
+        present = [partition for partition in moved if partition < len(self._ownerships)]
+        return [PartitionMoved(each, self._ownerships[each].owner) for each in present]
 
     def _note_change(self, partition: int) -> None:
         """Note that a partition is not read any more by who has read it."""

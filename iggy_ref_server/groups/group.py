@@ -32,7 +32,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import ConsumerGroupAssignment, ConsumerGroupMember, StatusCode
 from iggy_ref_server.faults import ServerFault
-from iggy_ref_server.groups.assignment import GroupMember, GroupMembers, PartitionAssignment
+from iggy_ref_server.groups.assignment import (
+    GroupEvent,
+    GroupMember,
+    GroupMembers,
+    MemberJoined,
+    MemberLeft,
+    PartitionAssignment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +74,7 @@ class GroupState:
         rebalancing_timeout_us: how long a member may keep a partition that is promised to
             another while it does not commit what it polled.
         epochs: numbers that no other group uses; a group by itself counts alone.
+        report: told of members and their partitions.
     """
 
     def __init__(
@@ -75,7 +83,9 @@ class GroupState:
         *,
         rebalancing_timeout_us: int,
         epochs: Iterator[int] | None = None,
+        report: Callable[[GroupEvent], object] = bool,
     ) -> None:
+        self._report = report
         self._timeout_us = rebalancing_timeout_us
         self._members = GroupMembers()
         self._assignment = PartitionAssignment(itertools.count(1) if epochs is None else epochs)
@@ -98,6 +108,10 @@ class GroupState:
             for member in self._members
         )
 
+    def members(self) -> tuple[GroupMember, ...]:
+        """List the members in the order of their slots."""
+        return tuple(self._members)
+
     def member_ids(self) -> tuple[int, ...]:
         """List the ids of the members in the order of their slots."""
         return tuple(member.id for member in self._members)
@@ -114,8 +128,10 @@ class GroupState:
             self._assignment.rebalance(members)
         else:
             self._assignment.assign_to_new_member(new_member, members, now_us + self._timeout_us)
+        self._report(MemberJoined(new_member, len(members)))
+        self._report_moved(besides=new_member)
 
-    def leave(self, member_id: int) -> None:
+    def leave(self, member_id: int, *, is_gone: bool = False) -> None:
         """Let a member go and share out what it had; the group's offsets stay.
 
         Raises:
@@ -125,15 +141,25 @@ class GroupState:
         self._members.remove(member)
         self._assignment.release(member)
         self._assignment.rebalance(tuple(self._members))
+        self._report(MemberLeft(member, len(self._members), is_gone))
+        self._report_moved()
 
     def set_partitions(self, partitions_count: int) -> None:
         """Follow the topic, which got more partitions or lost its last ones."""
         self._assignment.resize(partitions_count)
         self._assignment.rebalance(tuple(self._members))
+        self._report_moved()
 
     def reset_progress(self) -> None:
         """Follow a purge: what was polled or committed before is no more."""
         self._assignment.reset_progress()
+        self._report_moved()
+
+    def _report_moved(self, besides: GroupMember | None = None) -> None:
+        """Tell of partitions with another owner, besides those of a member that has joined."""
+        for moved in self._assignment.take_moved():
+            if besides is None or moved.owner is not besides:
+                self._report(moved)
 
     # --- polls ---
 
@@ -267,6 +293,7 @@ class GroupState:
         Auto-commits count. A partition that only waited for this changes hands.
         """
         self._assignment.record_committed(partition, offset)
+        self._report_moved()
 
     # --- hand-overs ---
 
@@ -280,7 +307,9 @@ class GroupState:
         Returns:
             Those partitions.
         """
-        return self._assignment.complete_overdue_transfers(now_us)
+        overdue = self._assignment.complete_overdue_transfers(now_us)
+        self._report_moved()
+        return overdue
 
     def _require(self, member_id: int) -> GroupMember:
         member = self._members.find(member_id)
@@ -316,9 +345,13 @@ class GroupRegistry:
 
     Args:
         rebalancing_timeout_us: see ``GroupState``.
+
+    Attributes:
+        report: told of the members of all groups and their partitions.
     """
 
     def __init__(self, *, rebalancing_timeout_us: int = REBALANCING_TIMEOUT_US) -> None:
+        self.report: Callable[[GroupKey, GroupEvent], object] = lambda key, event: None
         self._timeout_us = rebalancing_timeout_us
         # One count for all groups: a grant of a deleted group is worth nothing in the next one
         # of the same id.
@@ -341,10 +374,18 @@ class GroupRegistry:
         """Make a group without members."""
         self.remove_group(key)
         group = GroupState(
-            partitions_count, rebalancing_timeout_us=self._timeout_us, epochs=self._epochs
+            partitions_count,
+            rebalancing_timeout_us=self._timeout_us,
+            epochs=self._epochs,
+            report=lambda event: self.report(key, event),
         )
         self._groups[key] = group
         return group
+
+    def groups_from(self, first: tuple[int, int, int]) -> Iterator[tuple[GroupKey, GroupState]]:
+        """Yield the groups from a key on, by their keys."""
+        for key in sorted(key for key in self._groups if key >= first):
+            yield key, self._groups[key]
 
     def find(self, key: GroupKey) -> GroupState | None:
         """Look a group up."""
@@ -414,7 +455,7 @@ class GroupRegistry:
     def remove_member(self, member_id: int) -> None:
         """End all memberships of a client that is gone: disconnected, evicted or logged out."""
         for key in self._memberships.pop(member_id, {}):
-            self._groups[key].leave(member_id)
+            self._groups[key].leave(member_id, is_gone=True)
 
     def memberships(self, member_id: int) -> tuple[GroupKey, ...]:
         """List the groups a member is in, in the order of joining."""

@@ -32,10 +32,10 @@ from iggy_ref_server.metadata.options import report_topic_options
 from iggy_ref_server.metadata.state import GroupRecord, Metadata, MetadataSettings, TopicRecord
 
 _IDS: Final = tuple(struct.Struct(f">{count}I") for count in range(5))
-CLIENT_ID_BYTES: Final = 16
+SESSION_BYTES: Final = 8
 
-MemberSource = Callable[[], Iterable[MemberState]]
-SessionSource = Callable[[], Iterable[RegisteredSession]]
+MemberSource = Callable[[tuple[int, int, int]], Iterable[MemberState]]
+SessionSource = Callable[[int], Iterable[RegisteredSession]]
 
 
 class StateItem(NamedTuple):
@@ -50,8 +50,9 @@ class StateView(NamedTuple):
     """What the current state is made of.
 
     Attributes:
-        members: lists the members of all groups.
-        sessions: lists the sessions of all clients.
+        members: lists the members of groups, from a group on, by their ids.
+        sessions: lists the sessions behind one, by their numbers.
+        after: the key of the last item of the group that the client has.
     """
 
     metadata: Metadata
@@ -59,6 +60,7 @@ class StateView(NamedTuple):
     settings: MetadataSettings
     members: MemberSource
     sessions: SessionSource
+    after: bytes = b""
 
 
 def _key(*ids: int) -> bytes:
@@ -116,15 +118,10 @@ def _itself(body: ItemBody) -> ItemBody:
 
 
 def _members(view: StateView) -> Iterator[StateItem]:
-    items = (
-        StateItem(
-            MetadataGroup.MEMBERS,
-            _key(member.key.stream.id, member.key.id, member.group_id, member.member_id),
-            partial(_itself, member),
-        )
-        for member in view.members()
-    )
-    return iter(sorted(items, key=lambda item: item.key))
+    stream_id, topic_id, group_id, _ = _IDS[4].unpack(view.after or bytes(_IDS[4].size))
+    for member in view.members((stream_id, topic_id, group_id)):
+        key = _key(member.key.stream.id, member.key.id, member.group_id, member.member_id)
+        yield StateItem(MetadataGroup.MEMBERS, key, partial(_itself, member))
 
 
 def _users(view: StateView) -> Iterator[StateItem]:
@@ -141,15 +138,9 @@ def _tokens(view: StateView) -> Iterator[StateItem]:
 
 
 def _sessions(view: StateView) -> Iterator[StateItem]:
-    items = (
-        StateItem(
-            MetadataGroup.SESSIONS,
-            session.client_id.to_bytes(CLIENT_ID_BYTES, "big"),
-            partial(_itself, session),
-        )
-        for session in view.sessions()
-    )
-    return iter(sorted(items, key=lambda item: item.key))
+    for session in view.sessions(int.from_bytes(view.after, "big")):
+        key = session.session.to_bytes(SESSION_BYTES, "big")
+        yield StateItem(MetadataGroup.SESSIONS, key, partial(_itself, session))
 
 
 _ITEMS: Final[Mapping[MetadataGroup, Callable[[StateView], Iterator[StateItem]]]] = (
@@ -180,6 +171,7 @@ def state_items(
     """
     for group in sorted(groups):
         if group >= after[0]:
-            for item in _ITEMS[group](view):
+            known = after[1] if group == after[0] else b""
+            for item in _ITEMS[group](view._replace(after=known)):
                 if (item.group, item.key) > after:
                     yield item

@@ -80,11 +80,11 @@ def group_of(kind: ChangeKind) -> MetadataGroup:
     return _GROUPS[kind // _KINDS_PER_GROUP]
 
 
-def _no_members() -> Iterable[MemberState]:
+def _no_members(first: tuple[int, int, int]) -> Iterable[MemberState]:
     return ()
 
 
-def _no_sessions() -> Iterable[RegisteredSession]:
+def _no_sessions(after: int) -> Iterable[RegisteredSession]:
     return ()
 
 
@@ -98,8 +98,8 @@ class MetadataHistory:
 
     Attributes:
         keys: the keys of streams and topics.
-        members: lists the members of all consumer groups, for the current state.
-        sessions: lists the sessions of all clients.
+        members: lists the members of consumer groups, from a group on, for the current state.
+        sessions: lists the sessions of all clients behind one, by their numbers.
     """
 
     def __init__(

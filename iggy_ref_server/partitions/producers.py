@@ -18,6 +18,7 @@ The log has no room for these numbers, so after a restart every producer is unkn
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import StatusCode
@@ -145,6 +146,7 @@ class ProducerTable:
 
     def _forget_oldest(self) -> None:
         """Keep to the bound; who has batches in flight stays."""
-        for producer_id in list(self._producers)[: max(len(self) - self._producers_max, 0)]:
+        excess = max(len(self) - self._producers_max, 0)
+        for producer_id in tuple(islice(self._producers, excess)):
             if self._producers[producer_id].is_settled:
                 del self._producers[producer_id]

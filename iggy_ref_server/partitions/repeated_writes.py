@@ -9,7 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from iggy_ref_server.partitions.steps import Await, Steps
-from iggy_ref_server.partitions.write_receipts import RecordedWrite, WriteId, WriteKind
+from iggy_ref_server.partitions.write_receipts import (
+    NEVER_REPEATED,
+    RecordedWrite,
+    WriteId,
+    WriteKind,
+)
 
 if TYPE_CHECKING:
     from iggy_protocol import BatchShape, ProducerSequence, SendRun
@@ -36,6 +41,8 @@ def stage_once(
     Raises:
         ServerFault: the partition takes no messages, or not this batch any more.
     """
+    if write == NEVER_REPEATED:
+        return RecordedWrite(partition.stage(body, shape), partition.staged_offset)
     staged = partition.receipts.find(WriteKind.SEND, write)
     if staged is None and producer is not None:
         staged = partition.producers.find(producer, shape.messages_count)

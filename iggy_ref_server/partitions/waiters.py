@@ -8,6 +8,7 @@ A waiter is called in the middle of an append, so its callback must not touch th
 
 from __future__ import annotations
 
+import heapq
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,10 @@ NO_OFFSET: Final = 1 << 64
 """Above every offset: nobody waits."""
 
 
+HEAP_SPARE: Final = 64
+"""So many offsets that nobody waits for any more may be listed before they are cleared away."""
+
+
 class MessageWaiters:
     """The waiters of one partition, by the offset that they wait for.
 
@@ -29,11 +34,13 @@ class MessageWaiters:
         lowest_offset: the lowest offset that somebody waits for; ``NO_OFFSET`` if nobody waits.
     """
 
-    __slots__ = ("_by_offset", "_count", "lowest_offset")
+    __slots__ = ("_by_offset", "_count", "_offsets", "lowest_offset")
 
     def __init__(self) -> None:
         # The inner dictionaries serve as sets that keep their order.
         self._by_offset: dict[int, dict[Wait, None]] = {}
+        # A heap of these offsets, and of some that nobody waits for any more.
+        self._offsets: list[int] = []
         self._count = 0
         self.lowest_offset = NO_OFFSET
 
@@ -52,28 +59,29 @@ class MessageWaiters:
                 f"{WAITS_MAX} requests wait for messages of this partition already",
             )
         wait = Wait(partial(self._remove, offset))
-        self._by_offset.setdefault(offset, {})[wait] = None
+        if offset not in self._by_offset:
+            self._by_offset[offset] = {}
+            heapq.heappush(self._offsets, offset)
+        self._by_offset[offset][wait] = None
         self._count += 1
         self.lowest_offset = min(self.lowest_offset, offset)
         return wait
 
     def wake(self, last_offset: int) -> None:
         """Finish the waits for offsets up to that of the newest message."""
-        for offset in sorted(offset for offset in self._by_offset if offset <= last_offset):
-            for wait in self._take(offset):
-                wait.finish()
+        self._end_until(last_offset, None)
 
     def end(self, fault: ServerFault) -> None:
         """Finish all waits with a fault: what they wait for will not come."""
-        for offset in sorted(self._by_offset):
-            for wait in self._take(offset):
-                wait.finish(fault)
+        self._end_until(NO_OFFSET, fault)
 
-    def _take(self, offset: int) -> dict[Wait, None]:
-        waits = self._by_offset.pop(offset)
-        self._count -= len(waits)
-        self.lowest_offset = min(self._by_offset, default=NO_OFFSET)
-        return waits
+    def _end_until(self, last_offset: int, fault: ServerFault | None) -> None:
+        while self.lowest_offset <= last_offset and self._by_offset:
+            waits = self._by_offset.pop(self.lowest_offset)
+            self._count -= len(waits)
+            self._find_lowest()
+            for wait in waits:
+                wait.finish(fault)
 
     def _remove(self, offset: int, wait: Wait) -> None:
         waits = self._by_offset.get(offset)
@@ -81,4 +89,13 @@ class MessageWaiters:
             del waits[wait]
             self._count -= 1
             if not waits:
-                self._take(offset)
+                del self._by_offset[offset]
+                self._find_lowest()
+
+    def _find_lowest(self) -> None:
+        """Find the lowest offset, after one of them has gone; cheap, however many there are."""
+        if len(self._offsets) > 2 * len(self._by_offset) + HEAP_SPARE:
+            self._offsets = sorted(self._by_offset)
+        while self._offsets and self._offsets[0] not in self._by_offset:
+            heapq.heappop(self._offsets)
+        self.lowest_offset = self._offsets[0] if self._offsets else NO_OFFSET

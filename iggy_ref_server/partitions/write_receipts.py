@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from contextlib import contextmanager
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import StatusCode
@@ -43,6 +44,10 @@ class WriteId(NamedTuple):
 
     session: int
     number: int
+
+
+NEVER_REPEATED: Final = WriteId(0, 0)
+"""Of a client without a session, whose writes are all new, as over HTTP."""
 
 
 class WriteKind(Enum):
@@ -183,6 +188,7 @@ class WriteReceipts:
 
     def _forget_oldest(self, sessions: OrderedDict[int, _SessionWrites]) -> None:
         """Keep to the bound; what is in flight stays, and the memory of its commit bounds that."""
-        for session in list(sessions)[: max(len(sessions) - self._sessions_max, 0)]:
+        excess = max(len(sessions) - self._sessions_max, 0)
+        for session in tuple(islice(sessions, excess)):
             if sessions[session].is_settled:
                 del sessions[session]

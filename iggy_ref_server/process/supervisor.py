@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import record
 from iggy_ref_server.certificates import CertificateFiles, tls_context
-from iggy_ref_server.cli import package_version
+from iggy_ref_server.cli import SPOKEN, package_version
 from iggy_ref_server.config.load import (
     LoadedConfig,
     RootCredentials,
@@ -316,7 +316,7 @@ def _announce_ready(
 
 # The lines that the server prints when it is ready.
 #
-#     iggy-server 0.1.0, speaks Apache Iggy 0.8
+#     iggy-server 0.1.0, speaks Apache Iggy 0.7 to 0.10
 #       shards    2 on cores 0, 1
 #       storage   io_uring; messages are acknowledged when written
 #       data      /srv/iggy/local_data
@@ -329,7 +329,6 @@ def _announce_ready(
 #
 # All facts are passed in, and the text is returned.
 
-PROTOCOL_VERSION: Final = "0.8"
 
 _ACK_DESCRIPTIONS: Final = {
     "memory": "messages are acknowledged in memory; a crash may lose some",
@@ -394,7 +393,7 @@ class StartupInfo:
 def startup_lines(startup: StartupInfo) -> list[str]:
     """Return the banner: title, facts, and a URL to connect with; lines without line ends."""
     role = ", as a follower" if startup.is_follower else ""
-    title = f"iggy-server {startup.version}, speaks Apache Iggy {PROTOCOL_VERSION}{role}"
+    title = f"iggy-server {startup.version}, {SPOKEN}{role}"
     facts = [f"  {name:<9} {text}" for name, text in _details(startup)]
     return [title, *facts, *_connect_line(startup)]
 

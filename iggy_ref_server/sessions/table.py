@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -28,7 +29,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.sessions.receipts import ReceiptBudget, ReplyReceipts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, ValuesView
 
 
 LOGGER = logging.getLogger(__name__)
@@ -177,8 +178,12 @@ class SessionTable:
         self._budget = ReceiptBudget()
         self._by_number: dict[int, SessionRecord] = {}
         self._by_client: dict[bytes, SessionRecord] = {}
+        self._by_member: dict[int, SessionRecord] = {}
+        self._by_user: defaultdict[int, dict[int, SessionRecord]] = defaultdict(dict)
         # Those without a connection, the one that lost it first at the front.
         self._idle: dict[int, SessionRecord] = {}
+        self._idle_by_user: defaultdict[int, dict[int, SessionRecord]] = defaultdict(dict)
+        self._has_warned = False
 
     def __len__(self) -> int:
         return len(self._by_number)
@@ -186,6 +191,14 @@ class SessionTable:
     def find(self, number: int) -> SessionRecord | None:
         """Return a session by its number."""
         return self._by_number.get(number)
+
+    def find_member(self, member_id: int) -> SessionRecord | None:
+        """Return the session that is a member of groups under an id, also while it ends."""
+        return self._by_member.get(member_id)
+
+    def all(self) -> ValuesView[SessionRecord]:
+        """Return the sessions, by their numbers."""
+        return self._by_number.values()
 
     # --- connections
 
@@ -211,6 +224,7 @@ class SessionTable:
         receipts = ReplyReceipts(new.dialect, self._budget)
         session = SessionRecord(next_number(), new, receipts)
         self._by_number[session.number] = self._by_client[new.client] = session
+        self._by_member[session.member_id] = self._by_user[new.user_id][session.number] = session
         self._attach(session)
         return session
 
@@ -249,7 +263,7 @@ class SessionTable:
             self._end(session, SessionEnd.EXPIRED)
             return
         session.idle_since_us = now_us
-        self._idle[number] = session
+        self._idle[number] = self._idle_by_user[session.new.user_id][number] = session
 
     # --- ends
 
@@ -259,9 +273,9 @@ class SessionTable:
         if session is not None:
             self._end(session, SessionEnd.LOGOUT)
 
-    def revoke(self, may_stay: Callable[[NewSession], bool]) -> None:
-        """End the sessions of users who are gone or deactivated."""
-        for session in tuple(self._by_number.values()):
+    def revoke(self, user_id: int, may_stay: Callable[[NewSession], bool]) -> None:
+        """End the sessions of a user who is gone or deactivated."""
+        for session in tuple(self._by_user.get(user_id, {}).values()):
             if not may_stay(session.new):
                 self._end(session, SessionEnd.REVOKED)
 
@@ -283,28 +297,51 @@ class SessionTable:
 
     def _attach(self, session: SessionRecord) -> None:
         session.connections_count += 1
-        self._idle.pop(session.number, None)
+        self._forget_idle(session)
+
+    def _forget_idle(self, session: SessionRecord) -> None:
+        if self._idle.pop(session.number, None) is not None:
+            _remove(self._idle_by_user, session)
 
     def _make_room(self) -> None:
-        """End the session that has been without a connection for longest, if there are too many.
+        """End a session without a connection, if there are too many.
+
+        It is one of the user who has most of them, so that no user takes the place of others, and
+        of these the one that has been so for longest.
 
         Raises:
             ServerFault: all of them have connections.
         """
         if len(self._by_number) < self._sessions_max:
             return
-        oldest = next(iter(self._idle.values()), None)
-        if oldest is None:
+        if not self._idle:
             raise ServerFault(
                 StatusCode.TRANSIENT_NOT_ACCEPTED,
                 f"there are {self._sessions_max} sessions, all of them with connections",
             )
-        LOGGER.warning("%s ends, because there are %d sessions", oldest, self._sessions_max)
+        most = max(self._idle_by_user.values(), key=len)
+        oldest = next(iter(most.values()))
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("%s ends, because there are %d sessions", oldest, self._sessions_max)
         self._end(oldest, SessionEnd.DROPPED)
 
     def _end(self, session: SessionRecord, why: SessionEnd) -> None:
         del self._by_number[session.number]
         del self._by_client[session.new.client]
-        self._idle.pop(session.number, None)
+        _remove(self._by_user, session)
+        self._forget_idle(session)
+        if len(self._by_number) < self._sessions_max // 2:
+            self._has_warned = False
         session.receipts.clear()
         self._on_end(session, why)
+        # A connection of 0.9 may have begun another session meanwhile, under the same id.
+        if self._by_member.get(session.member_id) is session:
+            del self._by_member[session.member_id]
+
+
+def _remove(by_user: defaultdict[int, dict[int, SessionRecord]], session: SessionRecord) -> None:
+    sessions = by_user[session.new.user_id]
+    del sessions[session.number]
+    if not sessions:
+        del by_user[session.new.user_id]

@@ -19,6 +19,7 @@ from iggy_protocol import RequestReceived, StatusCode
 from iggy_ref_server.client_limits import BufferBudget
 from iggy_ref_server.clients import ClientEntry, ClientTable
 from iggy_ref_server.dispatch.context import HandlerContext, SessionService
+from iggy_ref_server.dispatch.conversion import Conversions
 from iggy_ref_server.dispatch.deferred_slots import DeferredSlots
 from iggy_ref_server.dispatch.dispatcher import Dispatcher, reply_for_error
 from iggy_ref_server.dispatch.replies import CommandReply
@@ -53,6 +54,7 @@ from iggy_ref_server.shard.channel import ShardChannel
 from iggy_ref_server.shard.group_calls import LocalGroups, RemoteGroups
 from iggy_ref_server.shard.listener_table import ListenerContext, start_listeners
 from iggy_ref_server.shard.maintenance import Maintenance
+from iggy_ref_server.shard.membership_reports import MembershipReports
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
@@ -124,6 +126,13 @@ class Shard:
             self._position, spec.clock, registry, self._end_session, self._channels
         )
         self.metadata = self._make_metadata_service(registry, local_sessions)
+        local_sessions.reports = MembershipReports(
+            self.metadata.history,
+            registry,
+            local_sessions.table,
+            lambda: self.metadata.current,
+            spec.clock,
+        )
         cluster_view = ShardClusterView(self.directory, self.clients, self._channels)
         self._call_handler = self._make_call_handler(cluster_view, local_sessions)
         for shard_id, peer_socket in spec.peer_sockets.items():
@@ -187,7 +196,7 @@ class Shard:
             registry,
             self._position,
             MetadataHistory(self._position, stored, spec.random_bytes),
-            local_sessions.follow_users,
+            local_sessions.follow_user,
         )
 
     def _make_handler_context(
@@ -223,6 +232,7 @@ class Shard:
             history=self.metadata.history,
             sessions=self._sessions,
             deferred=self._deferred,
+            conversions=Conversions(self.budget.hold_for_shards),
             poll_bytes_max=self.budget.reply_allowance,
         )
 
@@ -378,16 +388,35 @@ class Shard:
         self._nursery.start_soon(self._adopt_client, connected, migrated)
 
     async def _adopt_client(self, connected: socket.socket, migrated: MigratedClient) -> None:
-        """Continue a client of another shard, once the metadata here are as new as there."""
+        """Continue a client of another shard, once the metadata here are as new as there.
+
+        Its session may have ended when neither shard had the connection, so shard 0 is asked.
+        """
+        session = migrated.session
+
+        def admit() -> None:
+            pipeline = self.socket_server.admit(
+                connected, session, migrated.unread, is_vsr=migrated.is_vsr
+            )
+            self._add_client(pipeline, migrated.last_seen_us)
+
         try:
             await self.metadata.wait_for_version(migrated.metadata_version)
+            if session.binding is None:
+                admit()
+            else:
+                # The end of the channel ends the call, so nothing has to cancel it.
+                with trio.CancelScope(shield=True):
+                    await self._sessions.check(session.binding.session, admit)
+        except ServerFault as fault:
+            if fault.status != StatusCode.UNAUTHENTICATED:  # shard 0 has ended, and so will this
+                connected.close()
+                return
+            session.log_out()
+            admit()
         except BaseException:
             connected.close()
             raise
-        pipeline = self.socket_server.admit(
-            connected, migrated.session, migrated.unread, is_vsr=migrated.is_vsr
-        )
-        self._add_client(pipeline, migrated.last_seen_us)
 
     def _on_client_gone(self, session: ClientSession) -> None:
         """Forget a client whose connection has ended, here, in its groups and in its session."""

@@ -329,6 +329,9 @@ class ShardCallHandler:
     def _release_session(self, message: messages.ReleaseSessionCall) -> messages.ShardMessage:
         return session_calls.release_session(self._local_sessions, message)
 
+    def _check_session(self, message: messages.CheckSessionCall) -> messages.ShardMessage:
+        return session_calls.check_session(self._local_sessions, message)
+
     async def _log_out(self, message: messages.LogOutCall, _: memoryview) -> CallResult:
         await self._local_sessions.log_out(message.session)
         return messages.DONE_REPLY, ()
@@ -400,6 +403,7 @@ SHARD_CALLS: Final[dict[type, ShardCall]] = {
     messages.RegisterCall: ShardCall(_HANDLER._register),
     messages.BindCall: ShardCall(_HANDLER._bind),
     messages.ReleaseSessionCall: ShardCall(_HANDLER._release_session),
+    messages.CheckSessionCall: ShardCall(_HANDLER._check_session),
     messages.LogOutCall: ShardCall(_HANDLER._log_out, _TASK),
     messages.SessionEndedCall: ShardCall(_HANDLER._session_ended),
     messages.SnapshotCall: ShardCall(_HANDLER._snapshot, _TASK, is_handled_before_open=True),

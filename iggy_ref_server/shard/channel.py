@@ -151,9 +151,17 @@ class ShardChannel:
         return call_id
 
     async def call(
-        self, message: ShardMessage, payload: Sequence[Buffer] = ()
+        self,
+        message: ShardMessage,
+        payload: Sequence[Buffer] = (),
+        on_reply: Callable[[ShardMessage], None] | None = None,
     ) -> tuple[ShardMessage, memoryview]:
         """Call and wait for the reply.
+
+        Args:
+            message: the call.
+            payload: what goes with it.
+            on_reply: called with a reply that is no fault, before the next message is handled.
 
         Raises:
             ServerFault: the call failed, or the other shard has ended.
@@ -163,11 +171,13 @@ class ShardChannel:
         done = trio.Event()
         reply: list[tuple[ShardMessage, memoryview]] = []
 
-        def on_reply(message: ShardMessage, payload: memoryview) -> None:
+        def take(message: ShardMessage, payload: memoryview) -> None:
             reply.append((message, payload))
+            if on_reply is not None and not isinstance(message, FaultReply):
+                on_reply(message)
             done.set()
 
-        self.call_nowait(message, payload, on_reply)
+        self.call_nowait(message, payload, take)
         await done.wait()
         if isinstance(fault := reply[0][0], FaultReply):
             raise ServerFault(fault.status, fault.message)

@@ -127,6 +127,12 @@ class LogOutCall(_ShardMessage, frozen=True):
     session: int
 
 
+class CheckSessionCall(_ShardMessage, frozen=True):
+    """Ask shard 0 whether a session has not ended; a fault if it has."""
+
+    session: int
+
+
 class SessionEndedCall(_ShardMessage, frozen=True):
     """End a session on its connections of this shard; sent by shard 0."""
 
@@ -343,6 +349,7 @@ ShardMessage = (
     | SessionReply
     | ReleaseSessionCall
     | LogOutCall
+    | CheckSessionCall
     | SessionEndedCall
     | AppendCall
     | AppendReply

@@ -67,7 +67,7 @@ class MetadataService:
         channels: the channels to the other shards.
         apply_to_partitions: opens, purges and removes partitions to match the metadata.
         registry: the consumer groups, kept up to date on shard 0.
-        on_users_changed: called on shard 0 when a user was changed or deleted.
+        on_user_changed: called on shard 0 when a user was changed or deleted.
         position: the position of the metadata, which shard 0 raises with each change.
         history: the newest changes, which shard 0 keeps for clients that follow them.
 
@@ -83,13 +83,13 @@ class MetadataService:
         registry: GroupRegistry,
         position: MetadataPosition,
         history: MetadataHistory,
-        on_users_changed: Callable[[Metadata], None],
+        on_user_changed: Callable[[Metadata, int], None],
     ) -> None:
         self.current = current
         self.registry = registry
         self.history = history
         self._position = position
-        self._on_users_changed = on_users_changed
+        self._on_user_changed = on_user_changed
         self._channels = channels
         self._apply_to_partitions = apply_to_partitions
         self._store: MetadataStore | None = None
@@ -215,7 +215,7 @@ class MetadataService:
         registry = self.registry
         match change:
             case changes.UserUpdated() | changes.UserDeleted():
-                self._on_users_changed(self.current)
+                self._on_user_changed(self.current, change.id)
             case changes.GroupCreated():
                 topic = self.current.require_topic(change.stream_id, change.topic_id)
                 key = GroupKey(change.stream_id, change.topic_id, change.id)

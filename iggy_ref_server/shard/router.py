@@ -31,7 +31,7 @@ from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.state import TopicRecord
 from iggy_ref_server.partitions.partition_client import LocalPartition, PartitionClient
 from iggy_ref_server.partitions.steps import run_in_background
-from iggy_ref_server.partitions.write_receipts import WriteId
+from iggy_ref_server.partitions.write_receipts import NEVER_REPEATED, WriteId
 from iggy_ref_server.shard import messages
 from iggy_ref_server.shard.calls import RemotePartition
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
@@ -260,6 +260,28 @@ class RoutingAppender:
         assert route.round_robin is not None
         client = clients[route.round_robin.next_index(len(clients))]
         return StagedAppend(client.stage(body, shape), client.is_backlogged)
+
+    def stage_confirmed(self, session: ClientSession, body: memoryview) -> StagedWrite:
+        """Stage a batch whose client is told where its messages are, and which is never repeated.
+
+        Raises:
+            ServerFault: the batch is refused.
+            InvalidBatch: the body is malformed.
+        """
+        metadata, shape = self._metadata(), inspect_send(body)
+        destination = bytes(body[SEND_METADATA_POSITION : shape.indexes_at - MESSAGES_COUNT_BYTES])
+        route = self._route(metadata, session.user(metadata), destination)
+        index = 0 if route.round_robin is None else route.round_robin.next_index(len(route.clients))
+        client = route.clients[index]
+        return StagedWrite(
+            client.stage_confirmed(body, shape, NEVER_REPEATED),
+            client.is_backlogged,
+            len(body),
+            session.dialect,
+            route.topic.stream_id,
+            route.topic.id,
+            route.first_partition_id + index,
+        )
 
     def stage_write(self, session: ClientSession, request: RequestReceived) -> StagedWrite:
         """Stage the batch of a send from 0.9 on, in the classic form.

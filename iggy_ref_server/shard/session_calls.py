@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from iggy_protocol import StatusCode
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.sessions.table import (
     BoundSession,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from iggy_ref_server.metadata.state import Metadata
     from iggy_ref_server.sessions.receipts import ReplyReceipts
     from iggy_ref_server.shard.channel import ShardChannel
+    from iggy_ref_server.shard.membership_reports import MembershipReports
 
 
 def end_on_this_shard(clients: ClientTable, deferred: DeferredSlots, number: int) -> None:
@@ -57,7 +59,10 @@ class LocalSessions:
 
     Attributes:
         table: the sessions.
+        reports: told of sessions that begin and end.
     """
+
+    reports: MembershipReports
 
     def __init__(
         self,
@@ -83,6 +88,15 @@ class LocalSessions:
     def release(self, number: int) -> None:
         self.table.release(number, self._clock.now_us())
 
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        self.require(number)
+        on_alive()
+
+    def require(self, number: int) -> None:
+        """Raise a ``ServerFault`` if a session has ended."""
+        if self.table.find(number) is None:
+            raise ServerFault(StatusCode.UNAUTHENTICATED, f"session {number} has ended")
+
     async def log_out(self, number: int) -> None:
         session = self.table.find(number)
         if session is None:
@@ -97,23 +111,28 @@ class LocalSessions:
 
     def begin(self, new: NewSession) -> BoundSession:
         """Begin a session, or return the one that the same login has begun."""
+        newest = self._position.current
         # A login raises the position as a change does, so the number is never given out again.
-        return self.table.register(new, self._position.advance).bound
+        session = self.table.register(new, self._position.advance)
+        if session.number > newest:
+            self.reports.note_registered(session)
+        return session.bound
 
     def expire(self) -> None:
         self.table.expire(self._clock.now_us())
 
-    def follow_users(self, metadata: Metadata) -> None:
-        """End the sessions of users who were deleted, replaced or deactivated."""
+    def follow_user(self, metadata: Metadata, user_id: int) -> None:
+        """End the sessions of a user who was deleted, replaced or deactivated."""
 
         def may_stay(new: NewSession) -> bool:
             user = metadata.find_user(new.user_id)
             return user is not None and user.is_active and user.generation == new.user_generation
 
-        self.table.revoke(may_stay)
+        self.table.revoke(user_id, may_stay)
 
     def _on_end(self, session: SessionRecord, why: SessionEnd) -> None:
         self._registry.remove_member(session.member_id)
+        self.reports.note_closed(session, why)
         if not session.connections_count:
             return
         self._end_here(session.number)
@@ -165,6 +184,11 @@ class RemoteSessions:
             messages.ReleaseSessionCall(number), (), lambda reply, payload: None
         )
 
+    async def check(self, number: int, on_alive: Callable[[], None]) -> None:
+        await self._channel.call(
+            messages.CheckSessionCall(number), on_reply=lambda reply: on_alive()
+        )
+
     async def log_out(self, number: int) -> None:
         await self._channel.call(messages.LogOutCall(number))
 
@@ -203,4 +227,12 @@ def release_session(
 ) -> messages.ShardMessage:
     """Note that a connection of another shard has gone."""
     sessions.release(message.session)
+    return messages.DONE_REPLY
+
+
+def check_session(
+    sessions: LocalSessions, message: messages.CheckSessionCall
+) -> messages.ShardMessage:
+    """Tell another shard whether a session has not ended."""
+    sessions.require(message.session)
     return messages.DONE_REPLY

@@ -74,6 +74,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
+    from iggy_ref_server.dispatch.context import StagedWrite
+
     OperationHandler = Callable[["WebContext", "RestCall"], Awaitable[Response]]
     from collections.abc import Iterator
 
@@ -261,32 +263,34 @@ async def _send(context: WebContext, call: RestCall) -> Response:
     handler_context = context.dispatcher.handler_context
     try:
         _check_context(handler_context.metadata(), command, call.body)
-        if call.query.ack == UNACKNOWLEDGED:
-            await _stage(context, session, command)
-            return empty_response(202)
-        if not call.caller.dialect.is_vsr:
+        if not call.caller.dialect.is_vsr and call.query.ack != UNACKNOWLEDGED:
             return await _perform(context, call)
-        confirmed: Any = await context.dispatcher.perform(session, command)
+        staged = _stage(context, session, command)
+        if call.query.ack == UNACKNOWLEDGED:
+            if staged.is_backlogged:
+                # They are in memory until then, and others want some of it, too.
+                await staged.pending.wait()
+            return empty_response(202)
+        await staged.pending.wait()
     except LocalProtocolError as error:
         raise Rejection(422, f"Failed to create message: {error}") from None
     topic = handler_context.metadata().find_topic(command.stream, command.topic)
     options = NO_OPTIONS if topic is None else topic.options
-    response = json_response(encode_json(shape_confirmations(confirmed or ())), call.route.success)
+    told = encode_json(shape_confirmations(staged.confirmations))
+    response = json_response(told, call.route.success)
     response.headers[DURABILITY_HEADER] = durability_of(options, handler_context.settings)
     return response
 
 
-async def _stage(context: WebContext, session: ClientSession, command: SendMessages) -> None:
+def _stage(context: WebContext, session: ClientSession, command: SendMessages) -> StagedWrite:
     """Append messages without waiting until they are stored."""
     context.dispatcher.check(session, command)
     (encoded,) = encode_request(command)
     assert isinstance(encoded, HeadroomBuffer)
     appender = context.dispatcher.handler_context.appender
-    staged = appender.stage(session, memoryview(encoded.buffer)[encoded.headroom :])
+    staged = appender.stage_confirmed(session, memoryview(encoded.buffer)[encoded.headroom :])
     appender.commit()
-    if staged.is_backlogged:
-        # They are in memory until then, and others want some of it, too.
-        await staged.pending.wait()
+    return staged
 
 
 def _check_context(metadata: Metadata, command: SendMessages, body: SendMessagesBody) -> None:

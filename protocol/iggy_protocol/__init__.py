@@ -33,6 +33,7 @@ from iggy_protocol.batch import (
     inspect_send,
     intact_prefix,
     stamp,
+    whole_prefix,
 )
 from iggy_protocol.batch_vsr import (
     ClassicRecords,
@@ -87,6 +88,7 @@ from iggy_protocol.commands.metadata_changes import (
 from iggy_protocol.commands.polled import (
     HAS_PRODUCERS,
     PolledBatches,
+    PolledWriter,
     encode_polled,
     encode_polled_batches,
 )
@@ -225,6 +227,7 @@ from iggy_protocol.message_view import (
     PAYLOAD_BYTES_MAX,
     USER_HEADERS_BYTES_MAX,
     NewMessage,
+    first_message_bytes,
 )
 from iggy_protocol.model.identifier import (
     Consumer,
@@ -582,6 +585,7 @@ __all__ = [
     "PollOnPrimary",
     "PolledBatches",
     "PolledMessages",
+    "PolledWriter",
     "PollingKind",
     "PollingStrategy",
     "PreparedRequest",
@@ -694,6 +698,7 @@ __all__ = [
     "encode_request",
     "encode_user_headers",
     "encode_vsr_send",
+    "first_message_bytes",
     "framing_of",
     "gather_sends",
     "index_entries",
@@ -717,5 +722,6 @@ __all__ = [
     "vsr_batches",
     "vsr_frame_size",
     "vsr_probe",
+    "whole_prefix",
     "write_lane",
 ]

@@ -478,6 +478,11 @@ def intact_prefix(buffer: Buffer) -> memoryview:
     return memory[:whole]
 
 
+def whole_prefix(buffer: Buffer) -> memoryview:
+    """Return the messages before the first that is cut; checksums are not compared."""
+    return as_bytes_view(buffer)[: implementation.measure(buffer)[1]]
+
+
 def _truncation_error(tail: memoryview, index: int, offset: int) -> TruncatedField:
     """Say which field of the last message ends too early."""
     field, at, need = "header", 0, HEADER.size

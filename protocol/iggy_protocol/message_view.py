@@ -102,6 +102,13 @@ def extent_at(memory: memoryview, at: int, end: int) -> tuple[int, int] | None:
     return (payload_end, size) if size <= left else None
 
 
+def first_message_bytes(buffer: Buffer) -> int:
+    """Return how large the first message is by its header, which is whole; the rest may be cut."""
+    user_headers_length, payload_length = LENGTHS.unpack_from(as_bytes_view(buffer), AT_LENGTHS)
+    size: int = HEADER_BYTES + payload_length + user_headers_length
+    return size
+
+
 def extents_of(memory: memoryview) -> Iterator[tuple[int, int, int]]:
     """Iterate over whole messages: start and extent of each; ValueError at a truncated end."""
     at, end = 0, len(memory)

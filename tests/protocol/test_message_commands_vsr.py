@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_protocol.batch import MessageBatch, PolledMessages
+from iggy_protocol.batch import MessageBatch, PolledMessages, whole_prefix
 from iggy_protocol.batch_vsr import ProducerSequence, vsr_batches
 from iggy_protocol.commands.messages import (
     FlushUnsavedBuffer,
@@ -15,7 +15,7 @@ from iggy_protocol.commands.messages import (
     SendMessages,
     encode_confirmation,
 )
-from iggy_protocol.commands.polled import encode_polled_batches
+from iggy_protocol.commands.polled import PolledWriter, encode_polled_batches
 from iggy_protocol.dialect import CLASSIC, V0_11, V0_12_0, V0_12_2
 from iggy_protocol.errors import (
     InvalidBatch,
@@ -28,7 +28,7 @@ from iggy_protocol.errors import (
     UnknownCommand,
 )
 from iggy_protocol.framing import HeadroomBuffer
-from iggy_protocol.message_view import NewMessage
+from iggy_protocol.message_view import NewMessage, first_message_bytes
 from iggy_protocol.model.identifier import Partitioning
 from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.registry import (
@@ -334,7 +334,7 @@ def test_polled_batches_when_messages_lie_in_several_buffers_then_all_are_writte
     )
 
     reply = polled(dialect, joined(made.buffers))
-    assert made[1:] == (2, False, False)
+    assert made[1:] == (2, False, False, 8)
     assert joined(made.buffers)[: len(head)] == head
     assert reply.messages == MessageBatch(RECORDS)
 
@@ -343,7 +343,7 @@ def test_polled_batches_when_messages_lie_in_several_buffers_then_all_are_writte
 def test_polled_batches_when_there_are_no_messages_then_only_a_head(dialect):
     made = encode_polled_batches(3, 8, [], dialect=dialect)
 
-    assert made[1:] == (0, False, False)
+    assert made[1:] == (0, False, False, None)
     assert joined(made.buffers) == encode_polled_batches(3, 8, [b""], dialect=dialect).buffers[0]
 
 
@@ -379,17 +379,46 @@ def test_polled_batches_when_a_message_is_damaged_then_those_before_it():
     unverified = encode_polled_batches(3, 8, [RECORD + hurt], dialect=V0_11, verify=False)
     nothing = encode_polled_batches(3, 8, [hurt], dialect=V0_12_2, bytes_max=2**32)
 
-    assert made[1:] == (1, True, False)
-    assert unverified[1:] == (2, False, False)
-    assert nothing[1:] == (0, True, False)
+    assert made[1:] == (1, True, False, 7)
+    assert unverified[1:] == (2, False, False, 8)
+    assert nothing[1:] == (0, True, False, None)
 
 
 def test_polled_batches_when_the_first_message_is_too_large_then_alone_in_the_newest_dialect():
     records = make_stored(bytes(500), offset=1) + make_stored(b"second", offset=2)
 
-    for dialect, expected in ((V0_12_0, (0, False, True)), (V0_12_2, (1, False, False))):
+    for dialect, expected in ((V0_12_0, (0, False, True, None)), (V0_12_2, (1, False, False, 1))):
         made = encode_polled_batches(3, 8, [b"", records], dialect=dialect, bytes_max=344)
         assert made[1:] == expected
+
+
+@pytest.mark.parametrize("dialect", VSR, ids=str)
+@given(messages=stored(), data=st.data())
+def test_polled_writer_when_given_some_messages_at_a_time_then_all_are_in_the_reply(
+    dialect, messages, data
+):
+    writer, left = PolledWriter(3, 8, dialect=dialect), b"".join(messages)
+    while left:
+        part = whole_prefix(left[: data.draw(st.integers(1, len(left)))])
+        assert writer.add(part or left[: first_message_bytes(left)])
+        left = left[len(part) or first_message_bytes(left) :]
+
+    made = writer.finish()
+
+    reply = polled(dialect, joined(made.buffers))
+    assert reply.messages == MessageBatch(b"".join(messages))
+    assert made.last_offset == MessageBatch(b"".join(messages)).last_offset
+    assert not made.is_damaged
+
+
+@pytest.mark.parametrize("dialect", VSR, ids=str)
+def test_polled_writer_when_told_so_then_a_first_message_above_the_limit_comes_alone(dialect):
+    records = make_stored(bytes(500), offset=1) + make_stored(b"second", offset=2)
+    writer = PolledWriter(3, 8, dialect=dialect, bytes_max=344, first_alone=True)
+
+    assert not writer.add(records)
+
+    assert writer.finish()[1:] == (1, False, False, 1)
 
 
 def test_polled_batches_when_they_cannot_be_written_then_refused():

@@ -135,18 +135,11 @@ async def poll_deferred(
     (grant,) = await claim_partitions(context, reader, [named])
     if grant is None:
         raise not_owned(reader.group)
-    memory_max_bytes = context.poll_bytes_max(context.config.limits.max_poll_bytes)
     source = PollSource(
         topic,
         partition_id,
         context.partition_client(topic, partition_id),
-        PollParams(
-            command.strategy,
-            command.count,
-            reader.key,
-            min(command.bytes_max, memory_max_bytes),
-            memory_max_bytes,
-        ),
+        _poll_params(context, command, reader),
         grant.epoch,
         command.bytes_max,
     )
@@ -156,7 +149,7 @@ async def poll_deferred(
     ):
         if reader.group is not None:
             sleep.end_with(context.groups.watch(reader.group, [grant]), not_owned(reader.group))
-        polled = await _poll_when_enough(source, command.messages_min, sleep)
+        polled = await _poll_when_enough(context, command, reader, source, sleep)
         sleep.check()
     # As it is now: while the request slept, the partition may have been made anew.
     source = source._replace(topic=context.metadata().require_topic(topic.stream_id, topic.id))
@@ -174,11 +167,31 @@ async def poll_deferred(
     return delivery.reply
 
 
-async def _poll_when_enough(source: PollSource, messages_min: int, sleep: Sleep) -> PollResult:
+def _poll_params(context: HandlerContext, command: PollDeferred, reader: Reader) -> PollParams:
+    """Return what is read, with the bounds of this moment."""
+    memory_max_bytes = context.poll_bytes_max(context.config.limits.max_poll_bytes)
+    return PollParams(
+        command.strategy,
+        command.count,
+        reader.key,
+        min(command.bytes_max, memory_max_bytes),
+        memory_max_bytes,
+    )
+
+
+async def _poll_when_enough(
+    context: HandlerContext,
+    command: PollDeferred,
+    reader: Reader,
+    source: PollSource,
+    sleep: Sleep,
+) -> PollResult:
     """Poll until there are enough messages, or the time is over."""
     while True:
-        polled = await run_async(source.client.poll(source.params, auto_commit=False))
-        awaited = awaited_offset(source.params.strategy, messages_min, polled)
+        # Anew each time: while it slept, others have taken memory, and many wake together.
+        params = _poll_params(context, command, reader)
+        polled = await run_async(source.client.poll(params, auto_commit=False))
+        awaited = awaited_offset(params.strategy, command.messages_min, polled)
         if awaited is None or sleep.is_over:
             return polled
         wait = source.client.wait_for(awaited)
@@ -235,7 +248,10 @@ async def wait_for_messages(
     ):
         if reader.group is not None:
             sleep.end_with(context.groups.watch(reader.group, grants), not_owned(reader.group))
-        return await _find_ready(context, topic, command.targets, reader, sleep)
+        ready = await _find_ready(context, topic, command.targets, reader, sleep)
+    # The permission may have been taken while the request slept.
+    context.authorize(session, command.CODE, topic.stream_id, topic.id)
+    return ready
 
 
 async def _find_ready(

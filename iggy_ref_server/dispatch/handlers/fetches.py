@@ -8,6 +8,7 @@ Otherwise it sleeps until all partitions together hold enough messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
@@ -21,6 +22,7 @@ from iggy_protocol import (
     FetchMessages,
     FetchTarget,
     PartitionContext,
+    PolledWriter,
     StatusCode,
     encode_fetched,
     encode_polled_batches,
@@ -34,28 +36,27 @@ from iggy_ref_server.dispatch.handlers.deferred import (
     find_reader,
 )
 from iggy_ref_server.dispatch.handlers.messages import EncodedReply
-from iggy_ref_server.dispatch.handlers.polls import offset_at
 from iggy_ref_server.dispatch.partition_context import not_owned
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.groups.group import PollGrant
 from iggy_ref_server.partitions.partition_client import ConsumerProgress, PartitionClient
-from iggy_ref_server.partitions.poll import read_parts
 from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import run_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from iggy_protocol import RequestId
+    from iggy_protocol import PolledBatches, RequestId
     from iggy_ref_server.completion import Wait
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.metadata.state import TopicRecord
-    from iggy_ref_server.partitions.poll_plan import PollResult
     from iggy_ref_server.session import ClientSession
 
 
 READ_MARGIN_US: Final = 400_000
 """Reads end so long before the client gives up, as in Apache Iggy; the rest is for the reply."""
+PARTITIONS_PER_TURN: Final = 32
+"""Looked at without a checkpoint of the event loop: takes about a millisecond."""
 SECTION_HEAD_BYTES: Final = 56
 COUNT_BYTES: Final = 4
 POLLED_HEAD_BYTES: Final = len(encode_polled_batches(0, 0, [], dialect=V0_12_2).buffers[0])
@@ -128,8 +129,14 @@ async def fetch_messages(
     topic = context.metadata().require_topic(topic.stream_id, topic.id)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     found = await _open(context, topic, command.targets, reader)
-    fetch = _Fetch(context, command, request_id.dialect, reader, reads_end)
-    sections = [await fetch.read(source) for source in found.values()]
+    fetch = _Fetch(context, topic, command, request_id.dialect, reader, reads_end)
+    sections: list[_Section] = []
+    with ExitStack() as held:
+        for number, source in enumerate(found.values(), start=1):
+            await _take_turn(context, number)
+            sections.append(await fetch.read(source))
+            size_bytes = _size_of(sections[-1].batches)
+            held.enter_context(context.conversions.holding(size_bytes))
     parts = encode_fetched((section.head, section.batches) for section in sections)
     return EncodedReply(tuple(parts))
 
@@ -141,7 +148,8 @@ async def _open(
     found: dict[int, _Source | _Section] = {}
     named = [PollGrant(target.partition_id, target.owner_generation) for target in targets]
     grants = await claim_partitions(context, reader, named)
-    for target, grant in zip(targets, grants, strict=True):
+    for number, (target, grant) in enumerate(zip(targets, grants, strict=True), start=1):
+        await _take_turn(context, number)
         try:
             if grant is None:
                 raise not_owned(reader.group)
@@ -149,6 +157,12 @@ async def _open(
         except ServerFault as fault:
             found[target.partition_id] = _refusal(target, fault.status)
     return found
+
+
+async def _take_turn(context: HandlerContext, number: int) -> None:
+    """Let everything else run before some partitions are looked at, but for the first ones."""
+    if not number % PARTITIONS_PER_TURN:
+        await context.conversions.next_turn()
 
 
 async def _find_source(
@@ -215,6 +229,7 @@ class _Fetch:
 
     Args:
         context: the parts of the shard.
+        topic: the topic.
         command: the limits.
         dialect: what the client speaks.
         reader: who reads.
@@ -224,12 +239,14 @@ class _Fetch:
     def __init__(
         self,
         context: HandlerContext,
+        topic: TopicRecord,
         command: FetchMessages,
         dialect: Dialect,
         reader: Reader,
         reads_end: float,
     ) -> None:
         self._context = context
+        self._topic = topic
         self._dialect = dialect
         self._reader = reader
         self._reads_end = reads_end
@@ -259,43 +276,42 @@ class _Fetch:
         target = source.target
         room = max(min(self._bytes, target.bytes_max), 0)
         params = PollParams(target.strategy, self._count, self._reader.key, room, room)
-        polled: PollResult | None = None
-        buffers: list[Buffer] = []
+        written: PolledBatches | None = None
         with trio.move_on_at(self._reads_end):
             polled = await run_async(source.client.poll(params, auto_commit=False))
-            buffers = await run_async(read_parts(polled.parts, None))
-        if polled is None or len(buffers) < len(polled.parts):
+            writer = PolledWriter(
+                target.partition_id,
+                polled.current_offset,
+                dialect=self._dialect,
+                bytes_max=room + POLLED_HEAD_BYTES,
+            )
+            written = await run_async(self._context.conversions.write(writer, polled.parts, room))
+        if written is None:
             raise ServerFault(StatusCode.TRANSIENT_NOT_ACCEPTED, "there was no time for the read")
-        current_offset = polled.current_offset
-        count, batches, is_damaged = self._write(target.partition_id, current_offset, buffers, room)
-        if not count:
-            if is_damaged:
-                raise ServerFault(
-                    StatusCode.CANNOT_READ_MESSAGE,
-                    f"the next message of partition {target.partition_id} is damaged",
-                )
-            return self._section(source, current_offset, source.first)
-        last_offset = offset_at(buffers, count - 1)
-        await self._deliver(source, last_offset)
-        return self._section(source, current_offset, last_offset + 1, count, batches)
-
-    def _write(
-        self, partition_id: int, current_offset: int, buffers: Sequence[Buffer], room: int
-    ) -> tuple[int, Sequence[Buffer], bool]:
-        """Write messages as batches; tell how many, and whether the next one is damaged."""
-        written = encode_polled_batches(
-            partition_id,
-            current_offset,
-            buffers,
-            dialect=self._dialect,
-            bytes_max=room + POLLED_HEAD_BYTES,
-        )
-        batches = written.buffers[1:]
+        batches, last_offset = written.buffers[1:], written.last_offset
+        if last_offset is None and written.is_damaged:
+            raise ServerFault(
+                StatusCode.CANNOT_READ_MESSAGE,
+                f"the next message of partition {target.partition_id} is damaged",
+            )
         # The first message of a partition comes alone if it is larger than the limit. Behind those
         # of other partitions it has to wait for the next fetch.
-        if not self._is_empty and _size_of(batches) > room:
-            return 0, (), False
-        return written.messages_count, batches, written.is_damaged
+        if last_offset is None or (not self._is_empty and _size_of(batches) > room):
+            return self._section(source, polled.current_offset, source.first)
+        self._require_incarnation(source)
+        await self._deliver(source, last_offset)
+        return self._section(
+            source, polled.current_offset, last_offset + 1, written.messages_count, batches
+        )
+
+    def _require_incarnation(self, source: _Source) -> None:
+        """Check that the partition was not purged while its messages were read."""
+        topic = self._context.metadata().require_topic(self._topic.stream_id, self._topic.id)
+        partition_id = source.target.partition_id
+        if topic.require_partition(partition_id).incarnation != source.incarnation:
+            raise ServerFault(
+                StatusCode.PARTITION_HISTORY_UNAVAILABLE, f"partition {partition_id} was made anew"
+            )
 
     def _section(
         self,

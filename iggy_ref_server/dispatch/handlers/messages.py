@@ -121,12 +121,11 @@ async def get_consumer_offset(
     request_id: RequestId | None,
 ) -> ConsumerOffset | None:
     """Return a stored offset; None if the offset, the partition or the group does not exist."""
-    _require_known_members(command.consumer)
+    require_known_kind(command.consumer)
     topic = context.metadata().find_topic(command.stream, command.topic)
     if topic is None:
         return None
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
-    require_known_kind(command.consumer)
     partition_id = command.partition_id or 0
     if topic.find_partition(partition_id) is not None:
         require_incarnation(request_id, topic, partition_id)
@@ -138,12 +137,6 @@ async def get_consumer_offset(
     if progress.stored_offset is None:
         return None
     return ConsumerOffset(partition_id, progress.current_offset, progress.stored_offset)
-
-
-def _require_known_members(consumer: Consumer) -> None:
-    """Refuse a group whose members the server does not know; none is kept here."""
-    if consumer.kind is ConsumerKind.EXTERNAL_GROUP:
-        raise ServerFault(StatusCode.FEATURE_UNAVAILABLE, "offsets of external groups are not kept")
 
 
 def _stored_offset_key(topic: TopicRecord, command: GetConsumerOffset) -> OffsetKey:
@@ -159,7 +152,7 @@ async def store_consumer_offset(
     request_id: RequestId | None,
 ) -> None:
     """Store an offset; for a group only a member may."""
-    _require_known_members(command.consumer)
+    require_known_kind(command.consumer)
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     place = await _find_offset(context, session, topic, command, request_id)
@@ -175,7 +168,7 @@ async def delete_consumer_offset(
     request_id: RequestId | None,
 ) -> None:
     """Delete an offset; for a group only a member may."""
-    _require_known_members(command.consumer)
+    require_known_kind(command.consumer)
     topic = context.metadata().require_topic(command.stream, command.topic)
     context.authorize(session, command.CODE, topic.stream_id, topic.id)
     place = await _find_offset(context, session, topic, command, request_id)
@@ -212,7 +205,6 @@ async def _find_offset(
     Raises:
         ServerFault: it may not, or the partition is not the one that it means.
     """
-    require_known_kind(command.consumer)
     if command.consumer.kind is ConsumerKind.SINGLE:
         partition_id = command.partition_id or 0
         require_incarnation(request_id, topic, partition_id)

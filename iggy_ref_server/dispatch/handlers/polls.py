@@ -7,25 +7,22 @@ than were read, so what a poll commits is decided behind it.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol import (
     CLASSIC,
-    Buffer,
     ByDialect,
     ConsumerKind,
     Dialect,
     Limits,
-    MessageBatch,
     PartitionContext,
     PolledBatches,
+    PolledWriter,
     PollMessages,
     StatusCode,
     Transport,
     encode_polled,
     encode_polled_batches,
-    intact_prefix,
 )
 from iggy_ref_server.dispatch.handlers.messages import (
     EncodedReply,
@@ -44,13 +41,10 @@ from iggy_ref_server.groups.group import ClaimPurpose, PollGrant
 from iggy_ref_server.metadata.state import TopicRecord
 from iggy_ref_server.partitions.offsets import OffsetKey
 from iggy_ref_server.partitions.partition_client import PartitionClient
-from iggy_ref_server.partitions.poll import read_parts
 from iggy_ref_server.partitions.poll_plan import PollParams
 from iggy_ref_server.partitions.steps import Await, Steps, run_async, run_if_ready
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from iggy_protocol import RequestId
     from iggy_ref_server.dispatch.context import HandlerContext
     from iggy_ref_server.groups.group import GroupKey
@@ -88,6 +82,11 @@ class PollSource(NamedTuple):
     params: PollParams
     owner_generation: int = 0
     reply_bytes_max: int | None = None
+
+    @property
+    def incarnation(self) -> int:
+        """Which partition of this number is polled."""
+        return self.topic.require_partition(self.partition_id).incarnation
 
 
 class PollDelivery(NamedTuple):
@@ -249,55 +248,42 @@ def deliver(
     """
     if request_id is None:
         return PollDelivery(_encode_poll(source.partition_id, polled), polled.last_offset)
-    buffers = yield from read_parts(polled.parts, None)
-    written = _write_batches(context, source, request_id, polled.current_offset, buffers)
-    count, last_offset = written.messages_count, polled.last_offset
-    if count < polled.messages_count:
-        last_offset = offset_at(buffers, count - 1) if count else None
-        if written.is_damaged and not count:
-            raise ServerFault(
-                StatusCode.CANNOT_READ_MESSAGE,
-                f"the first polled message of partition {source.partition_id} of topic"
-                f" {source.topic.id} in stream {source.topic.stream_id} is damaged",
-            )
+    written = yield from _write_batches(context, source, request_id, polled)
+    if written.is_damaged and not written.messages_count:
+        raise ServerFault(
+            StatusCode.CANNOT_READ_MESSAGE,
+            f"the first polled message of partition {source.partition_id} of topic"
+            f" {source.topic.id} in stream {source.topic.stream_id} is damaged",
+        )
+    # While the messages were read, their partition may have been purged.
+    topic = context.metadata().require_topic(source.topic.stream_id, source.topic.id)
+    require_incarnation(request_id, topic, source.partition_id)
+    is_same = source.incarnation == topic.require_partition(source.partition_id).incarnation
+    last_offset = written.last_offset if is_same else None
     return PollDelivery(EncodedReply(tuple(written.buffers)), last_offset)
 
 
 def _write_batches(
-    context: HandlerContext,
-    source: PollSource,
-    request_id: RequestId,
-    current_offset: int,
-    buffers: Sequence[Buffer],
-) -> PolledBatches:
+    context: HandlerContext, source: PollSource, request_id: RequestId, polled: PollResult
+) -> Steps[PolledBatches]:
     """Write stored messages in the form of the client's dialect."""
-    partition = source.topic.require_partition(source.partition_id)
-    state = PartitionContext(
-        partition.incarnation, source.owner_generation, context.position.current
-    )
-    written = encode_polled_batches(
+    limit_bytes = source.reply_bytes_max
+    bytes_max = limit_bytes or source.params.size_max_bytes
+    writer = PolledWriter(
         source.partition_id,
-        current_offset,
-        buffers,
+        polled.current_offset,
         dialect=request_id.dialect,
-        context=state,
-        bytes_max=source.reply_bytes_max or source.params.size_max_bytes,
+        context=PartitionContext(
+            source.incarnation, source.owner_generation, context.position.current
+        ),
+        bytes_max=bytes_max,
+        # Without a limit of the client one message is delivered however large it is.
+        first_alone=None if limit_bytes else True,
     )
-    if not written.is_too_small:
-        return written
-    if source.reply_bytes_max is not None:
+    written = yield from context.conversions.write(writer, polled.parts, bytes_max)
+    if written.is_too_small:
         raise ServerFault(
             StatusCode.INVALID_SIZE_BYTES,
-            f"the first message does not fit into a reply of {source.reply_bytes_max} bytes",
+            f"the first message does not fit into a reply of {limit_bytes} bytes",
         )
-    # One message is delivered however large it is. What was read with it fits beside it, but for
-    # the heads of the batches.
-    return encode_polled_batches(
-        source.partition_id, current_offset, buffers, dialect=request_id.dialect, context=state
-    )
-
-
-def offset_at(buffers: Sequence[Buffer], index: int) -> int:
-    """Return the offset of one of the stored messages in some buffers."""
-    views = (view for buffer in buffers for view in MessageBatch(intact_prefix(buffer)))
-    return next(islice(views, index, None)).offset
+    return written

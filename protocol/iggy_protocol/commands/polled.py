@@ -14,7 +14,7 @@ from construct import Struct
 
 from iggy_protocol import batch
 from iggy_protocol.batch import MessageBatch, PolledMessages
-from iggy_protocol.batch_vsr import UNLIMITED_BYTES, classic_records, vsr_batches
+from iggy_protocol.batch_vsr import UNLIMITED_BYTES, VsrBatches, classic_records, vsr_batches
 from iggy_protocol.dialect import CLASSIC, V0_11, V0_12_0, V0_12_2, ByDialect, Dialect
 from iggy_protocol.errors import (
     InvalidField,
@@ -259,12 +259,108 @@ class PolledBatches(NamedTuple):
         is_damaged: whether the next message is damaged.
         is_too_small: whether the limit has no room for the first message; the reply is then empty,
             and a server answers with a status instead.
+        last_offset: that of the last message in it; None if there is none.
     """
 
     buffers: list[Buffer]
     messages_count: int
     is_damaged: bool
     is_too_small: bool
+    last_offset: int | None
+
+
+class PolledWriter:
+    """Writes a poll reply from 0.9 on, some messages at a time.
+
+    Each part of the messages becomes batches of its own. ``encode_polled_batches`` writes a whole
+    reply at once.
+
+    Args:
+        partition_id: the partition of the messages.
+        current_offset: the highest offset of the partition.
+        dialect: what the client speaks.
+        context: the state of the partition; 0.9 does not tell it.
+        bytes_max: how large the whole reply may be.
+        first_alone: whether the first message comes alone if it is larger; None if the dialect
+            says so, as those from 0.12.2 on do.
+        verify: whether stored checksums are compared; False if that was done already.
+
+    Raises:
+        NotInDialect: the dialect has no batches.
+    """
+
+    def __init__(
+        self,
+        partition_id: int,
+        current_offset: int,
+        *,
+        dialect: Dialect,
+        context: PartitionContext = NO_CONTEXT,
+        bytes_max: int = UNLIMITED_BYTES,
+        first_alone: bool | None = None,
+        verify: bool = True,
+    ) -> None:
+        if not dialect.is_vsr:
+            raise NotInDialect(f"there are no batches in {dialect}")
+        self._partition_id = partition_id
+        self._current_offset = current_offset
+        self._dialect = dialect
+        self._context = context
+        self._room = max(bytes_max - polled_head_size(dialect), 0)
+        self._first_alone = _EXCEEDS_LIMIT_ALONE[dialect] if first_alone is None else first_alone
+        self._verify = verify
+        self._batches: list[Buffer] = []
+        self._count = 0
+        self._is_damaged = self._is_too_small = False
+        self._last_offset: int | None = None
+
+    def add(self, messages: Buffer) -> bool:
+        """Write stored messages, whole ones; return whether all were, so that more may follow."""
+        memory = as_bytes_view(messages)
+        made = self._write(memory, self._room)
+        if made.is_damaged or made.records_bytes < len(memory):
+            self._is_damaged = made.is_damaged
+            if not self._count and not made.is_damaged:
+                self._write_first(memory)
+            return False
+        return True
+
+    def _write_first(self, memory: memoryview) -> None:
+        """Write the first message, which is larger than the limit, if it may come alone."""
+        if not self._first_alone:
+            self._is_too_small = True
+            return
+        extent = extent_at(memory, 0, len(memory))
+        assert extent is not None, "a message that does not fit into the limit is whole"
+        self._is_damaged = self._write(memory[: extent[1]], UNLIMITED_BYTES).is_damaged
+
+    def _write(self, memory: memoryview, room: int) -> VsrBatches:
+        made = vsr_batches(
+            memory, partition_id=self._partition_id, bytes_max=room, verify=self._verify
+        )
+        if made.messages_count:
+            self._batches.append(made.buffer)
+            self._count += made.messages_count
+            self._room -= len(made.buffer)
+            self._last_offset = MessageBatch(memory[: made.records_bytes]).last_offset
+        return made
+
+    def finish(self) -> PolledBatches:
+        """Write the head, and return the reply.
+
+        Raises:
+            LocalProtocolError: a number does not fit its field.
+        """
+        head = _write_head(
+            self._dialect, self._partition_id, self._current_offset, self._count, self._context
+        )
+        return PolledBatches(
+            [head, *self._batches],
+            self._count,
+            self._is_damaged,
+            self._is_too_small,
+            self._last_offset,
+        )
 
 
 def encode_polled_batches(
@@ -293,33 +389,15 @@ def encode_polled_batches(
         NotInDialect: the dialect has no batches.
         LocalProtocolError: a number does not fit its field.
     """
-    if not dialect.is_vsr:
-        raise NotInDialect(f"there are no batches in {dialect}")
-    size = polled_head_size(dialect)
-    room = max(bytes_max - size, 0)
-    written = _write_batches(buffers, partition_id, room, verify=verify)
-    if written.is_too_small and _EXCEEDS_LIMIT_ALONE[dialect]:
-        first = next(as_bytes_view(buffer) for buffer in buffers if len(buffer))
-        extent = extent_at(first, 0, len(first))
-        assert extent is not None, "a message that does not fit into the limit is whole"
-        alone = [first[: extent[1]]]
-        written = _write_batches(alone, partition_id, UNLIMITED_BYTES, verify=verify)
-    head = _write_head(dialect, partition_id, current_offset, written.messages_count, context)
-    return written._replace(buffers=[head, *written.buffers])
-
-
-def _write_batches(
-    buffers: Sequence[Buffer], partition_id: int, room: int, *, verify: bool
-) -> PolledBatches:
-    written: list[Buffer] = []
-    count = 0
+    writer = PolledWriter(
+        partition_id,
+        current_offset,
+        dialect=dialect,
+        context=context,
+        bytes_max=bytes_max,
+        verify=verify,
+    )
     for buffer in buffers:
-        made = vsr_batches(buffer, partition_id=partition_id, bytes_max=room, verify=verify)
-        if made.buffer:
-            written.append(made.buffer)
-        count += made.messages_count
-        room -= len(made.buffer)
-        if made.is_damaged or made.records_bytes < memoryview(buffer).nbytes:
-            is_too_small = not count and not made.is_damaged
-            return PolledBatches(written, count, made.is_damaged, is_too_small)
-    return PolledBatches(written, count, is_damaged=False, is_too_small=False)
+        if not writer.add(buffer):
+            break
+    return writer.finish()

@@ -28,7 +28,7 @@ STARTED = StartupInfo(
 
 def test_lines_when_started_then_answer_the_first_questions():
     assert startup_lines(STARTED) == [
-        "iggy-server 0.1.0, speaks Apache Iggy 0.8",
+        "iggy-server 0.1.0, speaks Apache Iggy 0.7 to 0.10",
         "  shards    2 on cores 0, 2",
         "  storage   io_uring; messages are acknowledged when written",
         "  data      /srv/local_data",
@@ -42,7 +42,7 @@ def test_lines_when_started_then_answer_the_first_questions():
 def test_lines_when_alone_and_following_then_say_so():
     lines = startup_lines(replace(STARTED, cores=[3], is_follower=True))
 
-    assert lines[0].endswith("0.8, as a follower")
+    assert lines[0].endswith("0.10, as a follower")
     assert lines[1] == "  shards    1 on core 3"
 
 

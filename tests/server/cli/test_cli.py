@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,7 +74,8 @@ def test_version_when_asked_then_is_one_line(flag, capsys):
         parse_arguments([flag])
 
     assert caught.value.code == 0
-    assert capsys.readouterr().out.startswith("iggy-server ")
+    told = capsys.readouterr().out
+    assert re.fullmatch(r"iggy-server \S+, speaks Apache Iggy 0\.7 to 0\.10\n", told)
 
 
 def test_command_line_when_read_then_no_library_is_imported():

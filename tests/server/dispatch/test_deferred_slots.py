@@ -46,6 +46,20 @@ def test_slots_when_taken_and_left_then_count_again(monkeypatch):
     assert len(slots) == 0
 
 
+def test_slots_when_one_session_waits_for_many_partitions_then_leaves_some_for_others(monkeypatch):
+    monkeypatch.setattr(deferred_slots, "PARTITIONS_PER_SESSION_MAX", 5)
+    slots = DeferredSlots()
+
+    with slots.take(1, 3), slots.take(1, 2):
+        with pytest.raises(ServerFault) as caught, slots.take(1, 1):
+            pass
+        assert caught.value.status == StatusCode.TOO_MANY_DEFERRED_POLLS
+        with slots.take(2, 5):
+            assert len(slots) == 3
+    with slots.take(1, 5):
+        assert len(slots) == 1
+
+
 def test_requests_when_their_session_ends_then_are_told_and_others_not():
     slots = DeferredSlots()
     with slots.take(1, 1) as first, slots.take(1, 1) as second, slots.take(2, 1) as other:

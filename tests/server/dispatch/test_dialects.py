@@ -345,6 +345,7 @@ async def test_changes_when_followed_then_name_the_user_who_made_them(autojump_c
         assert [(change.kind, change.actor) for change in page.changes] == [
             (ChangeKind.STREAM_CREATED, 0),
             (ChangeKind.USER_CREATED, 0),
+            (ChangeKind.SESSION_REGISTERED, 1),
             (ChangeKind.STREAM_UPDATED, 1),
         ]
         assert page.changes[-1].op == page.head_op == client.position
@@ -381,9 +382,9 @@ async def test_changes_when_the_server_starts_again_then_a_cursor_of_before_is_r
         before = await client.ask(GetMetadataChanges())
 
     async with open_simulated_server(storage, seed=1) as server:
-        # A login raises the position and is no change.
-        start = server.shards[0].handler_context.position.current
         client = await DialectClient.log_in(server.shards[0], V0_12_2)
+        # A login raises the position, and is told as that of a session.
+        start = client.position
         page = await client.ask(
             GetMetadataChanges(ChangesStart.AFTER_CURSOR, before.next_cursor or MetadataCursor())
         )

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
-from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted
+from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted, StreamDataReceived
 
 from iggy_protocol import Ping
+from tests.server.hostile.attack_vsr import VSR_WAVES
 from tests.server.hostile.attacker import Attacker, chosen_frames, frame_of, in_step
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+
+    from tests.server.hostile.attack_vsr import Lane
 
 BURST = 200
 STREAMS = 60
@@ -40,6 +43,7 @@ class Line:
         self.core = QuicConnection(configuration=configuration)
         self.core.connect(self._address, time.monotonic())
         self.is_ready = self.is_over = False
+        self.received = bytearray()
 
     def drive(self, seconds: float, *, until_ready: bool = False) -> None:
         """Send and receive for a while."""
@@ -78,6 +82,8 @@ class Line:
         while (event := self.core.next_event()) is not None:
             self.is_ready |= isinstance(event, HandshakeCompleted)
             self.is_over |= isinstance(event, ConnectionTerminated)
+            if isinstance(event, StreamDataReceived):
+                self.received += event.data
 
 
 def first_packet(attacker: Attacker) -> bytes:
@@ -164,6 +170,44 @@ def hostile_streams(attacker: Attacker) -> None:
     conn.close()
 
 
+class StreamsLane:
+    """Carries the frames of one visitor, each on a stream of its own."""
+
+    def __init__(self, attacker: Attacker, line: Line) -> None:
+        self._attacker, self._line = attacker, line
+
+    def pour(self, frames: list[bytes]) -> None:
+        """Send frames, some without an end."""
+        for frame in frames[:STREAMS]:
+            stream = self._line.core.get_next_available_stream_id()
+            ends = len(frames) == 1 or self._attacker.chance.random() < 0.95
+            self._line.core.send_stream_data(stream, frame, end_stream=ends)
+        if len(frames) > 1:
+            self._line.drive(LISTEN_S)
+
+    def receive(self) -> bytes:
+        """Wait a little for bytes of the server; none at the end, or if none come."""
+        deadline = time.monotonic() + HANDSHAKE_S
+        while not self._line.received and time.monotonic() < deadline and not self._line.is_over:
+            self._line.drive(0.02)
+        data = bytes(self._line.received)
+        self._line.received.clear()
+        return data
+
+    def leave(self, *, holds: bool = False) -> None:
+        """Leave without a word."""
+        self._line.close()
+
+
+def _visited(wave: Callable[[Attacker, Lane], None]) -> Callable[[Attacker], None]:
+    def visit(attacker: Attacker) -> None:
+        line = Line(attacker)
+        line.drive(HANDSHAKE_S, until_ready=True)
+        wave(attacker, StreamsLane(attacker, line))
+
+    return visit
+
+
 def half_streams(attacker: Attacker) -> None:
     """Begin requests on many streams, and end none."""
     conn = _connected(attacker)
@@ -203,4 +247,5 @@ WAVES: tuple[Callable[[Attacker], None], ...] = (
     hostile_streams,
     half_streams,
     spoilt_middle,
+    *map(_visited, VSR_WAVES),
 )

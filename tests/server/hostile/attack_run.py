@@ -63,10 +63,24 @@ MIB = 1 << 20
 # How many frames of a million go over which transport: those that carry most get most.
 SHARES = {"tcp": 0.55, "ws": 0.25, "tls": 0.1, "quic": 0.06, "http": 0.04}
 SECURED = frozenset({"tls"})
-CANARY_TRANSPORTS = {False: ("tcp", "ws", "quic", "http"), True: ("tls", "quic")}
+# Every transport, and every version over two of them.
+CANARIES_OF = {
+    False: (
+        ("tcp", "0.8"),
+        ("tcp", "0.9"),
+        ("tcp", "0.10"),
+        ("ws", "0.8"),
+        ("ws", "0.10"),
+        ("quic", "0.8"),
+        ("quic", "0.9"),
+        ("http", "0.8"),
+    ),
+    True: (("tls", "0.8"), ("tls", "0.9"), ("tls", "0.10"), ("quic", "0.10")),
+}
 PROTECTED = "protected"
 MESSAGES = [b"protected %d " % number + bytes(400) for number in range(400)]
-READER = Consumer.single(1)
+# By a name, which no change of a request of others can hit.
+READER = Consumer.single("protected reader")
 SAMPLE_EVERY_S = 0.2
 SETTLE_S = 2.0
 SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "1 MiB", "IGGY_SYSTEM_PARTITION_ACK": "fsync"}
@@ -169,11 +183,15 @@ class AttackRun:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch)
             canaries: list[Canary] = []
-            for transport in CANARY_TRANSPORTS[self._secured]:
-                key = f"{transport} (TLS server)" if self._secured else transport
-                canary = self._outcome.canaries.setdefault(key, Canary(transport))
+            for transport, protocol in CANARIES_OF[self._secured]:
+                canary = Canary(transport, protocol)
+                key = f"{canary.name} (TLS server)" if self._secured else canary.name
+                self._outcome.canaries[key] = canary
                 canaries.append(canary)
-                url = self._transport_server.url(transport, login=f"iggy:{self._password}@")
+                options = {} if transport == "http" else {"protocol": protocol}
+                url = self._transport_server.url(
+                    transport, login=f"iggy:{self._password}@", **options
+                )
                 tasks.start_soon(partial(canary.sing, url, bound_s=self._plan.answer_s))
             await anyio.sleep(0.5)
             for transport in attacked:
@@ -192,8 +210,8 @@ class AttackRun:
         ids = {name: root.ask(CreateStream(name)).id for name in (PROTECTED, SANDBOX, CANARIES)}
         for stream in (PROTECTED, SANDBOX):
             root.ask(CreateTopic(stream, TOPIC, 2))
-        for transport in CANARY_TRANSPORTS[self._secured]:
-            root.ask(CreateTopic(CANARIES, transport, 1))
+        for transport, protocol in CANARIES_OF[self._secured]:
+            root.ask(CreateTopic(CANARIES, Canary(transport, protocol).name, 1))
         for partition in range(2):
             where = Partitioning.partition(partition)
             root.ask(SendMessages(PROTECTED, TOPIC, where, MESSAGES))

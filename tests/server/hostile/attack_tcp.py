@@ -6,9 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
+from tests.server.hostile.attack_vsr import VSR_WAVES
 from tests.server.hostile.attacker import (
     TOPIC,
     Attacker,
+    SocketLane,
     chosen_frames,
     close,
     connect,
@@ -27,6 +29,8 @@ from tests.server.hostile.attacker import (
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
+
+    from tests.server.hostile.attack_vsr import Lane
 
 DECLARED_BYTES = 100 << 20
 POURED_BYTES = 8 << 20
@@ -111,6 +115,10 @@ def noise_for_tls(attacker: Attacker) -> None:
             chance.choice([close, reset])(line)
 
 
+def _visited(wave: Callable[[Attacker, Lane], None]) -> Callable[[Attacker], None]:
+    return lambda attacker: wave(attacker, SocketLane(attacker, _line(attacker)))
+
+
 WAVES: tuple[Callable[[Attacker], None], ...] = (
     *[_poured("frames changed in step", in_step)] * 12,
     *[_poured("frames out of step", out_of_step)] * 4,
@@ -123,5 +131,6 @@ WAVES: tuple[Callable[[Attacker], None], ...] = (
     a_large_promise,
     never_read,
     come_and_go,
+    *map(_visited, VSR_WAVES),
 )
 TLS_WAVES = (*WAVES, *[noise_for_tls] * 5)

@@ -6,8 +6,10 @@ import struct
 from typing import TYPE_CHECKING
 
 from tests.protocol.websocket.frames import ws_frame
+from tests.server.hostile.attack_vsr import VSR_WAVES
 from tests.server.hostile.attacker import (
     Attacker,
+    SocketLane,
     close,
     connect,
     flood,
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     import random
     import socket
     from collections.abc import Callable
+
+    from tests.server.hostile.attack_vsr import Lane
 
 BURST = 20
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
@@ -141,6 +145,30 @@ def shake_badly(attacker: Attacker) -> None:
             attacker.chance.choice([close, reset])(line)
 
 
+def unwrapped(received: bytearray) -> bytes:
+    """Take the content of the whole messages that have come; those of a server are not masked."""
+    content = bytearray()
+    while len(received) >= 2:
+        size, at = received[1], 2
+        if size == 126:
+            size, at = int.from_bytes(received[2:4], "big"), 4
+        elif size == 127:
+            size, at = int.from_bytes(received[2:10], "big"), 10
+        if len(received) < at + size:
+            break
+        if received[0] & 15 in (0, BINARY):
+            content += received[at : at + size]
+        del received[: at + size]
+    return bytes(content)
+
+
+def _visited(wave: Callable[[Attacker, Lane], None]) -> Callable[[Attacker], None]:
+    def visit(attacker: Attacker) -> None:
+        wave(attacker, SocketLane(attacker, _open(attacker), ws_frame, unwrapped))
+
+    return visit
+
+
 WAVES: tuple[Callable[[Attacker], None], ...] = (
     *[_carried("frames changed in step", in_step)] * 8,
     *[_carried("frames out of step", out_of_step)] * 3,
@@ -153,4 +181,5 @@ WAVES: tuple[Callable[[Attacker], None], ...] = (
     break_the_rules,
     pings,
     shake_badly,
+    *map(_visited, VSR_WAVES),
 )

@@ -278,6 +278,58 @@ def _drain(line: socket.socket) -> bool:
         return True
 
 
+class SocketLane:
+    """Carries the frames of one visitor over a socket.
+
+    Args:
+        attacker: holds what is left open.
+        line: the socket, connected.
+        wrap: makes of a frame what is sent.
+        unwrap: takes the bytes of the server out of what has come, and leaves the rest.
+    """
+
+    def __init__(
+        self,
+        attacker: Attacker,
+        line: socket.socket,
+        wrap: Callable[[bytes], bytes] = bytes,
+        unwrap: Callable[[bytearray], bytes] | None = None,
+    ) -> None:
+        self._attacker, self._line, self._wrap, self._unwrap = attacker, line, wrap, unwrap
+        self._received = bytearray()
+
+    def pour(self, frames: list[bytes]) -> None:
+        """Send frames; what comes back is kept as far as somebody waits for it."""
+        reads = len(frames) > 1
+        pour(self._line, b"".join(map(self._wrap, frames)), reads=reads)
+        if reads:
+            listen(self._line, 0.05)
+
+    def receive(self) -> bytes:
+        """Wait a little for bytes of the server; none at the end, or if none come."""
+        while select.select([self._line], [], [], POUR_SECONDS_MAX)[0]:
+            try:
+                data = self._line.recv(READ_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                continue
+            except OSError:
+                return b""
+            if not data or self._unwrap is None:
+                return data
+            self._received += data
+            content = self._unwrap(self._received)
+            if content:
+                return content
+        return b""
+
+    def leave(self, *, holds: bool = False) -> None:
+        """Hang up in some way, or leave everything open without a word."""
+        if holds:
+            self._attacker.hold(self._line)
+        else:
+            self._attacker.chance.choice([close, reset])(self._line)
+
+
 def throw(attacker: Attacker, waves: tuple[Callable[[Attacker], None], ...], frames: int) -> None:
     """Let wave after wave go until so many frames were thrown, or time is up."""
     while attacker.frames < frames and time.monotonic() < attacker.until:

@@ -25,19 +25,26 @@ class Canary:
 
     Attributes:
         transport: how it comes.
+        protocol: which version it speaks; the answers to all must be right.
         seconds: how long each of its rounds took.
         findings: what was wrong, in words.
     """
 
     transport: str
+    protocol: str = "0.8"
     seconds: list[float] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     _began: float | None = None
 
+    @property
+    def name(self) -> str:
+        """What it sends to, and is called."""
+        return f"{self.transport}-{self.protocol}"
+
     def accuse(self, sentence: str) -> None:
         """Note what was wrong."""
         if len(self.findings) < FINDINGS_KEPT:
-            self.findings.append(f"the canary over {self.transport}: {sentence}")
+            self.findings.append(f"the canary {self.name}: {sentence}")
 
     async def sing(self, url: str, *, bound_s: float) -> None:
         """Work until cancelled."""
@@ -58,7 +65,7 @@ class Canary:
             self.accuse("was never answered")
 
     async def _sing_on(self, client: IggyClient, bound_s: float) -> None:
-        topic = self.transport
+        topic = self.name
         while True:
             number = len(self.seconds)
             song = f"{topic} {number}".encode()

@@ -215,8 +215,8 @@ def test_state_when_read_in_pages_then_has_each_item_once_and_in_order(limit):
     feed.do(*names())
     member = MemberState(TopicKey(StreamKey(0, 1), 0, 2), 0, 5, 6, (0, 1))
     session = RegisteredSession(ROOT, 1 << 100, 3)
-    feed.history.members = lambda: [replace(member, member_id=7), member]
-    feed.history.sessions = lambda: [session]
+    feed.history.members = lambda first: [member, replace(member, member_id=7)]
+    feed.history.sessions = lambda after: [session]
 
     pages = list(feed.state_pages(limit=limit))
     items = [item for page in pages for item in page.items]

@@ -120,6 +120,50 @@ def test_waits_when_too_many_then_the_next_is_refused_until_one_has_ended(monkey
     table.add(1)
 
 
+class CountedOffset(int):
+    """An offset that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other):
+        CountedOffset.comparisons += 1
+        return int(self) < int(other)
+
+    def __le__(self, other):
+        CountedOffset.comparisons += 1
+        return int(self) <= int(other)
+
+    __gt__, __ge__ = (lambda self, other: other < self), (lambda self, other: other <= self)
+
+
+@pytest.mark.parametrize("end", ["wake", "fault", "cancel"])
+def test_waits_when_many_end_at_once_then_each_costs_little(end):
+    count, table = waiters.WAITS_MAX, MessageWaiters()
+    waits = [table.add(CountedOffset(number)) for number in range(count)]
+    CountedOffset.comparisons = 0
+
+    if end == "wake":
+        table.wake(count)
+    elif end == "fault":
+        table.end(ServerFault(StatusCode.ERROR, "it is closed"))
+    else:
+        for wait in waits:
+            wait.cancel()
+
+    assert len(table) == 0
+    assert CountedOffset.comparisons < 40 * count
+
+
+def test_waits_when_they_come_and_go_behind_another_then_nothing_of_them_is_kept():
+    table = MessageWaiters()
+    table.add(0)
+    for number in range(10_000):
+        table.add(1 + number % 7).cancel()
+
+    assert len(table._offsets) <= waiters.HEAP_SPARE + 2 * 2
+    assert (len(table), table.lowest_offset) == (1, 0)
+
+
 # --- a partition
 
 

@@ -213,7 +213,7 @@ def test_sessions_when_their_user_is_gone_then_end(sessions):
     sessions.register(b"b" * 16, user_id=2)
     sessions.register(b"c" * 16, user_id=1)
 
-    sessions.table.revoke(lambda new: new.user_id != 1)
+    sessions.table.revoke(1, lambda new: False)
 
     assert sessions.ended == [(100, SessionEnd.REVOKED), (102, SessionEnd.REVOKED)]
 
@@ -230,6 +230,49 @@ def test_sessions_when_too_many_then_the_one_longest_without_connection_ends(cap
 
     assert sessions.ended == [(101, SessionEnd.DROPPED)]
     assert "session 101 of user 1 ends" in caplog.text
+
+
+def test_sessions_when_one_user_makes_too_many_then_those_of_others_stay(caplog):
+    sessions = Sessions(sessions_max=4)
+    sessions.register(b"a" * 16, user_id=2)
+    sessions.table.release(100, 0)
+    for number in range(1, 20):
+        sessions.register(bytes([number]) * 16)
+        sessions.table.release(100 + number, number)
+
+    assert [number for number, _ in sessions.ended] == list(range(101, 117))
+    assert sessions.table.find(100) is not None
+    assert caplog.text.count("because there are 4 sessions") == 1
+
+
+def test_revoke_when_one_user_is_gone_then_only_their_sessions_are_looked_at(sessions):
+    looked_at = []
+    for number in range(6):
+        sessions.register(bytes([number + 1]) * 16, user_id=number % 2)
+
+    def may_stay(new):
+        looked_at.append(new.user_id)
+        return False
+
+    sessions.table.revoke(1, may_stay)
+
+    assert looked_at == [1, 1, 1]
+    assert len(sessions.table) == 3
+
+
+def test_sessions_when_all_have_ended_then_nothing_of_them_is_kept(sessions):
+    for number in range(6):
+        sessions.register(bytes([number + 1]) * 16, user_id=number)
+        if number % 2:
+            sessions.table.release(100 + number, 0)
+    for number in range(100, 106):
+        sessions.table.log_out(number)
+
+    table = sessions.table
+    for kept in (table._by_number, table._by_client, table._by_member, table._by_user):
+        assert not kept
+    assert not table._idle
+    assert not table._idle_by_user
 
 
 def test_sessions_when_too_many_and_all_connected_then_the_next_is_told_to_come_later():

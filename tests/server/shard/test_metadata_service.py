@@ -37,7 +37,7 @@ class Replica:
             registry,
             self.position,
             history,
-            lambda metadata: None,
+            lambda metadata, user_id: None,
         )
 
     async def apply_to_partitions(self, metadata: Metadata) -> None:

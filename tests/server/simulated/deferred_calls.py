@@ -27,7 +27,7 @@ from iggy_protocol import (
 from tests.server.simulated.server import open_simulated_server
 from tests.server.simulated.vsr_calls import VsrPeer, vsr_session
 
-V0_12_0, V0_12_2 = Dialect.V0_12_0, Dialect.V0_12_2
+V0_11, V0_12_0, V0_12_2 = Dialect.V0_11, Dialect.V0_12_0, Dialect.V0_12_2
 DIALECTS = pytest.mark.parametrize("dialect", [V0_12_0, V0_12_2], ids=lambda dialect: dialect.name)
 SHARDS = pytest.mark.parametrize("shards_count", [1, 2])
 ONE, GROUP = Consumer.single(1), Consumer.group("g")

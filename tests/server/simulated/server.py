@@ -35,7 +35,7 @@ from iggy_ref_server.shard.spec import ShardSpec
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from iggy_protocol import Command
     from iggy_ref_server.clock import Clock
@@ -141,6 +141,7 @@ def make_specs(
     clock: Clock | None = None,
     seed: int = 0,
     writes_survived: bool = False,
+    migration_sockets: Sequence[Mapping[int, socket.socket]] = (),
 ) -> list[ShardSpec]:
     """Write down what each shard of a server is given."""
     config = make_config(settings or {})
@@ -169,6 +170,7 @@ def make_specs(
             round_robin_memory=round_robin_memory,
             position_memory=position_memory,
             writes_survived=writes_survived,
+            migration_sockets=migration_sockets[shard_id] if migration_sockets else {},
         )
         for shard_id in range(shards_count)
     ]
@@ -183,8 +185,9 @@ async def open_simulated_server(
     clock: Clock | None = None,
     seed: int = 0,
     writes_survived: bool = False,
+    migration_sockets: Sequence[Mapping[int, socket.socket]] = (),
 ) -> AsyncIterator[SimulatedServer]:
-    """Run a server for the time of the block."""
+    """Run a server for the time of the block; its clients migrate where there are sockets."""
     plans = make_specs(
         storage,
         shards_count=shards_count,
@@ -192,6 +195,7 @@ async def open_simulated_server(
         clock=clock,
         seed=seed,
         writes_survived=writes_survived,
+        migration_sockets=migration_sockets,
     )
     async with AsyncExitStack() as stack:
         shards = [await stack.enter_async_context(open_shard(plan)) for plan in plans]

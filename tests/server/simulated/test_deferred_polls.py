@@ -9,16 +9,22 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
+    CreateUser,
     DeleteTopic,
+    GetConsumerOffset,
+    GlobalPermissions,
     LogoutUser,
+    Permissions,
     Ping,
     PollingStrategy,
+    PollMessages,
     PurgeTopic,
     StatusCode,
+    UpdatePermissions,
     WaitForMessages,
     WaitTarget,
 )
-from iggy_ref_server.dispatch import deferred_slots
+from iggy_ref_server.dispatch import conversion, deferred_slots
 from iggy_ref_server.shard.partition_directory import PartitionKey
 from tests.server.simulated.deferred_calls import (
     DIALECTS,
@@ -26,14 +32,18 @@ from tests.server.simulated.deferred_calls import (
     PARTITIONS,
     SECOND_US,
     SHARDS,
+    V0_11,
     V0_12_0,
     V0_12_2,
+    fetch_of,
     payloads,
     poll_of,
     running,
     settle,
+    wait_of,
 )
 from tests.server.simulated.server import Refused
+from tests.server.simulated.vsr_calls import VsrPeer, vsr_session
 
 pytestmark = [pytest.mark.trio, pytest.mark.virtual_time]
 
@@ -293,7 +303,7 @@ async def test_polls_when_their_session_ends_elsewhere_then_end_on_all_connectio
             await client.ask(LogoutUser())
         else:
             table = world.server.shards[0].handler_context.sessions.table
-            table.revoke(lambda new: False)
+            table.revoke(0, lambda new: False)
 
         for request in requests:
             with pytest.raises(Refused) as caught:
@@ -365,3 +375,85 @@ async def test_shard_when_it_waits_for_too_many_partitions_then_refuses(
 
         await world.send(3, b"a")
         assert await client.answer(request) == (3,)
+
+
+@pytest.mark.parametrize("dialect", [V0_11, V0_12_2], ids=lambda dialect: dialect.name)
+async def test_poll_when_its_partition_is_purged_between_its_slices_then_commits_nothing(
+    autojump_clock, monkeypatch, dialect
+):
+    monkeypatch.setattr(conversion, "SLICE_BYTES_MAX", 1000)
+    async with running(1) as world:
+        client = await world.client(dialect)
+        await world.send(0, *[b"before"] * 50)
+        command = PollMessages(
+            ONE, "s", "t", PollingStrategy.first(), 50, partition_id=0, auto_commit=True
+        )
+        async with world.server.shards[0].handler_context.conversions._turns:
+            request = await client.send(command, await client.route("s", "t", 0))
+            await settle()
+            await world.root.ask(PurgeTopic("s", "t"))
+            await world.send(0, *[b"behind"] * 50)
+            assert not client.has_answer(request)
+
+        if dialect is V0_11:
+            assert set(payloads(await client.answer(request))) == {b"before"}
+        else:
+            with pytest.raises(Refused) as refused:
+                await client.answer(request)
+            assert refused.value.status == StatusCode.PARTITION_HISTORY_UNAVAILABLE
+        context = await client.route("s", "t", 0)
+        assert await client.ask(GetConsumerOffset(ONE, "s", "t", 0), context) is None
+
+
+@SHARDS
+async def test_polls_when_many_wake_together_then_their_replies_fit_into_the_budget_of_that_moment(
+    autojump_clock, shards_count
+):
+    async with running(shards_count) as world:
+        clients = [await world.client() for _ in range(6)]
+        route = await clients[0].route("s", "t", 0)
+        polls = [
+            await client.send(poll_of(0, start=0, messages_min=200, count=200), route)
+            for client in clients
+        ]
+        await settle()
+        budgets = [shard.budget for shard in world.server.shards]
+        held = [budget.limit_bytes for budget in budgets]
+        for budget, size in zip(budgets, held, strict=True):
+            budget.hold_for_shards(size)
+
+        for _ in range(100):
+            await world.send(0, *[bytes(5_000)] * 2)
+        replies = [await client.answer(poll) for client, poll in zip(clients, polls, strict=True)]
+
+        for budget, size in zip(budgets, held, strict=True):
+            budget.hold_for_shards(-size)
+        assert all(0 < reply.messages_count < 20 for reply in replies)
+
+
+@SHARDS
+@pytest.mark.parametrize("kind", ["poll", "wait", "fetch"])
+async def test_request_when_its_user_loses_the_permission_while_it_waits_then_is_refused(
+    autojump_clock, shards_count, kind
+):
+    async with running(shards_count) as world:
+        grants = Permissions(GlobalPermissions(poll_messages=True))
+        await world.root.ask(CreateUser("joe", "secret", permissions=grants))
+        dialect = V0_12_0 if kind == "wait" else V0_12_2
+        joe = VsrPeer(world.server, world.nursery, shards_count - 1, vsr_session(dialect))
+        await joe.login("joe", "secret")
+        route = await joe.route("s", "t", 0)
+        command = poll_of(0)
+        if kind == "wait":
+            command = wait_of((0, PollingStrategy.next()))
+        elif kind == "fetch":
+            command = await fetch_of(joe, 0)
+        request = await joe.send(command, route)
+        await settle()
+
+        await world.root.ask(UpdatePermissions("joe", Permissions()))
+        await world.send(0, b"secret")
+
+        with pytest.raises(Refused) as refused:
+            await joe.answer(request)
+        assert refused.value.status == StatusCode.UNAUTHORIZED

@@ -8,12 +8,14 @@ import trio.testing
 
 from iggy_protocol import (
     CreateConsumerGroup,
+    CreatePartitions,
     FetchMessages,
     FetchTarget,
     PollingStrategy,
     StatusCode,
     StoreConsumerOffset,
 )
+from iggy_ref_server.dispatch.handlers import fetches
 from tests.server.simulated.deferred_calls import (
     GROUP,
     NEXT,
@@ -22,6 +24,7 @@ from tests.server.simulated.deferred_calls import (
     SECOND_US,
     SHARDS,
     V0_12_0,
+    V0_12_2,
     fetch_of,
     join,
     partitions_of,
@@ -193,3 +196,31 @@ async def test_fetch_of_a_member_when_a_partition_is_lost_then_its_section_says_
             number: StatusCode.CONSUMER_GROUP_PARTITION_NOT_OWNED if number in lost else 0
             for number in range(PARTITIONS)
         }
+
+
+class Rounds(trio.abc.Instrument):
+    """Counts the rounds of the loop."""
+
+    def __init__(self):
+        self.count = 0
+
+    def before_io_wait(self, timeout):
+        self.count += 1
+
+
+async def test_fetch_when_of_many_partitions_then_the_loop_is_free_in_between(autojump_clock):
+    async with running(1) as world:
+        client = await world.client(V0_12_2)
+        await world.root.ask(CreatePartitions("s", "t", 512 - PARTITIONS))
+        for partition_id in (0, 300, 511):
+            await world.send(partition_id, b"m")
+        command = await fetch_of(client, *range(512), wait_s=0, start=0)
+        rounds = Rounds()
+        trio.lowlevel.add_instrument(rounds)
+
+        sections = sections_of(await client.ask(command))
+
+        trio.lowlevel.remove_instrument(rounds)
+        assert [number for number, (_, found) in sections.items() if found] == [0, 300, 511]
+        # Twice: they are looked for, and then read.
+        assert rounds.count >= 2 * 512 // fetches.PARTITIONS_PER_TURN

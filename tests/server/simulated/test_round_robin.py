@@ -12,10 +12,12 @@ from iggy_protocol import (
     DeletePartitions,
     DeleteTopic,
     GetTopic,
+    HeadroomBuffer,
     Partitioning,
     PollingStrategy,
     PollMessages,
     SendMessages,
+    encode_request,
 )
 from tests.server.simulated.server import open_simulated_server
 
@@ -70,3 +72,31 @@ async def test_balanced_sends_when_partitions_come_and_go_then_the_turn_stays(au
         round_robin_memory += [await where_the_next_goes(b"fewer %d" % n) for n in range(2)]
 
         assert round_robin_memory == [0, 1, 2, 0, 1, 2, 3, 0, 1]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("partitioning", [BALANCED, Partitioning.partition(3)])
+async def test_sends_of_http_when_confirmed_then_tell_the_place_on_any_shard(
+    partitioning, autojump_clock
+):
+    async with open_simulated_server(shards_count=2) as world:
+        client = await world.log_in(1)
+        await client.ask(CreateStream("s"))
+        await client.ask(CreateTopic("s", "t", 4))
+        session = next(one.session for one in world.shards[1].clients)
+        appender = world.shards[1].handler_context.appender
+        told = []
+        for n in range(8):
+            (encoded,) = encode_request(SendMessages("s", "t", partitioning, [b"%d" % n]))
+            assert isinstance(encoded, HeadroomBuffer)
+            body = memoryview(encoded.buffer)[encoded.headroom :]
+            staged = appender.stage_confirmed(session, body)
+            appender.commit()
+            await staged.pending.wait()
+            told += staged.confirmations
+
+        assert len(told) == 8
+        for n, place in enumerate(told):
+            start = PollingStrategy.offset(place.base_offset)
+            poll = PollMessages(Consumer.single(1), "s", "t", start, 1, place.partition_id)
+            assert (await client.ask(poll)).messages.payloads() == [b"%d" % n]

@@ -56,9 +56,9 @@ class VsrPeer:
         self._is_closed = False
         nursery.start_soon(self._read)
 
-    async def login(self) -> None:
+    async def login(self, username: str = "iggy", password: str = "iggy") -> None:
         """Register the session."""
-        await self.ask(self.session.register(PasswordCredentials("iggy", "iggy")))
+        await self.ask(self.session.register(PasswordCredentials(username, password)))
 
     async def bind(self) -> None:
         """Bind the connection to the session, which is registered."""

@@ -21,7 +21,7 @@ from tests.server.soak.load import Scene, persist
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-CHURN_TRANSPORTS = ("tcp", "ws", "quic", "http")
+CHURN_TRANSPORTS = ("tcp", "ws", "quic", "http", "tcp 0.9", "tcp 0.10", "quic 0.10")
 LOST_STREAM = "coming-and-going"
 MESSAGES = 20
 TOKEN = "user-token"

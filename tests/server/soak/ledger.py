@@ -13,6 +13,10 @@ from __future__ import annotations
 import zlib
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from iggy_protocol import SendConfirmation
 
 BATCH_SIZES = (1, 1, 10, 40)
 FILLER_BYTES = (0, 60, 300, 900)
@@ -119,6 +123,7 @@ class Track:
     Attributes:
         next_batch: the number of the batch that is sent next.
         uncertain: batches whose sending ended with an error.
+        confirmed: batches that lie at the offsets that servers have told, until they are read.
         troubled: acknowledged batches that may be there twice, since they were sent again.
         expected: what the reader should see next.
         last_offset: the highest offset that the reader saw.
@@ -131,6 +136,7 @@ class Track:
     partition: int
     next_batch: int = 0
     uncertain: set[int] = field(default_factory=set)
+    confirmed: OrderedDict[int, int] = field(default_factory=OrderedDict)
     troubled: set[int] = field(default_factory=set)
     expected: Key = (0, 0)
     last_offset: int = -1
@@ -197,6 +203,26 @@ class Ledger:
         if was_disturbed:
             track.troubled.add(batch)
 
+    def confirm(self, track: Track, batch: int, confirmation: SendConfirmation) -> None:
+        """Note where the server says that a batch lies, and hold it to that."""
+        self.counts["confirmed"] += batch_size(track.partition, batch)
+        offset = confirmation.base_offset
+        if confirmation.partition_id != track.partition:
+            self.accuse(f"batch {batch} of partition {track.partition}: told {confirmation}")
+        elif offset in track.window:
+            self._hold_to(track, batch, offset, track.window[offset])
+        else:
+            track.confirmed[offset] = batch
+            if len(track.confirmed) > WINDOW_MESSAGES:
+                track.confirmed.popitem(last=False)
+
+    def _hold_to(self, track: Track, batch: int, offset: int, key: Key) -> None:
+        if key != (batch, 0) and not self.lives[self._life_of(track, batch)].may_lose:
+            self.accuse(
+                f"partition {track.partition}: batch {batch} was told to be at offset {offset},"
+                f" where message {key} is"
+            )
+
     def give_up(self, track: Track, batch: int) -> None:
         """Note that nobody knows whether a batch is there."""
         self.counts["uncertain"] += batch_size(track.partition, batch)
@@ -220,6 +246,8 @@ class Ledger:
         track.last_offset = offset
         track.read.add(offset, offset)
         track.window[offset] = key
+        if offset in track.confirmed:
+            self._hold_to(track, track.confirmed.pop(offset), offset, key)
         if len(track.window) > WINDOW_MESSAGES:
             track.window.popitem(last=False)
         self.counts["consumed"] += 1

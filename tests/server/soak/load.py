@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from tests.transports.servers import TransportServer
 
 STREAM, TOPIC, GROUP = "soak", "kept", "crew"
-TRANSPORTS = ("tcp", "ws", "tcp", "quic", "http")
-"""Which transport the nth producer or reader takes, in turn; most people take the first."""
-MEMBER_TRANSPORTS = ("tcp", "ws", "quic")
+TRANSPORTS = ("tcp", "ws 0.10", "tcp 0.9", "quic", "http")
+"""Which transport the nth producer or reader takes, in turn, and which version it speaks if not
+0.8; most people take the first."""
+MEMBER_TRANSPORTS = ("tcp", "ws 0.9", "tcp 0.10")
 RECONNECT = Reconnect(delay=0.05, max_delay=0.5)
 POLLED_MAX = 500
 AUDITED_MESSAGES = 2_000
@@ -70,7 +71,9 @@ class Scene:
     @asynccontextmanager
     async def client(self, transport: str = "tcp") -> AsyncIterator[IggyClient]:
         """Open a client that comes back after each restart."""
-        url = self.transport_server.url(transport)
+        name, _, protocol = transport.partition(" ")
+        options = {"protocol": protocol} if protocol else {}
+        url = self.transport_server.url(name, **options)
         async with IggyClient(url, reconnect=RECONNECT) as client:
             yield client
 
@@ -148,7 +151,7 @@ async def _produce(scene: Scene, track: Track, pace: Pace, transport: str) -> No
                 await pace.take(len(payloads))
                 before = scene.disturbances
                 try:
-                    await producer.send_many(payloads)
+                    receipt = await producer.send_many(payloads)
                 except IggyError as error:
                     scene.note_error(f"producer over {transport}", error)
                     scene.ledger.give_up(track, batch)
@@ -156,6 +159,9 @@ async def _produce(scene: Scene, track: Track, pace: Pace, transport: str) -> No
                 else:
                     disturbed = before != scene.disturbances or not scene.serving.is_set()
                     scene.ledger.acknowledge(track, batch, was_disturbed=disturbed)
+                    if len(receipt.confirmations) == 1:
+                        [confirmation] = receipt.confirmations
+                        scene.ledger.confirm(track, batch, confirmation)
                 track.next_batch = batch + 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from iggy_protocol import SendConfirmation
 from tests.server.soak.ledger import Intervals, Ledger, batch_payloads, batch_size
 from tests.server.soak.run import Plan, soak
 from tests.server.watching import Series
@@ -19,6 +20,7 @@ def test_server_when_soaked_for_seconds_then_keeps_every_promise(tmp_path):
 
     assert report.is_clean, report.table()
     assert report.counts["acknowledged"] > 500
+    assert report.counts["confirmed"] > 100
     assert report.counts["topics churned"] > 0
     assert sum(report.restarts.values()) == 3
     assert report.pings > 20
@@ -122,6 +124,22 @@ def test_ledger_when_an_offset_is_given_again_then_accuses(ledger):
     read(ledger, [2], at=0)
 
     assert "was message" in ledger.violations[0]
+
+
+@pytest.mark.parametrize("is_read_first", [True, False])
+def test_ledger_when_a_batch_is_not_where_it_was_told_to_be_then_accuses(ledger, is_read_first):
+    [track] = ledger.tracks
+    send(ledger, 2)
+    told = [SendConfirmation(0, 0, 0, offset) for offset in (0, batch_size(0, 0) + 1)]
+    if is_read_first:
+        read(ledger, [0, 1, 2])
+    for batch, confirmation in enumerate(told):
+        ledger.confirm(track, batch, confirmation)
+    if not is_read_first:
+        read(ledger, [0, 1, 2])
+
+    assert len(ledger.violations) == 1
+    assert "batch 1 was told to be at offset" in ledger.violations[0]
 
 
 def test_ledger_when_a_payload_is_changed_then_accuses(ledger):

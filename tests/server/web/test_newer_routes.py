@@ -107,9 +107,13 @@ async def test_send_when_of_a_newer_client_then_is_confirmed(body, durability, a
         answer = await web.ask("POST", "/streams/s/topics/t/messages", message(context))
 
         assert answer.status_code == 201, answer.text
-        assert isinstance(answer.json()["confirmations"], list)
+        place = {"stream_id": 0, "topic_id": 0, "partition_id": 0}
+        assert answer.json()["confirmations"] == [{**place, "base_offset": 0}]
         assert answer.headers["iggy-durability"] == durability
         assert await messages_count(web) == 1
+
+        again = await web.ask("POST", "/streams/s/topics/t/messages", message(context))
+        assert again.json()["confirmations"] == [{**place, "base_offset": 1}]
 
 
 @pytest.mark.trio
