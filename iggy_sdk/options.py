@@ -210,7 +210,7 @@ class ClientOptions:
 
     endpoints: tuple[Endpoint, ...] = (Endpoint("127.0.0.1", DEFAULT_PORTS["tcp"]),)
     transport: TransportName = "tcp"
-    protocol: ServerProtocol = ServerProtocol.V0_8
+    protocol: ServerProtocol = ServerProtocol.AUTO
     credentials: Credentials | None = None
     tls: TlsOptions | None = None
     nodelay: bool = True

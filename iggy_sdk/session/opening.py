@@ -47,7 +47,9 @@ from iggy_sdk.errors import (
 from iggy_sdk.options import Backoff, ClientOptions
 from iggy_sdk.session.byte_stream import dial_within_timeout
 from iggy_sdk.session.detection import (
+    PROBE_SECONDS_MAX,
     ServerDialects,
+    ask_classic,
     ask_framing,
     incompatible_server_error,
     version_refusal,
@@ -278,19 +280,34 @@ class SessionOpener:
             transport.abort()
 
     async def speaks_classic(self, endpoint: Endpoint, deadline: float) -> bool:
-        """Tell whether a server answers a ping of 0.8 on a connection of its own."""
+        """Tell whether a server answers pings of 0.8 on a connection of its own."""
         try:
-            transport = await self._dial_by(endpoint, deadline)
+            return await self.answers_classic(endpoint, deadline) is True
         except IggyError:
             return False
-        session = StreamSession(transport, self._options)
+
+    async def answers_classic(self, endpoint: Endpoint, deadline: float) -> bool | None:
+        """Tell whether a server answers pings of 0.8 on a connection of its own; None for silence.
+
+        Raises:
+            IggyError: there is no connection to be had.
+        """
+        if self._options.transport == "quic":
+            session = await _quic_openers().classic(endpoint, self._options)
+            try:
+                await session.request(Ping(), timeout=PROBE_SECONDS_MAX)
+            except RequestTimeoutError:
+                return None
+            except IggyError:
+                return False
+            finally:
+                session.abort(DisconnectedError("only a ping was asked", sent=False))
+            return True
+        transport = await self._dial_by(endpoint, deadline)
         try:
-            await session.request(Ping(), timeout=SILENT_LOGIN_SECONDS)
-        except IggyError:
-            return False
+            return await ask_classic(transport)
         finally:
-            session.abort(DisconnectedError("only a ping was asked", sent=False))
-        return True
+            transport.abort()
 
 
 class FramingProbe:

@@ -151,13 +151,20 @@ class RequestRepeater:
                 del self._lanes[key]
 
 
+def is_missing(command: Command[Any], dialect: Dialect) -> bool:
+    """Say whether servers of a dialect do not have a command."""
+    return command.CODE not in commands_of(dialect) or (
+        dialect.is_vsr and command.CODE in UNSERVED_CODES
+    )
+
+
 def check_supported(command: Command[Any], dialect: Dialect) -> None:
     """Refuse a command that the server does not have, before anything is sent.
 
     Raises:
         UnsupportedByServerError: the server speaks a generation without it.
     """
-    if command.CODE not in commands_of(dialect) or command.CODE in UNSERVED_CODES:
+    if is_missing(command, dialect):
         raise UnsupportedByServerError(
             f"{describe_command(command)}: the server speaks {dialect}, which does not have it",
             advice=OTHER_GENERATION_ADVICE,

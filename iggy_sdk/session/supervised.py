@@ -305,6 +305,15 @@ class SupervisedConnection:
         await self._close_session()
         self._notify_change()
 
+    def abort(self) -> None:
+        """Close for good and at once; pending requests fail."""
+        self._advance(ClientEvent.CLOSE)
+        if self._connect_scope is not None:
+            self._connect_scope.cancel()
+        if self._session is not None:
+            self._session.abort(ClientClosedError())
+        self._notify_change()
+
     async def _close_session(self) -> None:
         if self._connect_scope is not None:
             self._connect_scope.cancel()
