@@ -210,10 +210,12 @@ class ReconnectingSession(SupervisedConnection):
                 command, context=context, seconds=seconds, deadline=deadline
             )
         except UnsupportedByServerError as error:
-            return await self._request_classic(command, error, seconds, deadline)
-        if isinstance(command, LogoutUser):
-            self._replace_login(None)
-        return reply
+            refusal = error
+        else:
+            if isinstance(command, LogoutUser):
+                self._replace_login(None)
+            return reply
+        return await self._request_classic(command, refusal, seconds, deadline)
 
     async def _request_classic(
         self,
