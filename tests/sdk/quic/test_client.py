@@ -26,6 +26,7 @@ from iggy_sdk.errors import (
     StreamExists,
 )
 from iggy_sdk.session.quic import QuicSession
+from iggy_sdk.testing.server import in_test_protocol
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.exchanges import batch_of, check_echo, last_of, make_topic
 
@@ -40,7 +41,9 @@ REQUESTS = 300
 def url_of(server: Any, query: str = "") -> str:
     """Write where the QUIC listener of a server is; its certificate is not looked at."""
     config: Any = server.current_config()
-    return f"iggy+quic://iggy:iggy@{config['quic']['address']}?validate_certificate=false{query}"
+    return in_test_protocol(
+        f"iggy+quic://iggy:iggy@{config['quic']['address']}?validate_certificate=false{query}"
+    )
 
 
 def session_of(client: IggyClient) -> QuicSession:

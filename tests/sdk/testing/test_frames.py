@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iggy_protocol import CLASSIC_FRAMING, CommandCode
-from iggy_sdk.testing.proxy import replies, requests
+from iggy_sdk.testing.frames import CLASSIC_PROXY_FRAMING
 
 FRAMES = [(1, b""), (101, b"x" * 40), (100, b"yz"), (1, b"")]
 
@@ -26,7 +26,7 @@ def walked(walker, chunks):
         for piece in walker.feed(chunk):
             payload = b"" if piece.begins else payload + bytes(piece.data)
             if piece.ends:
-                frames.append((piece.number, payload))
+                frames.append((piece.head.code, payload))
     return frames
 
 
@@ -34,18 +34,19 @@ def walked(walker, chunks):
 def test_walker_when_requests_come_in_any_pieces_then_finds_each_of_them(sizes):
     data = b"".join(CLASSIC_FRAMING.request_head(code, len(body)) + body for code, body in FRAMES)
 
-    assert walked(requests(), cut(data, sizes)) == FRAMES
+    assert walked(CLASSIC_PROXY_FRAMING.requests(), cut(data, sizes)) == FRAMES
 
 
 @given(st.lists(st.integers(0, 20), max_size=30))
 def test_walker_when_replies_come_in_any_pieces_then_finds_each_of_them(sizes):
     data = b"".join(CLASSIC_FRAMING.response_head(code, len(body)) + body for code, body in FRAMES)
 
-    assert walked(replies(), cut(data, sizes)) == FRAMES
+    found = walked(CLASSIC_PROXY_FRAMING.replies(), cut(data, sizes))
+    assert [payload for _, payload in found] == [payload for _, payload in FRAMES]
 
 
 def test_walker_when_a_frame_is_larger_than_any_memory_then_passes_what_is_there():
-    walker = requests()
+    walker = CLASSIC_PROXY_FRAMING.requests()
     head = CLASSIC_FRAMING.request_head(int(CommandCode.SEND_MESSAGES), 4_000_000_000)
 
     pieces = [*walker.feed(head), *walker.feed(b"a" * 1000)]
@@ -57,7 +58,7 @@ def test_walker_when_a_frame_is_larger_than_any_memory_then_passes_what_is_there
 
 
 def test_walker_when_a_length_is_below_its_minimum_then_skips_the_head_alone():
-    walker = requests()
+    walker = CLASSIC_PROXY_FRAMING.requests()
     malformed = (2).to_bytes(4, "little") + (1).to_bytes(4, "little")
 
     pieces = list(walker.feed(malformed + CLASSIC_FRAMING.request_head(1, 0)))
