@@ -6,6 +6,7 @@ Requests to servers of 0.8 are repeated here, and those to later servers by the 
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -30,7 +31,7 @@ from iggy_sdk.errors import (
     describe_command,
 )
 from iggy_sdk.session.classic_fallback import ClassicFallback
-from iggy_sdk.session.leader import find_leader
+from iggy_sdk.session.nodes import NodeSessions
 from iggy_sdk.session.pending_requests import is_repeatable
 from iggy_sdk.session.repeater import FramingChangedError, RequestRepeater
 from iggy_sdk.session.states import ClientState, with_state
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
 
 REPEATS_MAX: Final = 3
 """A request that ends its connection every time must not be repeated for ever."""
@@ -79,6 +82,7 @@ class ReconnectingSession(SupervisedConnection):
         login = None if given is None else login_command(given)
         super().__init__(options, dial=dial, dialects=dialects, login=login)
         self._repeater = RequestRepeater(self)
+        self._nodes = NodeSessions(self._opener)
         self._classic: ClassicFallback | None = None
         if options.protocol is ServerProtocol.AUTO:
             self._classic = ClassicFallback(
@@ -118,6 +122,7 @@ class ReconnectingSession(SupervisedConnection):
         try:
             await super()._close_session()
         finally:
+            self._nodes.abort()
             if self._classic is not None:
                 await self._classic.aclose()
 
@@ -250,6 +255,7 @@ class ReconnectingSession(SupervisedConnection):
     def _replace_login(self, login: Command[Any] | None) -> None:
         """Take another login, or none; no connection with the one before outlives this."""
         self._login = login
+        self._nodes.abort()
         if self._classic is not None:
             self._classic.abort()
 
@@ -320,7 +326,7 @@ class ReconnectingSession(SupervisedConnection):
         if self._endpoint is None or session.failure is not None:
             return
         try:
-            leader = await find_leader(session, self._endpoint, self._options)
+            leader = await self._connector.cluster.find_leader(session, self._endpoint)
         except IggyError:
             return  # The login itself succeeded, and the next connection repeats it.
         if leader is not None and self._options.reconnect.enabled:
@@ -339,12 +345,36 @@ class ReconnectingSession(SupervisedConnection):
             session = await self._live_session(command, deadline, seconds)
         return session
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server is one of several nodes."""
+        return self._connector.cluster.is_known
+
+    async def session_at(
+        self, replica_id: int, session: VsrSession, *, deadline: float
+    ) -> VsrSession:
+        """Return the session of the client on the node that serves a partition.
+
+        The present one is returned where that node is the same, or cannot be reached.
+        """
+        if session is not self._session or self._endpoint is None:
+            return session
+        node = self._connector.cluster.find_node(replica_id, self._endpoint)
+        if node is None:
+            return session
+        with anyio.CancelScope(deadline=deadline):
+            try:
+                return await self._nodes.session_at(node, session.identity)
+            except IggyError as error:
+                _LOGGER.warning("the node at %s cannot be used: %s", node, error)
+        return session
+
     async def follow_leader(self, session: Session) -> None:
         """Move to another node if the cluster has another leader now."""
         if session is not self._session or self._endpoint is None or session.is_closed:
             return
         try:
-            leader = await find_leader(session, self._endpoint, self._options)
+            leader = await self._connector.cluster.find_leader(session, self._endpoint)
         except IggyError:
             return
         if leader is not None and self._options.reconnect.enabled:
