@@ -160,7 +160,7 @@ class RequestRepeater:
                 del self._lanes[key]
 
 
-def is_missing(command: Command[Any], dialect: Dialect) -> bool:
+def is_missing(command: Command[Any] | type[Command[Any]], dialect: Dialect) -> bool:
     """Say whether servers of a dialect do not have a command."""
     return command.CODE not in commands_of(dialect) or (
         dialect.is_vsr and command.CODE in UNSERVED_CODES

@@ -14,6 +14,8 @@ from iggy_protocol import (
     CompressionAlgorithm,
     GlobalPermissions,
     Permissions,
+    PurgeStream,
+    PurgeTopic,
     SnapshotType,
     UserStatus,
 )
@@ -33,6 +35,7 @@ from iggy_sdk.errors import (
     TopicExists,
     TopicNotFound,
 )
+from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +82,8 @@ async def test_streams_when_managed_then_come_and_go(client, name):
     assert await client.get_stream(name) is None
     with pytest.raises(StreamNotFound):
         await client.get_stream(name, required=True)
-    await client.purge_stream(f"{name}-new")
+    with refused_if_missing(client, PurgeStream):
+        await client.purge_stream(f"{name}-new")
     await client.delete_stream(created.id)
     with pytest.raises(StreamNotFound):
         await client.delete_stream(created.id)
@@ -123,7 +127,8 @@ async def test_topics_when_managed_then_come_and_go(client, name):
         await client.get_topic(name, "orders", required=True)
     with pytest.raises(StreamNotFound):
         await client.get_topic(f"{name}-no", "orders", required=True)
-    await client.purge_topic(name, "sales")
+    with refused_if_missing(client, PurgeTopic):
+        await client.purge_topic(name, "sales")
     await client.delete_topic(name, "sales")
     assert await client.get_topics(name) == []
 

@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from iggy_protocol import (
+    V0_11,
     Consumer,
     CreatePartitions,
     CreateStream,
@@ -255,14 +256,21 @@ async def test_reply_when_lost_then_deduplicated_only_with_ids(
     running, stream, mode, idempotent, copies
 ):
     async with connected(running, stream) as client:
+        if client.dialect is V0_11 and idempotent:
+            pytest.skip("0.9 cannot store a message once: it has no word for that")
         options = {mode: True, "idempotent_ids": idempotent, "partitioning": 0}
         async with to_topic(client, stream, **options) as producer:
             running.faults.drop_connection(command="send_messages", executed=True)
             await producer.send_many([b"one", b"two"])
             await producer.flush()
-            assert producer.statistics().retries_count == 1
+            # From 0.10 on the connection repeats the request, and the server knows it again.
+            is_known = client.dialect.binds_sessions
+            assert producer.statistics().retries_count == (0 if is_known else 1)
+            assert client.statistics().resends == (1 if is_known else 0)
         found = await read(client, stream)
 
+    if is_known:
+        copies = 1
     assert Counter(found[0]) == {b"one": copies, b"two": copies}
 
 

@@ -251,11 +251,14 @@ async def test_close_when_requests_are_under_way_then_waits_for_their_answers(se
     answers: list[object] = []
 
     async def ask() -> None:
-        answers.append(await client.request(batch_of("closing", bytes(500_000))))
+        answers.append(await client.request(last_of("closing")))
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(client.run)
         await make_topic(client, "closing")
+        # Sends to one partition would go one after another from 0.9 on.
+        await client.request(batch_of("closing", bytes(500_000)))
+        await client.request(last_of("closing"))
         for _ in range(4):
             tasks.start_soon(ask)
         await anyio.wait_all_tasks_blocked()
@@ -274,6 +277,8 @@ async def test_request_when_the_server_is_killed_under_it_then_says_whether_it_h
     server: RunningServer = await anyio.to_thread.run_sync(start_server)
     async with IggyClient(url_of(server), reconnect=False) as client:
         await make_topic(client, "killed")
+        # From 0.10 on the first request to a partition asks where it is.
+        await client.request(batch_of("killed", b""))
         os.killpg(server.pid, signal.SIGSTOP)
         failures: list[IggyError] = []
 
