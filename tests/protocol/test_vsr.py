@@ -6,7 +6,6 @@ The recorded requests were written by the unmodified official client 0.9.0 and 0
 from __future__ import annotations
 
 import json
-import os
 import struct
 from pathlib import Path
 
@@ -34,7 +33,6 @@ from iggy_protocol import (
     StatusCode,
     UpdateStream,
     VsrClientConnection,
-    VsrClientSession,
     begins_vsr_request,
     is_vsr_answer,
     is_vsr_refusal,
@@ -47,6 +45,7 @@ from iggy_protocol.vsr.heads import REQUEST_HEAD, offset_of
 from iggy_protocol.vsr.operations import UPDATE_RESOURCE_CODE
 from iggy_protocol.vsr.recognition import vsr_refusal
 from tests.protocol.frame_oracle import FEEDERS, request_frame
+from tests.protocol.vsr_frames import bound_client, expect, new_session
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "golden" / "vsr").glob("*.jsonl"))
 CLIENT = bytes(range(1, 17))
@@ -201,30 +200,24 @@ COMMANDS = [
 ]
 
 
-def bound_client(dialect):
-    """Make a client that has logged in as far as it knows."""
-    session = VsrClientSession(dialect, os.urandom, sdk_name="test", sdk_version="0.1.0")
-    return session, VsrClientConnection(session)
-
-
 @pytest.mark.parametrize("dialect", [V0_11, V0_12_2], ids=str)
 def test_refusal_when_made_from_a_head_then_the_client_takes_it_for_the_answer(dialect):
-    session, client = bound_client(dialect)
-    login = session.register(PasswordCredentials("iggy", "secret"))
+    beginner = VsrClientConnection(new_session(dialect))
+    login = beginner.session.register(PasswordCredentials("iggy", "secret"))
     answers = []
     for command, code in [(login, CommandCode.REGISTER), *COMMANDS]:
+        client = beginner if command is login else bound_client(dialect)
         request = client.prepare(command)
         head = b"".join(client.send_prepared(request))[:VSR_HEAD_BYTES]
         summary = summarise_vsr_request(head)
         is_update = dialect is V0_11 and isinstance(command, UpdateStream)
         assert summary.code == (CommandCode.UPDATE_STREAM if is_update else code)
         client.receive_data(vsr_error_reply(head, StatusCode.INVALID_FORMAT))
-        answers.append(client.next_event())
+        answers.append(expect(client.next_event(), ErrorReceived).status)
         reply = vsr_error_reply(head, StatusCode.INVALID_FORMAT)
         assert summarise_vsr_reply(reply).number == summary.number
 
-    assert all(isinstance(answer, ErrorReceived) for answer in answers)
-    assert {answer.status for answer in answers} == {StatusCode.INVALID_FORMAT}
+    assert set(answers) == {StatusCode.INVALID_FORMAT}
 
 
 def test_summary_when_it_is_an_eviction_then_answers_no_request():
