@@ -192,7 +192,8 @@ class ClientOptions:
     Attributes:
         endpoints: where the server is; several are tried in turn.
         transport: how to reach it.
-        protocol: which generation of the protocol to speak; ``auto`` asks the server.
+        protocol: which generation of the protocol to speak; by default the newest that the server
+            offers.
         credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
