@@ -77,6 +77,10 @@ class ServerDialects:
         """Note whether a server of a newer dialect speaks 0.8 as well."""
         self._classic[endpoint] = speaks
 
+    def forget_classic(self, endpoint: Endpoint) -> None:
+        """Ask a server of a newer dialect again whether it speaks 0.8."""
+        self._classic.pop(endpoint, None)
+
     def newest(self, endpoint: Endpoint, *, is_vsr: bool) -> Dialect:
         """Return the first dialect to try with a server whose framing is known.
 

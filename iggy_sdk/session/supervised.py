@@ -216,6 +216,9 @@ class SupervisedConnection:
         self._epoch += 1
         if not (isinstance(session, VsrSession) and session.is_resumed):
             self._session_epoch = self._epoch
+            if self._epoch > 1:
+                # The server has begun anew, and may be another one.
+                self.dialects.forget_classic(endpoint)
         self._clock = event_loop_clock()
         session.on_end = partial(self._on_session_end, session)
         self._notify_change()

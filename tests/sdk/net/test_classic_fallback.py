@@ -188,6 +188,21 @@ async def test_command_when_another_server_took_the_place_then_0_8_is_not_spoken
                 await client.request(PURGE)
 
 
+async def test_command_when_a_server_of_all_generations_took_the_place_then_it_is_asked_again():
+    side = ClassicSide()
+    async with (
+        scripted_server(peers=vsr_peers(V0_12_2)) as server,
+        client_of(server, protocol=AUTO) as client,
+    ):
+        with pytest.raises(UnsupportedByServerError):
+            await client.request(PURGE)
+        server.replace(side, both(V0_12_2))
+        await client.ping()
+        await client.request(PURGE)
+
+    assert side.commands() == [PURGE]
+
+
 async def test_login_when_it_changes_then_no_connection_of_the_one_before_is_left():
     side = ClassicSide()
     async with (
