@@ -230,11 +230,13 @@ async def test_login_when_it_changes_then_no_connection_of_the_one_before_is_lef
 async def test_logout_when_a_purge_is_under_way_then_it_does_not_use_the_login():
     side = ClassicSide("wait")
     errors: list[str] = []
+    refused = anyio.Event()
 
     async def purge(client: Any) -> None:
         with pytest.raises(DisconnectedError, match="login") as caught:
             await client.request(PURGE)
         errors.append(caught.value.message)
+        refused.set()
 
     async with (
         scripted_server(side, peers=both(V0_12_2)) as server,
@@ -248,6 +250,7 @@ async def test_logout_when_a_purge_is_under_way_then_it_does_not_use_the_login()
         await client.logout_user()
         side.silence.set()
         side.silence = None
+        await refused.wait()
         await client.login_user("iggy", "secret")
         tasks.start_soon(purge, client)
         await side.waiting.wait()

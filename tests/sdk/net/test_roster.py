@@ -54,6 +54,8 @@ class Nodes(VsrRecorder):
         places: what each node was asked, in order.
         primaries: the primary of the partition that is told, one after the other.
         refusals: what a node answers to its next sends.
+        goodbyes: the nodes that were told of a logout.
+        open: the node of each connection there is.
     """
 
     def __init__(self, *primaries: Endpoint) -> None:
@@ -62,13 +64,18 @@ class Nodes(VsrRecorder):
         self.primaries = list(primaries)
         self.refusals: dict[Endpoint, list[StatusCode]] = {}
         self.goodbyes: list[Endpoint] = []
+        self.open: list[Endpoint] = []
 
     async def __call__(self, peer: VsrPeer) -> None:
-        while True:
-            command = await peer.hear()
-            if isinstance(command, LogoutUser):
-                self.goodbyes.append(peer.endpoint)
-            await self.answer(peer, command)
+        self.open.append(peer.endpoint)
+        try:
+            while True:
+                command = await peer.hear()
+                if isinstance(command, LogoutUser):
+                    self.goodbyes.append(peer.endpoint)
+                await self.answer(peer, command)
+        finally:
+            self.open.remove(peer.endpoint)
 
     async def answer(self, peer: VsrPeer, command: Command[Any]) -> None:
         if isinstance(command, GetPartitionRoute):
@@ -197,12 +204,30 @@ async def test_send_when_the_node_is_lost_then_the_same_bytes_go_over_another_co
     assert script.sends() == [TWO, TWO]
 
 
+async def test_session_when_the_servers_have_forgotten_it_then_the_next_is_bound_to_the_node():
+    script = Nodes(TWO)
+    peers = clustered(V0_12_2, ONE, TWO)
+    async with vsr_client(script, peers) as (server, client):
+        await client.request(send())
+        peers.forget_sessions()
+        server.peers[0].wire.abort()
+        await client.ping()
+        await client.request(send())
+        assert server.dialled.count(TWO) == 2
+
+    assert script.sends() == [TWO, TWO]
+    assert script.goodbyes == [ONE]
+
+
 async def test_login_when_it_changes_then_no_connection_to_a_node_is_left():
     script = Nodes(TWO)
     peers = clustered(V0_12_2, ONE, TWO)
     async with vsr_client(script, peers) as (server, client):
         await client.request(send())
+        assert sorted(script.open, key=str) == [ONE, TWO]
         await client.logout_user()
+        await anyio.sleep(0.01)
+        assert script.open == [ONE]
         await client.login_user("alice", "password")
         await client.request(send())
         assert server.dialled.count(TWO) == 2
