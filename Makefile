@@ -31,7 +31,7 @@ SECONDS ?= 180
 EXAMPLES ?= 400
 
 # The gate leaves nothing to luck (tests/fix_seeds.py has its seeds); searches do, and say with which.
-test others-part check coverage sanitize-short test-lowest test-python: export PYTHONHASHSEED := 0
+test others-part check coverage sanitize-short test-dialects test-lowest test-python: export PYTHONHASHSEED := 0
 SEARCHING := IGGY_SIM_SEED=random HYPOTHESIS_PROFILE=fuzz
 
 # How the environment builds the C: a warning is an error, and the ring can be told to fail. What
@@ -114,6 +114,18 @@ TESTS_OF_VERSIONS := $(addprefix tests/,protocol sdk server transports spark int
 test-lowest: setup wheels ## the tests with the oldest dependencies that pyproject.toml allows
 	CFLAGS='$(GATE_CFLAGS)' bash tests/make_project_venv.sh $(BIN)/python requirements/lowest.txt .venv-lowest
 	.venv-lowest/bin/python -m pytest $(TESTS_OF_VERSIONS)
+
+# The tests whose clients talk to a server of ours; the gate runs them with protocol=auto.
+PROTOCOLS := 0.8 0.9 0.10
+TESTS_OF_PROTOCOLS := tests/transports $(addprefix tests/sdk/,api blocking testing quic/test_client.py \
+	consumer/test_on_server.py $(addprefix net/,test_real_server.py test_websocket.py) producer/test_real_server.py)
+
+.PHONY: test-dialects
+test-dialects: setup ## the tests of the SDK that need a server, in each protocol that it speaks
+	@for protocol in $(PROTOCOLS); do \
+		echo "protocol=$$protocol"; \
+		IGGY_TEST_PROTOCOL=$$protocol $(BIN)/python -m pytest $(TESTS_OF_PROTOCOLS) || exit 1; \
+	done
 
 .PHONY: test-python
 test-python: setup wheels ## the tests with another Python, such as PYTHON=python3.13

@@ -82,7 +82,7 @@ class ClientSession:
     @property
     def member_id(self) -> int:
         """What the client is in consumer groups: its connection, or a session that outlives it."""
-        if self.binding is None or not self.binding.dialect.has_contexts:
+        if self.binding is None or not self.binding.dialect.binds_sessions:
             return self.client_id
         return member_id_of(self.binding.session)
 

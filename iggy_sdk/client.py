@@ -106,6 +106,11 @@ class IggyClient(AllFamilies):
         return self._session.dialect
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server has told that it is one of several nodes."""
+        return self._session.is_clustered
+
+    @property
     def endpoint(self) -> Endpoint | None:
         """The endpoint of the present or last connection."""
         return self._session.endpoint

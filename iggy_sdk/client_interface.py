@@ -39,6 +39,10 @@ class ClientInterface(Protocol):
         """What the server of the present or last connection speaks."""
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server has told that it is one of several nodes."""
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is a connection that has not failed."""
 

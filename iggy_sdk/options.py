@@ -192,7 +192,8 @@ class ClientOptions:
     Attributes:
         endpoints: where the server is; several are tried in turn.
         transport: how to reach it.
-        protocol: which generation of the protocol to speak; ``auto`` asks the server.
+        protocol: which generation of the protocol to speak; by default the newest that the server
+            offers.
         credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
@@ -210,7 +211,7 @@ class ClientOptions:
 
     endpoints: tuple[Endpoint, ...] = (Endpoint("127.0.0.1", DEFAULT_PORTS["tcp"]),)
     transport: TransportName = "tcp"
-    protocol: ServerProtocol = ServerProtocol.V0_8
+    protocol: ServerProtocol = ServerProtocol.AUTO
     credentials: Credentials | None = None
     tls: TlsOptions | None = None
     nodelay: bool = True

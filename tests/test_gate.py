@@ -21,6 +21,7 @@ GATE_TARGETS = (
     "check",
     "coverage",
     "sanitize-short",
+    "test-dialects",
     "test-lowest",
     "test-python",
 )

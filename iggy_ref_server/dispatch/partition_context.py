@@ -30,7 +30,7 @@ def require_incarnation(
         ServerFault: the partition was made anew or purged since the client has seen it, or does
             not exist.
     """
-    if request_id is None or not request_id.dialect.has_contexts:
+    if request_id is None or not request_id.dialect.binds_sessions:
         return
     current = topic.require_partition(partition_id).incarnation
     meant = request_id.context.incarnation

@@ -253,7 +253,7 @@ class RequestScheduler:
         self._dispatcher.note_heartbeat(pipeline.session)
         if request.code in STAGED_CODES:
             self._stage_write(pipeline, request)
-        elif request.dialect.has_contexts and self._dispatcher.is_detached(request):
+        elif request.dialect.binds_sessions and self._dispatcher.is_detached(request):
             self._detach(pipeline, request)
         else:
             self._handle(pipeline, request)

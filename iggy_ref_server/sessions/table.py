@@ -141,7 +141,7 @@ class SessionRecord:
         self.number = number
         self.new = new
         # Without a secret a session belongs to its connection, and so do its memberships.
-        outlives = new.dialect.has_contexts
+        outlives = new.dialect.binds_sessions
         self.member_id = member_id_of(number) if outlives else new.client_id
         self.receipts = receipts
         self.connections_count = 0
@@ -240,7 +240,7 @@ class SessionTable:
             ServerFault: there is no such session, or it is another client's.
         """
         session = self._by_client.get(client)
-        if session is None or not session.new.dialect.has_contexts:
+        if session is None or not session.new.dialect.binds_sessions:
             raise ServerFault(StatusCode.UNAUTHENTICATED, "the client has no session to bind")
         self._check_secret(session, secret_hash)
         if number not in (0, session.number):
@@ -259,7 +259,7 @@ class SessionTable:
         session.connections_count -= 1
         if session.connections_count:
             return
-        if not session.new.dialect.has_contexts:
+        if not session.new.dialect.binds_sessions:
             self._end(session, SessionEnd.EXPIRED)
             return
         session.idle_since_us = now_us

@@ -103,6 +103,11 @@ class IggyClient(AllFamilies):
         return self._inner.dialect
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether the server has told that it is one of several nodes."""
+        return self._inner.is_clustered
+
+    @property
     def endpoint(self) -> Endpoint | None:
         """The endpoint of the present or last connection."""
         return self._inner.endpoint

@@ -87,6 +87,10 @@ class ConsumerMembership(Protocol):
     def dialect(self) -> Dialect:
         """What the server speaks."""
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the partitions are on several nodes."""
+
     async def join(self) -> None:
         """Join the group, if there is one."""
 
@@ -115,6 +119,11 @@ class NoMembership:
     def dialect(self) -> Dialect:
         """What the server speaks."""
         return self._client.dialect
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the partitions are on several nodes."""
+        return self._client.is_clustered
 
     async def request(
         self,
@@ -207,6 +216,11 @@ class GroupMembership:
     def dialect(self) -> Dialect:
         """What the server speaks."""
         return self._client.dialect
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the partitions are on several nodes."""
+        return self._client.is_clustered
 
     async def sync(self) -> ConsumerGroupAssignment:
         """Ask which partitions the group assigns to this member; join again if it is none."""

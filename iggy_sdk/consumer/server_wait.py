@@ -86,6 +86,9 @@ class ServerWait:
         partitions = self._partitions()
         if len(partitions) == 1 and not self._by_server:
             return True
+        if self._membership.is_clustered:
+            # One node cannot wait for the partitions of another one.
+            return False
         return bool(partitions) and all(self._start(one) is not None for one in partitions)
 
     async def wait(self, seconds: float) -> FetchedMessages:

@@ -151,7 +151,7 @@ class MessagesFamily(RequestSender):
         """Have unsaved messages of a partition written, and synced to the disk if asked.
 
         Raises:
-            UnsupportedByServerError: the server speaks 0.9 or later, which do not have this.
+            UnsupportedByServerError: the server speaks 0.9 or later and nothing older.
         """
         command = FlushUnsavedBuffer(stream, topic, partition_id, fsync)
         await self.request(command, timeout=timeout)

@@ -121,7 +121,11 @@ class StreamsFamily(RequestSender):
         await self.request(DeleteStream(stream), timeout=timeout)
 
     async def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
-        """Delete all messages and stored offsets of a stream; servers have that until 0.9."""
+        """Delete all messages and stored offsets of a stream.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.10 and nothing older.
+        """
         await self.request(PurgeStream(stream), timeout=timeout)
 
 
@@ -282,7 +286,11 @@ class TopicsFamily(RequestSender):
     async def purge_topic(
         self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
     ) -> None:
-        """Delete all messages and stored offsets of a topic; servers have that until 0.9."""
+        """Delete all messages and stored offsets of a topic.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.10 and nothing older.
+        """
         await self.request(PurgeTopic(stream, topic), timeout=timeout)
 
 

@@ -17,7 +17,7 @@ from iggy_sdk.errors import (
     ProtocolError,
 )
 from iggy_sdk.session.interface import Session
-from iggy_sdk.session.leader import find_leader
+from iggy_sdk.session.leader import Cluster
 from iggy_sdk.session.opening import SessionOpener, abort_on_error
 from iggy_sdk.session.states import ClientEvent
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 REDIRECTS_MAX: Final = 3
 """Servers that disagree on the leader must not redirect a client for ever."""
+
+NODE_DIAL_SECONDS_MAX: Final = 2.0
+"""How long a node may take to accept a connection where others can be tried."""
 
 STABLE_AFTER_SECONDS: Final = 1.0
 """A connection that the server ends sooner counts as a failed attempt; otherwise a server that
@@ -48,6 +51,7 @@ class Connector:
 
     Attributes:
         opener: opens the sessions.
+        cluster: the nodes, as far as they are known.
         dials_count: attempts to connect.
         failures_count: attempts that failed.
         redirects_count: how often a leader was followed.
@@ -58,6 +62,7 @@ class Connector:
         """Take the endpoints and the waits from the options of a client."""
         self.report: Callable[[ClientEvent], None] = _ignore_event
         self.opener = opener
+        self.cluster = Cluster(options)
         self._options = options
         self._backoff = options.reconnect.backoff
         self._last: Endpoint | None = None
@@ -137,11 +142,9 @@ class Connector:
         return errors
 
     def _candidates(self) -> list[Endpoint]:
-        """List the endpoints to try, the last one first: it may be a leader outside the options."""
-        configured = self._options.endpoints
-        if self._last is None:
-            return list(configured)
-        return [self._last, *(endpoint for endpoint in configured if endpoint != self._last)]
+        """List the endpoints to try: the last one, those of the options, those of the cluster."""
+        last = () if self._last is None else (self._last,)
+        return list(dict.fromkeys((*last, *self._options.endpoints, *self.cluster.endpoints)))
 
     async def _connect_to(
         self, endpoint: Endpoint, login: Command[Any] | None
@@ -156,8 +159,11 @@ class Connector:
     ) -> EstablishedSession:
         """Connect to one endpoint and log in, all of it within ``connect_timeout``."""
         self.dials_count += 1
+        dial_seconds = NODE_DIAL_SECONDS_MAX if self.cluster.is_known else math.inf
         try:
-            session = await self.opener.open(endpoint, login, report=self.report)
+            session = await self.opener.open(
+                endpoint, login, report=self.report, dial_seconds_max=dial_seconds
+            )
         except BaseException:
             self.failures_count += 1
             raise
@@ -170,7 +176,7 @@ class Connector:
         for _ in range(REDIRECTS_MAX):
             session, endpoint = established
             with abort_on_error(session):
-                leader = await find_leader(session, endpoint, self._options)
+                leader = await self.cluster.find_leader(session, endpoint)
                 if leader is None:
                     break
                 try:

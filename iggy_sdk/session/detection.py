@@ -13,12 +13,18 @@ from uuid import uuid4
 
 import anyio
 
+import iggy_protocol
 from iggy_protocol import (
     CLASSIC,
+    CLASSIC_FRAMING,
+    NEED_DATA,
     VSR_HEAD_BYTES,
+    ClientConnection,
     Dialect,
     EvictionReceived,
+    Ping,
     ProbeVerdict,
+    ResponseReceived,
     judge_probe,
     vsr_probe,
 )
@@ -46,6 +52,7 @@ class ServerDialects:
     def __init__(self, protocol: ServerProtocol) -> None:
         self.allowed: Final = protocol.dialects
         self._known: dict[Endpoint, Dialect] = {}
+        self._classic: dict[Endpoint, bool] = {}
 
     def known(self, endpoint: Endpoint) -> Dialect | None:
         """Return what a server speaks; None if nobody has found out, and there is a choice."""
@@ -60,6 +67,19 @@ class ServerDialects:
     def forget(self, endpoint: Endpoint) -> None:
         """Find out again at the next connection, because the server behaves differently."""
         self._known.pop(endpoint, None)
+        self._classic.pop(endpoint, None)
+
+    def known_classic(self, endpoint: Endpoint) -> bool | None:
+        """Tell whether a server of a newer dialect speaks 0.8 as well; None if nobody has asked."""
+        return self._classic.get(endpoint)
+
+    def remember_classic(self, endpoint: Endpoint, *, speaks: bool) -> None:
+        """Note whether a server of a newer dialect speaks 0.8 as well."""
+        self._classic[endpoint] = speaks
+
+    def forget_classic(self, endpoint: Endpoint) -> None:
+        """Ask a server of a newer dialect again whether it speaks 0.8."""
+        self._classic.pop(endpoint, None)
 
     def newest(self, endpoint: Endpoint, *, is_vsr: bool) -> Dialect:
         """Return the first dialect to try with a server whose framing is known.
@@ -118,6 +138,37 @@ async def ask_framing(transport: StreamTransport) -> ProbeVerdict | None:
         except OSError:
             return None
         return verdict
+    return None
+
+
+async def ask_classic(transport: StreamTransport) -> bool | None:
+    """Ask a server with a first request whether it speaks the framing of 0.8.
+
+    The pings are as long as a head from 0.9 on together, so that a server which does not understand
+    them has one complete head to refuse, and does not wait for the rest of it.
+
+    Returns:
+        None if the server was silent for ``PROBE_SECONDS_MAX``.
+    """
+    pings = ClientConnection()
+    count = VSR_HEAD_BYTES // CLASSIC_FRAMING.request_head_bytes
+    frames = [part for _ in range(count) for part in pings.send(Ping())]
+    answered = 0
+    with anyio.move_on_after(PROBE_SECONDS_MAX):
+        try:
+            await transport.send(frames)
+            while answered < count:
+                received = await transport.receive_into(pings.get_buffer())
+                if not received:
+                    return False
+                pings.buffer_updated(received)
+                while (event := pings.next_event()) is not NEED_DATA:
+                    if not isinstance(event, ResponseReceived):
+                        return False
+                    answered += 1
+        except (OSError, iggy_protocol.ProtocolError):
+            return False
+        return True
     return None
 
 

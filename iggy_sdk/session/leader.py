@@ -1,4 +1,4 @@
-"""Finding the leader of the cluster; without metadata the client stays where it is."""
+"""The nodes of the cluster and their leader; without metadata the client stays where it is."""
 
 from __future__ import annotations
 
@@ -17,21 +17,57 @@ if TYPE_CHECKING:
 _SAME_HOST: Final = {"localhost": "127.0.0.1", "::": "::1"}
 
 
-async def find_leader(
-    session: Session, endpoint: Endpoint, options: ClientOptions
-) -> Endpoint | None:
-    """Request the cluster metadata and return the leader; None means to stay with this server.
+NODES_MAX: Final = 64
+"""How many nodes of a cluster are remembered; those of Apache Iggy have up to seven."""
 
-    Raises:
-        IggyError: the connection ended meanwhile.
-    """
-    try:
-        metadata = await session.request(GetClusterMetadata(), timeout=options.connect_timeout)
-    except IggyError:
-        if session.failure is not None:
-            raise
-        return None
-    return choose_leader(metadata, endpoint, transport=options.transport)
+
+class Cluster:
+    """The nodes that a server has told last; none where it is the only one."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        """Take the options of a client, which name the transport."""
+        self._options = options
+        self._nodes: tuple[ClusterNode, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are several nodes."""
+        return bool(self._nodes)
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where the nodes are that have a port for the transport of the client."""
+        found = [_endpoint_of(node, self._options.transport) for node in self._nodes]
+        return [endpoint for endpoint in found if endpoint.port]
+
+    async def find_leader(self, session: Session, endpoint: Endpoint) -> Endpoint | None:
+        """Request the cluster metadata and return the leader; None means to stay with this server.
+
+        Raises:
+            IggyError: the connection ended meanwhile.
+        """
+        try:
+            metadata = await session.request(
+                GetClusterMetadata(), timeout=self._options.connect_timeout
+            )
+        except IggyError:
+            if session.failure is not None:
+                raise
+            return None
+        # A single node may tell an address that only itself can reach.
+        self._nodes = metadata.nodes[:NODES_MAX] if len(metadata.nodes) > 1 else ()
+        return choose_leader(metadata, endpoint, transport=self._options.transport)
+
+    def find_node(self, replica_id: int, here: Endpoint) -> Endpoint | None:
+        """Return where another node is; None if it is this one, or cannot be told from it."""
+        places = {
+            node.replica_id: _endpoint_of(node, self._options.transport) for node in self._nodes
+        }
+        found = places.get(replica_id)
+        if found is None or not found.port or len(places) < len(self._nodes):
+            return None
+        is_member = any(_is_same_endpoint(place, here) for place in places.values())
+        return found if is_member and not _is_same_endpoint(found, here) else None
 
 
 def choose_leader(
@@ -42,19 +78,19 @@ def choose_leader(
         return None
     for node in metadata.nodes:
         if node.role is NodeRole.LEADER and node.status is NodeStatus.HEALTHY:
-            leader = Endpoint(node.ip, _port_of_transport(node, transport))
+            leader = _endpoint_of(node, transport)
             return None if _is_same_endpoint(leader, endpoint) else leader
     return None
 
 
-def _port_of_transport(node: ClusterNode, transport: TransportName) -> int:
+def _endpoint_of(node: ClusterNode, transport: TransportName) -> Endpoint:
     ports: dict[TransportName, int] = {
         "tcp": node.tcp_port,
         "quic": node.quic_port,
         "http": node.http_port,
         "ws": node.websocket_port,
     }
-    return ports[transport]
+    return Endpoint(node.ip, ports[transport])
 
 
 def _is_same_endpoint(left: Endpoint, right: Endpoint) -> bool:

@@ -10,9 +10,11 @@ speaks. Then the client connects again and logs in with the newest of those.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
@@ -47,7 +49,9 @@ from iggy_sdk.errors import (
 from iggy_sdk.options import Backoff, ClientOptions
 from iggy_sdk.session.byte_stream import dial_within_timeout
 from iggy_sdk.session.detection import (
+    PROBE_SECONDS_MAX,
     ServerDialects,
+    ask_classic,
     ask_framing,
     incompatible_server_error,
     version_refusal,
@@ -93,6 +97,7 @@ class SessionOpener:
     def __init__(self, options: ClientOptions, *, dial: Dial, dialects: ServerDialects) -> None:
         self.identity: VsrClientSession | None = None
         self._options = options
+        self._dial_seconds_max = math.inf
         self._dial = dial
         self._dialects = dialects
 
@@ -102,6 +107,7 @@ class SessionOpener:
         login: Command[Any] | None,
         *,
         report: Callable[[ClientEvent], None],
+        dial_seconds_max: float = math.inf,
     ) -> Session:
         """Connect to one endpoint and log in, all of it within ``connect_timeout``.
 
@@ -109,6 +115,7 @@ class SessionOpener:
             endpoint: where the server is.
             login: the login, in the form of 0.8, if any.
             report: called with each step.
+            dial_seconds_max: how long connecting alone may take.
 
         Raises:
             ConnectionFailedError: no server answers at the endpoint, or the handshake failed.
@@ -116,6 +123,7 @@ class SessionOpener:
             ConfigurationError: the transport needs a library that is not installed.
             IggyError: the server refuses the login.
         """
+        self._dial_seconds_max = dial_seconds_max
         deadline = anyio.current_time() + self._options.connect_timeout
         known = self._dialects.known(endpoint)
         try:
@@ -128,6 +136,20 @@ class SessionOpener:
             if anyio.current_time() >= deadline:
                 raise
         return await self._open(endpoint, login, None, deadline, report)
+
+    async def bind(self, endpoint: Endpoint, identity: VsrClientSession) -> VsrSession:
+        """Connect to another node of the cluster, and bind the session of the client there.
+
+        Raises:
+            IggyError: the node cannot be reached, or does not know the session.
+        """
+        deadline = anyio.current_time() + self._options.connect_timeout
+        session = await self._connect(endpoint, identity.dialect, deadline)
+        with abort_on_error(session):
+            assert isinstance(session, VsrSession), "the dialect was given"
+            assert session.identity is identity, "all connections share one session"
+            await repeat_until_answered(session, identity.bind(), deadline=deadline)
+        return session
 
     async def _open(
         self,
@@ -188,7 +210,7 @@ class SessionOpener:
         """Connect over QUIC, where the first stream tells the dialect."""
         openers = _quic_openers()
         if dialect is None:
-            asking = await openers.unknown(endpoint, self._options)
+            asking = await openers.unknown(endpoint, self._dial_options)
             with abort_on_error(asking):
                 dialect = self._dialect_of(endpoint, await asking.ask())
                 identity = self._identity_for(dialect) if dialect.is_vsr else None
@@ -196,13 +218,20 @@ class SessionOpener:
             if session is not None:
                 return session
         if dialect is CLASSIC:
-            return await openers.classic(endpoint, self._options)
-        return await openers.vsr(endpoint, self._options, self._identity_for(dialect))
+            return await openers.classic(endpoint, self._dial_options)
+        return await openers.vsr(endpoint, self._dial_options, self._identity_for(dialect))
 
     async def _dial_by(self, endpoint: Endpoint, deadline: float) -> StreamTransport:
         return await dial_within_timeout(
-            endpoint, self._options, dial=self._dial, deadline=deadline
+            endpoint, self._dial_options, dial=self._dial, deadline=deadline
         )
+
+    @property
+    def _dial_options(self) -> ClientOptions:
+        """The options for connecting alone."""
+        if self._options.connect_timeout <= self._dial_seconds_max:
+            return self._options
+        return replace(self._options, connect_timeout=self._dial_seconds_max)
 
     async def _ask_dialect(self, endpoint: Endpoint, transport: StreamTransport) -> Dialect:
         """Return the newest dialect of the framing that the server speaks."""
@@ -278,19 +307,34 @@ class SessionOpener:
             transport.abort()
 
     async def speaks_classic(self, endpoint: Endpoint, deadline: float) -> bool:
-        """Tell whether a server answers a ping of 0.8 on a connection of its own."""
+        """Tell whether a server answers pings of 0.8 on a connection of its own."""
         try:
-            transport = await self._dial_by(endpoint, deadline)
+            return await self.answers_classic(endpoint, deadline) is True
         except IggyError:
             return False
-        session = StreamSession(transport, self._options)
+
+    async def answers_classic(self, endpoint: Endpoint, deadline: float) -> bool | None:
+        """Tell whether a server answers pings of 0.8 on a connection of its own; None for silence.
+
+        Raises:
+            IggyError: there is no connection to be had.
+        """
+        if self._options.transport == "quic":
+            session = await _quic_openers().classic(endpoint, self._options)
+            try:
+                await session.request(Ping(), timeout=PROBE_SECONDS_MAX)
+            except RequestTimeoutError:
+                return None
+            except IggyError:
+                return False
+            finally:
+                session.abort(DisconnectedError("only a ping was asked", sent=False))
+            return True
+        transport = await self._dial_by(endpoint, deadline)
         try:
-            await session.request(Ping(), timeout=SILENT_LOGIN_SECONDS)
-        except IggyError:
-            return False
+            return await ask_classic(transport)
         finally:
-            session.abort(DisconnectedError("only a ping was asked", sent=False))
-        return True
+            transport.abort()
 
 
 class FramingProbe:

@@ -78,12 +78,14 @@ class PlannedRequest(NamedTuple):
         place: the partition that it refers to, if any.
         context: the state of that partition.
         is_captured: whether the caller gave the context, so that a newer one would not do.
+        primary_id: the node that serves the partition, where there are several.
     """
 
     command: Command[Any]
     place: PartitionPlace | None = None
     context: PartitionContext = NO_CONTEXT
     is_captured: bool = False
+    primary_id: int | None = None
 
 
 class Ask(Protocol):
@@ -122,6 +124,7 @@ class RequestPlanner:
         identity: VsrClientSession,
         context: PartitionContext | None,
         ask: Ask,
+        is_clustered: bool = False,
     ) -> PlannedRequest:
         """Complete a request with what the client knows, or asks for.
 
@@ -130,6 +133,7 @@ class RequestPlanner:
             identity: the session that sends it.
             context: the state of the partition, if the caller knows it from an earlier reply.
             ask: sends what has to be known first.
+            is_clustered: whether partitions are on several nodes.
 
         Raises:
             IggyError: the partition does not exist, or the server refuses to tell.
@@ -138,15 +142,17 @@ class RequestPlanner:
             command = await self._prepare_send(command, identity, ask)
         if not identity.dialect.binds_sessions:
             return PlannedRequest(command)
-        if context is not None:
-            return PlannedRequest(command, place_of(command), context, is_captured=True)
-        if isinstance(command, FetchMessages):
+        if isinstance(command, FetchMessages) and context is None:
             return PlannedRequest(command)
         place = place_of(command)
-        if place is None:
-            return PlannedRequest(command)
+        is_captured = context is not None
+        if place is None or (context is not None and not is_clustered):
+            return PlannedRequest(command, place, context or NO_CONTEXT, is_captured)
         route = await self.route(place, identity=identity, ask=ask)
-        return PlannedRequest(command, place, _context_of(route, identity))
+        if context is None:
+            context = _context_of(route, identity)
+        primary_id = route.primary_replica_id if is_clustered else None
+        return PlannedRequest(command, place, context, is_captured, primary_id)
 
     async def route(
         self, place: PartitionPlace, *, identity: VsrClientSession, ask: Ask

@@ -6,6 +6,8 @@ Requests to servers of 0.8 are repeated here, and those to later servers by the 
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
@@ -18,15 +20,18 @@ from iggy_protocol import (
     LogoutUser,
     StatusCode,
 )
-from iggy_sdk.connection_string import Credentials, PasswordLogin
+from iggy_sdk.connection_string import Credentials, PasswordLogin, ServerProtocol
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.errors import (
+    ClientClosedError,
     DisconnectedError,
     IggyError,
     RequestTimeoutError,
+    UnsupportedByServerError,
     describe_command,
 )
-from iggy_sdk.session.leader import find_leader
+from iggy_sdk.session.classic_fallback import ClassicFallback
+from iggy_sdk.session.nodes import NodeSessions
 from iggy_sdk.session.pending_requests import is_repeatable
 from iggy_sdk.session.repeater import FramingChangedError, RequestRepeater
 from iggy_sdk.session.states import ClientState, with_state
@@ -43,6 +48,8 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
 
 REPEATS_MAX: Final = 3
 """A request that ends its connection every time must not be repeated for ever."""
@@ -75,6 +82,15 @@ class ReconnectingSession(SupervisedConnection):
         login = None if given is None else login_command(given)
         super().__init__(options, dial=dial, dialects=dialects, login=login)
         self._repeater = RequestRepeater(self)
+        self._nodes = NodeSessions(self._opener)
+        self._classic: ClassicFallback | None = None
+        if options.protocol is ServerProtocol.AUTO:
+            self._classic = ClassicFallback(
+                options,
+                opener=self._opener,
+                dialects=self.dialects,
+                make=partial(ReconnectingSession, dial=dial),
+            )
         self._resends_count = 0
 
     def statistics(self) -> ClientStatistics:
@@ -90,6 +106,25 @@ class ReconnectingSession(SupervisedConnection):
             hook_failures=self._hooks.failures_count,
             session=self._session.statistics() if self._session is not None else None,
         )
+
+    async def host(self) -> None:
+        """Supervise the connections and send heartbeats until the client is closed."""
+        self.check_not_running()
+        if self._classic is None:
+            await super().host()
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._classic.host)
+            await super().host()
+            tasks.cancel_scope.cancel()
+
+    async def _close_session(self) -> None:
+        try:
+            await super()._close_session()
+        finally:
+            self._nodes.abort()
+            if self._classic is not None:
+                await self._classic.aclose()
 
     # Requests
 
@@ -175,25 +210,68 @@ class ReconnectingSession(SupervisedConnection):
             raise RequestTimeoutError(
                 f"{describe_command(command)}: not logged in within {seconds:g} s"
             )
-        reply = await self._repeater.request(
-            command, context=context, seconds=seconds, deadline=deadline
-        )
-        if isinstance(command, LogoutUser):
-            self._login = None
+        try:
+            reply = await self._repeater.request(
+                command, context=context, seconds=seconds, deadline=deadline
+            )
+        except UnsupportedByServerError as error:
+            refusal = error
+        else:
+            if isinstance(command, LogoutUser):
+                self._replace_login(None)
+            return reply
+        return await self._request_classic(command, refusal, seconds, deadline)
+
+    async def _request_classic(
+        self,
+        command: Command[R],
+        refusal: UnsupportedByServerError,
+        seconds: float,
+        deadline: float,
+    ) -> R:
+        """Send what the dialect lacks in the protocol of 0.8, if the client may speak that."""
+        endpoint = self._endpoint
+        if self._classic is None or endpoint is None:
+            raise refusal
+        if not self._classic.takes(command, self.dialect):
+            raise refusal
+        try:
+            reply = await self._classic.request(
+                command,
+                refusal,
+                endpoint=endpoint,
+                login=self._login,
+                seconds=seconds,
+                deadline=deadline,
+            )
+        except ClientClosedError as error:
+            self._check_open()
+            text = f"{describe_command(command)}: the login of the client ended meanwhile"
+            raise DisconnectedError(text) from error
+        # A purge makes partitions anew, and no reply of this session tells that.
+        self._repeater.planner.clear()
         return reply
+
+    def _replace_login(self, login: Command[Any] | None) -> None:
+        """Take another login, or none; no connection with the one before outlives this."""
+        self._login = login
+        self._nodes.abort()
+        if self._classic is not None:
+            self._classic.abort()
 
     async def _log_in_again(self, login: Command[Identity]) -> Identity:
         """End the session, if there is one, and begin one with another login."""
         session = self._session
         if isinstance(session, VsrSession) and session.is_bound:
             await session.request(LogoutUser(), timeout=self._options.request_timeout)
-        before, self._login = self._login, login
+        before = self._login
+        self._replace_login(login)
         if session is not None:
             session.abort(DisconnectedError("the client logs in anew"))
         try:
             await self.connect()
         except BaseException:
-            self._login = before
+            self._replace_login(before)
             raise
         assert isinstance(self._session, VsrSession), "the server has changed meanwhile"
         return Identity(self._session.identity.user_id or 0)
@@ -242,13 +320,13 @@ class ReconnectingSession(SupervisedConnection):
     async def _remember_login(self, command: Command[Any], session: Session) -> None:
         """Remember a login for the next connection, and move to the leader as after any login."""
         if isinstance(command, LogoutUser):
-            self._login = None
+            self._replace_login(None)
             return
-        self._login = command
+        self._replace_login(command)
         if self._endpoint is None or session.failure is not None:
             return
         try:
-            leader = await find_leader(session, self._endpoint, self._options)
+            leader = await self._connector.cluster.find_leader(session, self._endpoint)
         except IggyError:
             return  # The login itself succeeded, and the next connection repeats it.
         if leader is not None and self._options.reconnect.enabled:
@@ -267,12 +345,36 @@ class ReconnectingSession(SupervisedConnection):
             session = await self._live_session(command, deadline, seconds)
         return session
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server is one of several nodes."""
+        return self._connector.cluster.is_known
+
+    async def session_at(
+        self, replica_id: int, session: VsrSession, *, deadline: float
+    ) -> VsrSession:
+        """Return the session of the client on the node that serves a partition.
+
+        The present one is returned where that node is the same, or cannot be reached.
+        """
+        if session is not self._session or self._endpoint is None:
+            return session
+        node = self._connector.cluster.find_node(replica_id, self._endpoint)
+        if node is None:
+            return session
+        with anyio.CancelScope(deadline=deadline):
+            try:
+                return await self._nodes.session_at(node, session.identity)
+            except IggyError as error:
+                _LOGGER.warning("the node at %s cannot be used: %s", node, error)
+        return session
+
     async def follow_leader(self, session: Session) -> None:
         """Move to another node if the cluster has another leader now."""
         if session is not self._session or self._endpoint is None or session.is_closed:
             return
         try:
-            leader = await find_leader(session, self._endpoint, self._options)
+            leader = await self._connector.cluster.find_leader(session, self._endpoint)
         except IggyError:
             return
         if leader is not None and self._options.reconnect.enabled:

@@ -85,6 +85,15 @@ class Connections(Protocol):
     ) -> Session:
         """Return an open session, within the deadline of a request."""
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the server is one of several nodes."""
+
+    async def session_at(
+        self, replica_id: int, session: VsrSession, *, deadline: float
+    ) -> VsrSession:
+        """Return the session of the client on the node that serves a partition."""
+
     async def follow_leader(self, session: Session) -> None:
         """Move to another node if the cluster has another leader now."""
 
@@ -151,13 +160,20 @@ class RequestRepeater:
                 del self._lanes[key]
 
 
+def is_missing(command: Command[Any] | type[Command[Any]], dialect: Dialect) -> bool:
+    """Say whether servers of a dialect do not have a command."""
+    return command.CODE not in commands_of(dialect) or (
+        dialect.is_vsr and command.CODE in UNSERVED_CODES
+    )
+
+
 def check_supported(command: Command[Any], dialect: Dialect) -> None:
     """Refuse a command that the server does not have, before anything is sent.
 
     Raises:
         UnsupportedByServerError: the server speaks a generation without it.
     """
-    if command.CODE not in commands_of(dialect) or command.CODE in UNSERVED_CODES:
+    if is_missing(command, dialect):
         raise UnsupportedByServerError(
             f"{describe_command(command)}: the server speaks {dialect}, which does not have it",
             advice=OTHER_GENERATION_ADVICE,
@@ -209,6 +225,7 @@ class _Call:
         deadline: float,
     ) -> None:
         self.session: VsrSession
+        self._main: VsrSession
         self.planned: PlannedRequest
         self._repeater = repeater
         self._connections = connections
@@ -233,13 +250,26 @@ class _Call:
                 f"{describe_command(self._command)}: the server speaks {session.dialect} by now",
                 sent=self._is_uncertain and self._is_write(),
             )
-        self.session = session
+        self.session = self._main = session
 
     async def plan(self, context: PartitionContext | None) -> None:
         """Complete the command with what the client knows of its partition."""
         self.planned = await self._repeater.planner.plan(
-            self._command, identity=self.session.identity, context=context, ask=self._ask
+            self._command,
+            identity=self._main.identity,
+            context=context,
+            ask=self._ask,
+            is_clustered=self._connections.is_clustered,
         )
+        await self._go_to_primary()
+
+    async def _go_to_primary(self) -> None:
+        """Take the connection to the node that serves the partition, if there are several."""
+        primary_id = self.planned.primary_id
+        if primary_id is not None:
+            self.session = await self._connections.session_at(
+                primary_id, self._main, deadline=self._deadline
+            )
 
     async def _ask(self, command: Command[R]) -> R:
         """Ask for something that this request needs to know."""
@@ -294,7 +324,7 @@ class _Call:
         error = error_for_status(status, command=self._command)
         if status == StatusCode.UNAUTHENTICATED and status not in self._repeated:
             self._repeated.add(status)
-            if await self._connections.begin_again(self.session):
+            if await self._connections.begin_again(self._main):
                 return
         if rule.action not in (RepeatAction.REPEAT, RepeatAction.RENUMBER):
             raise error
@@ -324,11 +354,11 @@ class _Call:
     async def _refresh(self, refresh: Refresh) -> None:
         """Ask the server what the table wants to be known first."""
         if refresh is Refresh.ROSTER:
-            await self._connections.follow_leader(self.session)
-        elif refresh is Refresh.ROUTE and self.planned.place is not None:
+            await self._connections.follow_leader(self._main)
+        is_route = refresh is Refresh.ROUTE or self.planned.primary_id is not None
+        if refresh is not Refresh.NOTHING and is_route and self.planned.place is not None:
             self._repeater.planner.forget(self.planned.place)
-            if not self.planned.is_captured:
-                await self.plan(None)
+            await self.plan(self.planned.context if self.planned.is_captured else None)
 
     # The end of a connection
 
@@ -362,6 +392,7 @@ class _Call:
         """Take another session; keep the bytes if it knows them, else begin with new ones."""
         before = self.session
         await self.connect()
+        await self._go_to_primary()
         if self.session is before:
             return
         self._connections.count_resend()

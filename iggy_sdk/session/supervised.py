@@ -216,6 +216,9 @@ class SupervisedConnection:
         self._epoch += 1
         if not (isinstance(session, VsrSession) and session.is_resumed):
             self._session_epoch = self._epoch
+            if self._epoch > 1:
+                # The server has begun anew, and may be another one.
+                self.dialects.forget_classic(endpoint)
         self._clock = event_loop_clock()
         session.on_end = partial(self._on_session_end, session)
         self._notify_change()
@@ -303,6 +306,15 @@ class SupervisedConnection:
         """Close for good; pending requests may finish within ``close_timeout``."""
         self._advance(ClientEvent.CLOSE)
         await self._close_session()
+        self._notify_change()
+
+    def abort(self) -> None:
+        """Close for good and at once; pending requests fail."""
+        self._advance(ClientEvent.CLOSE)
+        if self._connect_scope is not None:
+            self._connect_scope.cancel()
+        if self._session is not None:
+            self._session.abort(ClientClosedError())
         self._notify_change()
 
     async def _close_session(self) -> None:

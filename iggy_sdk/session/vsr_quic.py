@@ -16,6 +16,7 @@ import anyio
 
 from iggy_protocol import (
     NO_CONTEXT,
+    VSR_HEAD_BYTES,
     Buffer,
     ClientConnection,
     Command,
@@ -76,10 +77,20 @@ class VsrQuicExchange(QuicExchange):
         loss: why the whole session ends with this reply, if it does.
     """
 
-    __slots__ = ("_codec", "_received", "is_outstanding", "loss", "request")
+    __slots__ = (
+        "_codec",
+        "_received",
+        "_response_bytes_max",
+        "is_outstanding",
+        "loss",
+        "request",
+    )
 
-    def __init__(self, pending: PreparedPending, codec: VsrClientConnection) -> None:
+    def __init__(
+        self, pending: PreparedPending, codec: VsrClientConnection, response_bytes_max: int
+    ) -> None:
         super().__init__(pending, codec, ())
+        self._response_bytes_max = response_bytes_max
         self.request = pending.request
         self.size_bytes = pending.request.head.size
         self.is_outstanding = False
@@ -99,9 +110,13 @@ class VsrQuicExchange(QuicExchange):
     def receive(self, data: bytes, *, is_last: bool, peer: str) -> ExchangeOutcome | None:
         """Collect bytes of the reply; decode it once the server has finished the stream."""
         self._received += data
+        what = describe_command(self.pending.command)
+        if len(self._received) > VSR_HEAD_BYTES + self._response_bytes_max:
+            self._received.clear()
+            limit = self._response_bytes_max
+            return ProtocolError(f"{what}: {peer} sends more than the {limit} bytes of a reply")
         if not is_last:
             return None
-        what = describe_command(self.pending.command)
         if not self._received:
             return ProtocolError(f"{what}: {peer} ended the stream without a reply")
         try:
@@ -138,8 +153,9 @@ class VsrQuicSession(VsrSession, QuicSession):
         self.identity = identity
         if self.dialect.is_lockstep:
             self._streams_max = 1
+        self._response_bytes_max = settings.response_bytes_max
         limits = Limits(
-            outstanding_max=self._streams_max, response_bytes_max=settings.response_bytes_max
+            outstanding_max=self._streams_max, response_bytes_max=self._response_bytes_max
         )
         self._codec = VsrClientConnection(identity, limits=limits)
 
@@ -172,7 +188,7 @@ class VsrQuicSession(VsrSession, QuicSession):
 
     def _begin_exchange(self, pending: PendingRequest) -> QuicExchange:
         assert isinstance(pending, PreparedPending)
-        return VsrQuicExchange(pending, self._codec)
+        return VsrQuicExchange(pending, self._codec, self._response_bytes_max)
 
     def _handle_event(self, event: QuicEvent) -> None:
         super()._handle_event(event)

@@ -179,7 +179,8 @@ class Faults:
 
     Every command counts, those included that a client sends by itself: a login, a heartbeat's
     ping, a request for the leader. Name ``command`` to select one: its class
-    (``SendMessages``), its name (``"send_messages"``) or its code.
+    (``SendMessages``), its name (``"send_messages"``) or its code. From 0.9 on a login is a
+    ``"register"``, and in 0.10 every update has the code 16.
     """
 
     def __init__(self, proxy: Proxy) -> None:

@@ -12,6 +12,9 @@ before a fixture is used, so that tests without Iggy do not pay for it.
 Where ``IGGY_TEST_SERVER`` names the ``host:port`` of a server with the root user ``iggy`` and the
 password ``iggy``, that one is used instead, such as an Apache Iggy of your own. It is emptied, so
 name none that is needed; what a test wants to stop or kill raises ``NotOursError`` then.
+
+With ``IGGY_TEST_PROTOCOL=0.9`` in the environment, or another value of the option ``protocol``, the
+clients of ``iggy_server.url`` speak that generation; the server speaks all of them.
 """
 
 from __future__ import annotations

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from iggy_protocol import CLASSIC_FRAMING
 from iggy_sdk.testing.faults import FaultAction, FaultEffect, FaultRules
+from iggy_sdk.testing.frames import CLASSIC_PROXY_FRAMING, UNANSWERED_CODES, proxy_framing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from anyio.abc import Listener, SocketStream
+
+    from iggy_sdk.testing.frames import FramePiece, ProxyFraming
 
 
 HOST = "127.0.0.1"
@@ -203,9 +204,9 @@ class Proxy:
 
 # One connection through the proxy: a task for each direction, and the queue of pending requests.
 #
-# Replies match requests by their order alone. So a reply that the proxy makes waits behind those of
-# the server, and after a swallowed reply no later one may pass: the client would match it to the
-# wrong request.
+# Replies of 0.8 match requests by their order alone. So a reply that the proxy makes waits behind
+# those of the server, and after a swallowed reply no later one may pass: the client would match it
+# to the wrong request. From 0.9 on replies have numbers; a swallowed one silences all others, too.
 
 READ_BYTES = 262_144
 """One read: large enough that a batch of a megabyte is not cut into hundreds of pieces."""
@@ -214,6 +215,20 @@ PENDING_REQUESTS_MAX = 8_192
 """Requests without a reply; twice what a server accepts, so the proxy is never the limit."""
 
 STREAM_ENDS = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class WaitingRequest(NamedTuple):
+    """A request without a reply.
+
+    Attributes:
+        number: what it shares with its reply.
+        effect: that of the faults on it.
+        refusal: the reply of the proxy, if the server does not get it.
+    """
+
+    number: int | None
+    effect: FaultEffect
+    refusal: bytes = b""
 
 
 class ProxyConnection:
@@ -236,11 +251,12 @@ class ProxyConnection:
         self._server = server
         self._decide_effect = decide
         self._hold = hold
-        self._request_splitter = requests()
-        self._reply_splitter = replies()
+        self._first = b""
+        self._is_detected = False
+        self._use(CLASSIC_PROXY_FRAMING)
         self._is_forwarding = True
         self._is_cutting = False
-        self._waiting: deque[FaultEffect] = deque()
+        self._waiting: deque[WaitingRequest] = deque()
         self._capacity = anyio.Semaphore(PENDING_REQUESTS_MAX)
         self._writing = anyio.Lock()
         self._scope = anyio.CancelScope()
@@ -270,31 +286,49 @@ class ProxyConnection:
         except STREAM_ENDS:
             self.cut()
 
+    def _use(self, framing: ProxyFraming) -> None:
+        self._framing = framing
+        self._request_splitter = framing.requests()
+        self._reply_splitter = framing.replies()
+
     # From the client
 
     async def _carry_requests(self, data: bytes) -> None:
+        if not self._is_detected:
+            data = self._first = self._first + data
+            framing = proxy_framing(data)
+            if framing is None:
+                return
+            self._is_detected = True
+            if framing is not self._framing:
+                self._use(framing)
         outgoing = bytearray()
         for piece in self._request_splitter.feed(data):
             if piece.begins:
-                await self._decide(piece.number, outgoing)
+                await self._decide(piece, outgoing)
             if self._is_forwarding:
                 outgoing += piece.data
         await self._send(self._server, outgoing)
 
-    async def _decide(self, code: int, outgoing: bytearray) -> None:
+    async def _decide(self, piece: FramePiece, outgoing: bytearray) -> None:
         if self._is_cutting:
             # Read and drop: a close with unread bytes sends a reset, which discards replies.
             return
-        effect = self._decide_effect(code)
+        effect = self._decide_effect(piece.head.code)
         if effect.delay_s or effect.action is FaultAction.CUT:
             # Earlier commands are not affected: they are forwarded first.
             await self._send(self._server, outgoing)
             outgoing.clear()
             await self._hold(effect.delay_s)
-        await self._capacity.acquire()
-        self._waiting.append(effect)
         self._is_cutting = effect.action is FaultAction.CUT
         self._is_forwarding = not self._is_cutting and effect.action is not FaultAction.ANSWER
+        if effect.action is FaultAction.PASS and piece.head.code in UNANSWERED_CODES:
+            return
+        await self._capacity.acquire()
+        refusal = b""
+        if effect.action is FaultAction.ANSWER:
+            refusal = self._framing.refuse(bytes(piece.data), effect.status)
+        self._waiting.append(WaitingRequest(piece.head.number, effect, refusal))
         if not self._is_forwarding:
             async with self._writing:
                 await self._send(self._client, b"" if self.is_silenced else self._due_answers())
@@ -308,114 +342,53 @@ class ProxyConnection:
         async with self._writing:
             outgoing, lost = bytearray(), FaultAction.PASS
             for piece in self._reply_splitter.feed(data):
-                if piece.begins and (lost := self._reply_action()) is not FaultAction.PASS:
+                if piece.begins and (lost := self._reply_action(piece)) is not FaultAction.PASS:
                     break
                 outgoing += piece.data
                 if piece.ends:
-                    self._finish(outgoing)
+                    self._finish(piece, outgoing)
             await self._send(self._client, outgoing)
             self.is_silenced = lost is FaultAction.SWALLOW
             if lost is FaultAction.CUT_AT_REPLY:
                 self.cut()
             self._cut_if_due()
 
-    def _reply_action(self) -> FaultAction:
-        """Return the action for the reply that begins; PASS for one without a request."""
-        return self._waiting[0].action if self._waiting else FaultAction.PASS
+    def _request_of(self, piece: FramePiece) -> WaitingRequest | None:
+        """Return the oldest request that a reply may answer."""
+        number = piece.head.number
+        return next((request for request in self._waiting if request.number == number), None)
 
-    def _finish(self, outgoing: bytearray) -> None:
+    def _reply_action(self, piece: FramePiece) -> FaultAction:
+        """Return the action for the reply that begins; PASS for one without a request."""
+        request = self._request_of(piece)
+        return FaultAction.PASS if request is None else request.effect.action
+
+    def _finish(self, piece: FramePiece, outgoing: bytearray) -> None:
         """Finish a reply; the next one may have to come from the proxy."""
-        if self._waiting:
-            self._waiting.popleft()
+        request = self._request_of(piece)
+        if request is not None:
+            self._waiting.remove(request)
             self._capacity.release()
         outgoing += self._due_answers()
 
     def _due_answers(self) -> bytes:
-        """Return the replies of the proxy that have no older pending request."""
+        """Return the replies of the proxy, in order: those without an older pending request."""
         frames = b""
-        while self._waiting and self._waiting[0].action is FaultAction.ANSWER:
-            frames += CLASSIC_FRAMING.response_head(self._waiting.popleft().status, 0)
-            self._capacity.release()
+        for request in list(self._waiting):
+            if request.effect.action is FaultAction.ANSWER:
+                frames += request.refusal
+                self._waiting.remove(request)
+                self._capacity.release()
+            elif self._framing.is_ordered:
+                break
         return frames
 
     def _cut_if_due(self) -> None:
         """Cut the connection if its fault is next and all earlier commands have replies."""
-        if self._waiting and self._waiting[0].action is FaultAction.CUT:
+        if self._waiting and self._waiting[0].effect.action is FaultAction.CUT:
             self.cut()
 
     @staticmethod
     async def _send(target: SocketStream, data: bytes | bytearray) -> None:
         if data:
             await target.send(bytes(data))
-
-
-# Splitting a byte stream into frames without buffering them; only a header of eight bytes is kept.
-#
-# A large frame passes piece by piece, each as soon as it has arrived.
-
-
-ReadHead = Callable[[bytes, int], tuple[int, int]]
-
-
-class FramePiece(NamedTuple):
-    """A part of a frame, in the order of the stream.
-
-    Attributes:
-        data: the bytes.
-        number: the command's code of a request, or the status of a reply.
-        begins: whether ``data`` is the head of the frame.
-        ends: whether the frame is complete with it.
-    """
-
-    data: memoryview
-    number: int
-    begins: bool
-    ends: bool
-
-
-class FrameSplitter:
-    """Splits the frames of one direction.
-
-    Args:
-        head_bytes: the size of a head.
-        read_head: returns a head's number and the size of the payload behind it.
-    """
-
-    def __init__(self, head_bytes: int, read_head: ReadHead) -> None:
-        self._head_bytes = head_bytes
-        self._read_head = read_head
-        self._head = b""
-        self._number = 0
-        self._payload_left = 0
-
-    def feed(self, data: bytes) -> Iterator[FramePiece]:
-        """Yield the pieces of frames in ``data``."""
-        view = memoryview(data)
-        while view:
-            if self._payload_left:
-                taken = min(self._payload_left, len(view))
-                self._payload_left -= taken
-                yield FramePiece(view[:taken], self._number, False, not self._payload_left)
-            else:
-                taken = min(self._head_bytes - len(self._head), len(view))
-                self._head += view[:taken]
-                if len(self._head) == self._head_bytes:
-                    yield self._begin()
-            view = view[taken:]
-
-    def _begin(self) -> FramePiece:
-        head, self._head = self._head, b""
-        self._number, size = self._read_head(head, 0)
-        # A length below its minimum is negative here; the server skips such a header as well.
-        self._payload_left = max(0, size)
-        return FramePiece(memoryview(head), self._number, True, not self._payload_left)
-
-
-def requests() -> FrameSplitter:
-    """Make a splitter for what a client sends."""
-    return FrameSplitter(CLASSIC_FRAMING.request_head_bytes, CLASSIC_FRAMING.read_request_head)
-
-
-def replies() -> FrameSplitter:
-    """Make a splitter for what a server sends."""
-    return FrameSplitter(CLASSIC_FRAMING.response_head_bytes, CLASSIC_FRAMING.read_response_head)

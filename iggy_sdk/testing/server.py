@@ -310,7 +310,15 @@ class RunningServer:
 
     def _url(self, host: str, port: int) -> str:
         login = f"{quote(self.username, safe='')}:{quote(self.password, safe='')}"
-        return f"iggy://{login}@{host}:{port}"
+        return in_test_protocol(f"iggy://{login}@{host}:{port}")
+
+
+def in_test_protocol(url: str) -> str:
+    """Add the protocol that ``IGGY_TEST_PROTOCOL`` names to a connection string, if it is set."""
+    protocol = os.environ.get("IGGY_TEST_PROTOCOL", "")
+    if not protocol or "protocol=" in url or url.startswith("iggy+http"):
+        return url
+    return f"{url}{'&' if '?' in url else '?'}protocol={protocol}"
 
 
 # One server for many tests: emptied between them, and replaced when that fails.

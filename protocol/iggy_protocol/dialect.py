@@ -47,15 +47,15 @@ class Dialect(Enum):
         version: what a client announces; that of the classic dialect is in its login, unchecked.
         release: the releases of Apache Iggy that speak it, for messages to people.
         server_version: the version of such a server, which it tells at a login.
-        has_contexts: whether requests refer to the state of a partition, and replies may come in
-            any order.
+        binds_sessions: whether a session outlives its connections. Requests refer to the state of
+            a partition then, and replies may come in any order.
         age: 0 for the oldest; layouts are looked up by it.
     """
 
-    CLASSIC = (False, Version(0, 10, 0), "0.8", "0.8.0", False)
-    V0_11 = (True, Version(0, 11, 0), "0.9", "0.9.0", False)
-    V0_12_0 = (True, Version(0, 12, 0), "0.10 (preview)", "0.10.0", True)
-    V0_12_2 = (True, Version(0, 12, 2), "0.10", "0.10.0", True)
+    CLASSIC = (False, Version(0, 10, 0), "0.8", "0.8.0")
+    V0_11 = (True, Version(0, 11, 0), "0.9", "0.9.0")
+    V0_12_0 = (True, Version(0, 12, 0), "0.10 (preview)", "0.10.0")
+    V0_12_2 = (True, Version(0, 12, 2), "0.10", "0.10.0")
 
     def __init__(
         self,
@@ -63,13 +63,12 @@ class Dialect(Enum):
         version: Version,
         release: str,
         server_version: str,
-        has_contexts: bool,
     ) -> None:
         self.is_vsr = is_vsr
         self.version = version
         self.release = release
         self.server_version = server_version
-        self.has_contexts = has_contexts
+        self.binds_sessions = version >= Version(0, 12, 0)
         self.age = len(type(self).__members__)
 
     # The default hash of an enum's member hashes its name again at every lookup.
@@ -79,11 +78,6 @@ class Dialect(Enum):
     def is_lockstep(self) -> bool:
         """Whether a connection carries one request at a time, because replies have no order."""
         return self is Dialect.V0_11
-
-    @property
-    def binds_sessions(self) -> bool:
-        """Whether a session outlives its connections, and requests refer to partition states."""
-        return self.is_vsr and not self.is_lockstep
 
     @property
     def generation(self) -> str:

@@ -15,19 +15,37 @@ from hypothesis import strategies as st
 
 from iggy_protocol import (
     NEED_DATA,
+    V0_11,
+    V0_12_2,
     VSR_HEAD_BYTES,
+    CommandCode,
     ConnectionClosed,
+    CreateStream,
+    ErrorReceived,
     ForeignRequestReceived,
     FrameTooLarge,
+    GetStreams,
+    PasswordCredentials,
+    Ping,
     RequestReceived,
     RequestRefused,
     ServerConnection,
+    StatusCode,
+    UpdateStream,
+    VsrClientConnection,
     begins_vsr_request,
     is_vsr_answer,
     is_vsr_refusal,
+    summarise_vsr_reply,
+    summarise_vsr_request,
+    vsr_error_reply,
     vsr_probe,
 )
+from iggy_protocol.vsr.heads import REQUEST_HEAD, offset_of
+from iggy_protocol.vsr.operations import UPDATE_RESOURCE_CODE
+from iggy_protocol.vsr.recognition import vsr_refusal
 from tests.protocol.frame_oracle import FEEDERS, request_frame
+from tests.protocol.vsr_frames import bound_client, expect, new_session
 
 RECORDINGS = sorted((Path(__file__).parents[1] / "golden" / "vsr").glob("*.jsonl"))
 CLIENT = bytes(range(1, 17))
@@ -161,3 +179,55 @@ def test_answer_when_a_server_of_that_dialect_wrote_it_then_is_recognised(answer
 def test_answer_when_it_is_none_of_that_dialect_then_is_not_recognised(answer):
     assert not is_vsr_answer(answer)
     assert not is_vsr_refusal(answer)
+
+
+# What somebody in between can tell.
+
+
+@pytest.mark.parametrize("direction", [">", "<"])
+def test_summary_when_an_official_peer_wrote_the_frame_then_tells_its_size(direction):
+    for frame in recorded(direction):
+        summary = (summarise_vsr_request if direction == ">" else summarise_vsr_reply)(frame)
+
+        assert summary.payload_bytes == len(frame) - VSR_HEAD_BYTES
+
+
+COMMANDS = [
+    (Ping(), CommandCode.PING),
+    (GetStreams(), CommandCode.GET_STREAMS),
+    (CreateStream("shop"), CommandCode.CREATE_STREAM),
+    (UpdateStream("shop", "store"), UPDATE_RESOURCE_CODE),
+]
+
+
+@pytest.mark.parametrize("dialect", [V0_11, V0_12_2], ids=str)
+def test_refusal_when_made_from_a_head_then_the_client_takes_it_for_the_answer(dialect):
+    beginner = VsrClientConnection(new_session(dialect))
+    login = beginner.session.register(PasswordCredentials("iggy", "secret"))
+    answers = []
+    for command, code in [(login, CommandCode.REGISTER), *COMMANDS]:
+        client = beginner if command is login else bound_client(dialect)
+        request = client.prepare(command)
+        head = b"".join(client.send_prepared(request))[:VSR_HEAD_BYTES]
+        summary = summarise_vsr_request(head)
+        is_update = dialect is V0_11 and isinstance(command, UpdateStream)
+        assert summary.code == (CommandCode.UPDATE_STREAM if is_update else code)
+        client.receive_data(vsr_error_reply(head, StatusCode.INVALID_FORMAT))
+        answers.append(expect(client.next_event(), ErrorReceived).status)
+        reply = vsr_error_reply(head, StatusCode.INVALID_FORMAT)
+        assert summarise_vsr_reply(reply).number == summary.number
+
+    assert set(answers) == {StatusCode.INVALID_FORMAT}
+
+
+def test_summary_when_it_is_an_eviction_then_answers_no_request():
+    refusal = vsr_refusal(PROBE)
+
+    assert summarise_vsr_reply(refusal).number is None
+
+
+def test_summary_when_the_operation_is_not_known_then_there_is_no_code():
+    head = bytearray(PROBE)
+    head[offset_of(REQUEST_HEAD, "operation")] = 99
+
+    assert summarise_vsr_request(bytes(head)).code == 0

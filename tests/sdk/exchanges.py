@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from iggy_protocol import (
     Consumer,
@@ -14,8 +17,14 @@ from iggy_protocol import (
     PollMessages,
     SendMessages,
 )
+from iggy_sdk.connection_string import ServerProtocol
+from iggy_sdk.errors import UnsupportedByServerError
+from iggy_sdk.session.repeater import is_missing
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from iggy_protocol import Command
     from iggy_sdk.client import IggyClient
 
 
@@ -24,6 +33,19 @@ async def make_topic(client: IggyClient, name: str, *, partitions_count: int = 1
     if await client.request(GetStream(name)) is None:
         await client.request(CreateStream(name))
         await client.request(CreateTopic(name, "orders", partitions_count=partitions_count))
+
+
+def lacks(client: IggyClient, command: type[Command[Any]]) -> bool:
+    """Say whether a client that may speak one protocol alone has no word for a command."""
+    is_free = client.options.protocol is ServerProtocol.AUTO
+    return not is_free and is_missing(command, client.dialect)
+
+
+def refused_if_missing(
+    client: IggyClient, command: type[Command[Any]]
+) -> AbstractContextManager[object]:
+    """Expect a refusal, if the protocol that was chosen has no word for a command."""
+    return pytest.raises(UnsupportedByServerError) if lacks(client, command) else nullcontext()
 
 
 def batch_of(name: str, payload: bytes, count: int = 1) -> SendMessages:

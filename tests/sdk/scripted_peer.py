@@ -72,10 +72,15 @@ class PeerGone(Exception):
 class Peer:
     """The server's end of one connection."""
 
-    def __init__(self, wire: StreamTransport, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        wire: StreamTransport,
+        endpoint: Endpoint,
+        connection: ServerConnection | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.wire = wire
-        self._connection = ServerConnection()
+        self._connection = ServerConnection() if connection is None else connection
 
     async def hear(self) -> Any:
         """Return the next command; raises PeerGone when there are no more."""

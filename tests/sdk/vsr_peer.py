@@ -18,11 +18,14 @@ from iggy_protocol import (
     CancelReceived,
     Command,
     ConnectionClosed,
+    DetectingConnection,
     Dialect,
     EvictionReason,
+    FramingDetected,
     GetClusterMetadata,
     GetStream,
     LogoutUser,
+    MalformedFrame,
     PartitionContext,
     Ping,
     Register,
@@ -37,7 +40,7 @@ from iggy_protocol import (
     dialect_of,
     encode_reply,
 )
-from tests.sdk.scripted_peer import PeerGone
+from tests.sdk.scripted_peer import Peer, PeerGone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
 USER_ID = 1
 FIRST_SESSION = 1_000
+CHUNK_BYTES = 4_096
 
 
 @dataclass
@@ -105,14 +109,20 @@ class VsrPeer:
         numbers: those of all requests that were heard.
     """
 
-    def __init__(self, wire: StreamTransport, endpoint: Endpoint, peers: VsrPeers) -> None:
+    def __init__(
+        self,
+        wire: StreamTransport,
+        endpoint: Endpoint,
+        peers: VsrPeers,
+        connection: VsrServerConnection | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self.wire = wire
         self.peers = peers
         self.request_id: RequestId | None = None
         self.cancelled: list[int] = []
         self.numbers: list[int] = []
-        self._connection = VsrServerConnection()
+        self._connection = VsrServerConnection() if connection is None else connection
         self.on_cancel: Callable[[], None] = lambda: None
 
     @property
@@ -128,7 +138,10 @@ class VsrPeer:
     async def hear(self) -> Any:
         """Return the next command; raises PeerGone when there are no more."""
         while True:
-            event = self._connection.next_event()
+            try:
+                event = self._connection.next_event()
+            except MalformedFrame as error:
+                raise PeerGone from error
             if isinstance(event, ConnectionClosed):
                 raise PeerGone
             if isinstance(event, CancelReceived):
@@ -278,3 +291,41 @@ def window(frame: Any, lowest: Dialect, highest: Dialect) -> bytes:
     changed[144:148] = highest.version.pack().to_bytes(4, "little")
     changed[148:152] = lowest.version.pack().to_bytes(4, "little")
     return bytes(changed)
+
+
+# Servers of all generations.
+
+
+@dataclass
+class EveryPeers:
+    """What all connections of a server share that speaks 0.8 as well."""
+
+    newer: VsrPeers
+
+    def __call__(self, wire: StreamTransport, endpoint: Endpoint) -> UndetectedPeer:
+        return UndetectedPeer(wire, endpoint, self.newer)
+
+
+class UndetectedPeer:
+    """The server's end of a connection whose client has not said anything yet."""
+
+    def __init__(self, wire: StreamTransport, endpoint: Endpoint, newer: VsrPeers) -> None:
+        self.wire = wire
+        self._endpoint = endpoint
+        self._newer = newer
+
+    async def detect(self) -> Peer | VsrPeer:
+        """Return the end for what the client speaks, once its first bytes have come."""
+        undetected = DetectingConnection()
+        while not isinstance(event := undetected.next_event(), FramingDetected):
+            buffer = bytearray(CHUNK_BYTES)
+            try:
+                count = await self.wire.receive_into(memoryview(buffer))
+            except OSError as error:
+                raise PeerGone from error
+            if not count:
+                raise PeerGone
+            undetected.receive_data(bytes(buffer[:count]))
+        if isinstance(event.connection, VsrServerConnection):
+            return VsrPeer(self.wire, self._endpoint, self._newer, event.connection)
+        return Peer(self.wire, self._endpoint, event.connection)

@@ -44,7 +44,7 @@ R = TypeVar("R")
 
 READ_BYTES = 1 << 18
 VSR_DIALECTS = [dialect for dialect in Dialect if dialect.is_vsr]
-CONTEXT_DIALECTS = [dialect for dialect in Dialect if dialect.has_contexts]
+CONTEXT_DIALECTS = [dialect for dialect in Dialect if dialect.binds_sessions]
 # A server takes a client of 0.12.0 for one of 0.12.2 if its SDK is a release.
 SDK_VERSIONS = {Dialect.V0_12_0: "0.11.1-edge.5"}
 
@@ -153,7 +153,7 @@ class VsrClient:
 
     def route(self, stream: Identifier, topic: Identifier, partition_id: int) -> PartitionContext:
         """Return what requests to a partition name; nothing in 0.9."""
-        if not self.dialect.has_contexts:
+        if not self.dialect.binds_sessions:
             return NO_CONTEXT
         route = self.ask(GetPartitionRoute(stream, topic, partition_id))
         return PartitionContext(route.incarnation, 0, route.metadata_position)

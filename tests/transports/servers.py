@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from iggy_sdk.testing.server import in_test_protocol
 from tests.certificates import Certificate
 from tests.server.free_ports import free_ports
 from tests.server.running import RunningServer
@@ -77,7 +78,7 @@ class TransportServer:
             told["tls"] = "true"
         query = "&".join(f"{key}={value}" for key, value in told.items())
         address = f"{_SCHEMES[transport][0]}://{login}{self._address(transport)}"
-        return f"{address}?{query}" if query else address
+        return in_test_protocol(f"{address}?{query}" if query else address)
 
     def _address(self, transport: str) -> str:
         return self.server.settings[f"IGGY_{_SCHEMES[transport][1].upper()}_ADDRESS"]

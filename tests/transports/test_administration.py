@@ -12,6 +12,8 @@ from iggy_protocol import (
     CompressionAlgorithm,
     GlobalPermissions,
     Permissions,
+    PurgeStream,
+    PurgeTopic,
     SnapshotType,
     StatusCode,
     StreamPermissions,
@@ -32,6 +34,7 @@ from iggy_sdk.errors import (
     TopicExists,
     TopicNotFound,
 )
+from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -83,12 +86,14 @@ async def test_streams_topics_partitions_when_managed_then_come_and_go(client, n
     assert (found.partitions_count, found.message_expiry_us) == (3, 3_600_000_000)
     await client.update_topic(name, "orders", "sales", message_expiry="never")
     assert [one.name for one in await client.get_topics(name)] == ["sales"]
-    await client.purge_topic(name, created.id)
+    with refused_if_missing(client, PurgeTopic):
+        await client.purge_topic(name, created.id)
     await client.delete_topic(name, "sales")
     with pytest.raises(TopicNotFound):
         await client.get_topic(name, "sales", required=True)
 
-    await client.purge_stream(name)
+    with refused_if_missing(client, PurgeStream):
+        await client.purge_stream(name)
     await client.update_stream(stream.id, f"{name}-new")
     await client.delete_stream(f"{name}-new")
     assert await client.get_stream(stream.id) is None

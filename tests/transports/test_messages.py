@@ -9,6 +9,7 @@ import pytest
 
 from iggy_protocol import (
     Consumer,
+    FlushUnsavedBuffer,
     NewMessage,
     Partitioning,
     PollingStrategy,
@@ -19,6 +20,7 @@ from iggy_protocol import (
 from iggy_sdk import Encryptor, JsonSerde, Message
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import InvalidRequestError, PartitionNotFound, RequestTimeoutError
+from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -67,7 +69,8 @@ async def test_offsets_when_stored_then_are_found_until_deleted(client, topic):
     await client.store_consumer_offset(topic, "orders", offset=3, **place)
     found = await client.get_consumer_offset(topic, "orders", required=True, **place)
     assert (found.stored_offset, found.current_offset) == (3, 4)
-    await client.flush_unsaved_buffer(topic, "orders", 1, fsync=True)
+    with refused_if_missing(client, FlushUnsavedBuffer):
+        await client.flush_unsaved_buffer(topic, "orders", 1, fsync=True)
     await client.delete_consumer_offset(topic, "orders", **place)
     assert await client.get_consumer_offset(topic, "orders", **place) is None
 

@@ -122,7 +122,7 @@ class MessagesFamily(BlockingClientBase):
         """Have unsaved messages of a partition written, and synced to the disk if asked.
 
         Raises:
-            UnsupportedByServerError: the server speaks 0.9 or later, which do not have this.
+            UnsupportedByServerError: the server speaks 0.9 or later and nothing older.
         """
         self._run(
             self._inner.flush_unsaved_buffer(

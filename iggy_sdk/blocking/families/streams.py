@@ -86,7 +86,11 @@ class StreamsFamily(BlockingClientBase):
         self._run(self._inner.delete_stream(stream, timeout=timeout))
 
     def purge_stream(self, stream: Identifier, *, timeout: Seconds | None = None) -> None:
-        """Delete all messages and stored offsets of a stream; servers have that until 0.9."""
+        """Delete all messages and stored offsets of a stream.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.10 and nothing older.
+        """
         self._run(self._inner.purge_stream(stream, timeout=timeout))
 
 
@@ -236,7 +240,11 @@ class TopicsFamily(BlockingClientBase):
     def purge_topic(
         self, stream: Identifier, topic: Identifier, *, timeout: Seconds | None = None
     ) -> None:
-        """Delete all messages and stored offsets of a topic; servers have that until 0.9."""
+        """Delete all messages and stored offsets of a topic.
+
+        Raises:
+            UnsupportedByServerError: the server speaks 0.10 and nothing older.
+        """
         self._run(self._inner.purge_topic(stream, topic, timeout=timeout))
 
 

@@ -196,12 +196,12 @@ POLLED_CODECS: Final = ByDialect[Codec](
 
 def polled_head_size(dialect: Dialect) -> int:
     """Return the size of the head of a poll reply."""
-    return POLLED_HEAD_V0_12_SIZE if dialect.has_contexts else POLLED_HEAD_SIZE
+    return POLLED_HEAD_V0_12_SIZE if dialect.binds_sessions else POLLED_HEAD_SIZE
 
 
 def _read_head(body: memoryview, dialect: Dialect) -> tuple[PolledHead, PartitionContext]:
     """Read the head; a body that is too short goes through the layout, which names the field."""
-    if not dialect.has_contexts:
+    if not dialect.binds_sessions:
         return _read_classic_head(body), NO_CONTEXT
     if len(body) < POLLED_HEAD_V0_12_SIZE:
         POLLED_HEAD_V0_12.decode(body)
@@ -222,7 +222,7 @@ def _write_head(
     messages_count: int,
     context: PartitionContext,
 ) -> bytes:
-    if not dialect.has_contexts:
+    if not dialect.binds_sessions:
         head = PolledHead(partition_id, current_offset, messages_count)
         try:
             return _POLLED_HEAD.pack(*head)

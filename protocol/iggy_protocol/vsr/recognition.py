@@ -14,10 +14,10 @@ first bytes of the answer what the server speaks.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from iggy_protocol.codes import CommandCode, EvictionReason
-from iggy_protocol.dialect import CLASSIC
+from iggy_protocol.dialect import CLASSIC, V0_11
 from iggy_protocol.errors import MalformedFrame
 from iggy_protocol.vsr.heads import (
     EVICTION,
@@ -29,8 +29,16 @@ from iggy_protocol.vsr.heads import (
     RequestHead,
     read_reply_head,
     read_request_head,
+    write_reply_head,
 )
-from iggy_protocol.vsr.operations import NON_REPLICATED
+from iggy_protocol.vsr.operations import (
+    NON_REPLICATED,
+    OPERATIONS,
+    REGISTER,
+    UPDATE_RESOURCE,
+    UPDATE_RESOURCE_CODE,
+    result_section,
+)
 
 if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
@@ -177,3 +185,59 @@ def judge_probe(answer: Buffer) -> ProbeVerdict | None:
     if is_vsr_refusal(head):
         return ProbeVerdict.CLASSIC
     return ProbeVerdict.VSR if is_vsr_answer(head) else ProbeVerdict.NEITHER
+
+
+# What somebody between a client and a server can tell from heads alone.
+
+
+class VsrRequestSummary(NamedTuple):
+    """What the head of a request tells without its body.
+
+    Attributes:
+        code: of the command; 0 if there is none, and 16 for every update of 0.10.
+        number: counts the requests of the session; the reply has the same.
+        payload_bytes: what follows the head.
+    """
+
+    code: int
+    number: int
+    payload_bytes: int
+
+
+class VsrReplySummary(NamedTuple):
+    """What the head of a reply tells without its body.
+
+    Attributes:
+        number: that of the request; None for an eviction, which answers none.
+        payload_bytes: what follows the head.
+    """
+
+    number: int | None
+    payload_bytes: int
+
+
+def summarise_vsr_request(head: Buffer) -> VsrRequestSummary:
+    """Read 256 bytes as the head of a request, whatever they are."""
+    request = read_request_head(head)
+    code = request.code
+    if request.operation != NON_REPLICATED:
+        updates = {UPDATE_RESOURCE: UPDATE_RESOURCE_CODE}
+        code = int(OPERATIONS[V0_11].get(request.operation, updates.get(request.operation, 0)))
+    return VsrRequestSummary(code, request.number, max(0, request.size - VSR_HEAD_BYTES))
+
+
+def summarise_vsr_reply(head: Buffer) -> VsrReplySummary:
+    """Read 256 bytes as the head of a reply or an eviction, whatever they are."""
+    reply = read_reply_head(head)
+    number = reply.number if reply.command == REPLY else None
+    return VsrReplySummary(number, max(0, reply.size - VSR_HEAD_BYTES))
+
+
+def vsr_error_reply(head: Buffer, status: int) -> bytes:
+    """Return the reply that refuses a request of any dialect, by its head."""
+    request = read_request_head(head)
+    section = result_section(status) if request.operation == REGISTER else b""
+    told = 0 if section else status
+    committed = (0, request.incarnation)
+    size = len(section)
+    return write_reply_head(request, request.operation, size, told, (0, 0), committed) + section

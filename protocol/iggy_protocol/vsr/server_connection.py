@@ -402,7 +402,7 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         """
         self._oldest()
         newest = self._outstanding[-1]
-        if not newest.dialect.has_contexts:
+        if not newest.dialect.binds_sessions:
             raise LocalProtocolError("a client of 0.9 needs its replies in order")
         if isinstance(newest, UnansweredRun):
             raise LocalProtocolError("a run of sends is answered in order")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from iggy_sdk.client import IggyClient
+from iggy_sdk.testing.server import in_test_protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 def url(server: RunningServer) -> str:
     """Tell where root logs in."""
     host, port = server.address
-    return f"iggy://iggy:iggy@{host}:{port}"
+    return in_test_protocol(f"iggy://iggy:iggy@{host}:{port}")
 
 
 @pytest.fixture

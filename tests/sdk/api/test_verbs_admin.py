@@ -14,6 +14,8 @@ from iggy_protocol import (
     CompressionAlgorithm,
     GlobalPermissions,
     Permissions,
+    PurgeStream,
+    PurgeTopic,
     SnapshotType,
     UserStatus,
 )
@@ -33,6 +35,8 @@ from iggy_sdk.errors import (
     TopicExists,
     TopicNotFound,
 )
+from iggy_sdk.testing.server import in_test_protocol
+from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +83,8 @@ async def test_streams_when_managed_then_come_and_go(client, name):
     assert await client.get_stream(name) is None
     with pytest.raises(StreamNotFound):
         await client.get_stream(name, required=True)
-    await client.purge_stream(f"{name}-new")
+    with refused_if_missing(client, PurgeStream):
+        await client.purge_stream(f"{name}-new")
     await client.delete_stream(created.id)
     with pytest.raises(StreamNotFound):
         await client.delete_stream(created.id)
@@ -123,7 +128,8 @@ async def test_topics_when_managed_then_come_and_go(client, name):
         await client.get_topic(name, "orders", required=True)
     with pytest.raises(StreamNotFound):
         await client.get_topic(f"{name}-no", "orders", required=True)
-    await client.purge_topic(name, "sales")
+    with refused_if_missing(client, PurgeTopic):
+        await client.purge_topic(name, "sales")
     await client.delete_topic(name, "sales")
     assert await client.get_topics(name) == []
 
@@ -195,9 +201,9 @@ async def test_users_when_managed_then_come_and_go(client, name):
 
 async def test_login_when_done_by_hand_then_works_and_ends(client, url, name):
     await client.create_user(name, "secret")
-    address = url.partition("@")[2]
+    address = url.partition("@")[2].partition("?")[0]
 
-    async with IggyClient(address) as anonymous:
+    async with IggyClient(in_test_protocol(f"iggy://{address}")) as anonymous:
         with pytest.raises(AuthenticationError) as caught:
             await anonymous.get_streams()
         assert caught.value.code == 40
@@ -223,14 +229,14 @@ async def test_tokens_when_managed_then_log_in_until_deleted(client, url, name):
     assert expiries[name]
     assert expiries[f"{name}-b"] is None
 
-    address = url.partition("@")[2]
-    async with IggyClient(f"iggy://{forever.token}@{address}") as by_string:
+    address = url.partition("@")[2].partition("?")[0]
+    async with IggyClient(in_test_protocol(f"iggy://{forever.token}@{address}")) as by_string:
         assert (await by_string.get_me()).user_id == 0
-    async with IggyClient(address) as by_hand:
+    async with IggyClient(in_test_protocol(f"iggy://{address}")) as by_hand:
         identity = await by_hand.login_with_personal_access_token(raw.token)
         assert identity.user_id == 0
     await client.delete_personal_access_token(name)
-    async with IggyClient(address) as late:
+    async with IggyClient(in_test_protocol(f"iggy://{address}")) as late:
         with pytest.raises(IggyError) as caught:
             await late.login_with_personal_access_token(raw.token)
         assert isinstance(caught.value, AuthenticationError | NotFoundError)

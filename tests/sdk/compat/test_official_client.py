@@ -46,7 +46,9 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 async def client(iggy_server):
-    opened = IggyClient.from_connection_string(f"{iggy_server.url}?protocol=0.8")
+    opened = IggyClient.from_connection_string(
+        "{}?protocol=0.8".format(iggy_server.url.partition("?")[0])
+    )
     await opened.connect()
     await opened.create_stream("s")
     yield opened

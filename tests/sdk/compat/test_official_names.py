@@ -40,7 +40,9 @@ SECOND = timedelta(seconds=1)
 @pytest.fixture
 async def client(iggy_server):
     # Later servers cannot purge, which is tested here as well.
-    opened = IggyClient.from_connection_string(f"{iggy_server.url}?protocol=0.8")
+    opened = IggyClient.from_connection_string(
+        "{}?protocol=0.8".format(iggy_server.url.partition("?")[0])
+    )
     await opened.connect()
     yield opened
     await opened.shutdown()

@@ -22,7 +22,7 @@ from iggy_protocol import (
 from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import IggyError
-from iggy_sdk.testing.server import external_server_address
+from iggy_sdk.testing.server import external_server_address, in_test_protocol
 from tests.server.free_ports import free_ports
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
@@ -37,7 +37,7 @@ AFTER_EACH = AutoCommit.after_each(coalesce_messages=GATHERED)
 def url(server) -> str:
     """Name a running server as clients do."""
     host, port = server.address
-    return f"iggy://iggy:iggy@{host}:{port}"
+    return in_test_protocol(f"iggy://iggy:iggy@{host}:{port}")
 
 
 async def make_topic(client: IggyClient, stream: str, partitions_count: int) -> None:

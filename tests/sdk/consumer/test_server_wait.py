@@ -21,6 +21,10 @@ from iggy_protocol import (
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.consumer.server_wait import ANSWER_SECONDS, WAIT_SECONDS_MAX
 from tests.sdk.consumer.fake_topic import FakeTopic, fake_topic_and_client, places, take
+from tests.sdk.dialects import SPOKEN
+from tests.sdk.net.clients import ONE, TWO, client_of, cluster
+from tests.sdk.scripted_peer import scripted_server
+from tests.sdk.vsr_peer import vsr_peers
 
 if TYPE_CHECKING:
     from iggy_sdk.consumer import IggyConsumer
@@ -258,3 +262,20 @@ async def test_topic_when_purged_while_waiting_then_the_next_history_is_read():
                 tasks.cancel_scope.cancel()
             assert places(await take(consumer, 2)) == [(0, 0), (0, 1)]
         assert fake_topic.count(StoreConsumerOffset)
+
+
+async def test_consumer_when_its_partitions_are_on_several_nodes_then_no_node_waits_for_all():
+    peers = vsr_peers(SPOKEN.dialect)
+    peers.roster = cluster(ONE, TWO)
+    fake_topic = FakeTopic(2)
+    async with (
+        scripted_server(fake_topic.serve, peers=peers) as server,
+        client_of(server, **SPOKEN.options) as client,
+        ConsumerBuilder.standalone(client, "c", "s", "t", partition_id="all") as consumer,
+    ):
+        await idle(consumer, 5)
+        assert client.is_clustered
+        assert waits(fake_topic) == []
+        assert fake_topic.count(PollMessages) > 2
+        fake_topic.fill(1, 1)
+        assert (await anext(consumer)).partition_id == 1

@@ -79,7 +79,8 @@ def url_of(server: RunningServer, *, scheme: str = "iggy+http", query: str = "")
 
 
 def tcp_url_of(server: RunningServer) -> str:
-    return "iggy://iggy:iggy@{}:{}".format(*server.address)
+    """Tell where HTTP is compared with: it is that of 0.8, whatever TCP speaks besides."""
+    return "iggy://iggy:iggy@{}:{}?protocol=0.8".format(*server.address)
 
 
 # The same over both

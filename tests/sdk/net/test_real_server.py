@@ -21,6 +21,7 @@ from iggy_protocol import (
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import AuthenticationError, ClientClosedError, DisconnectedError, IggyError
 from iggy_sdk.hooks import Hook
+from iggy_sdk.testing.server import in_test_protocol
 from tests.sdk.cancelling import CHECKPOINTS_MAX, cancel_at
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ NEVER = CHECKPOINTS_MAX
 
 def url_of(server: RunningServer, login: str = "iggy:iggy") -> str:
     host, port = server.address
-    return f"iggy://{login}@{host}:{port}"
+    return in_test_protocol(f"iggy://{login}@{host}:{port}")
 
 
 async def create_streams(client: IggyClient) -> None:

@@ -13,6 +13,7 @@ from iggy_protocol import GetMe, GetStream, Ping, Transport
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import ConnectionFailedError
 from iggy_sdk.options import TlsOptions
+from iggy_sdk.testing.server import in_test_protocol
 from tests.certificates import Certificate
 from tests.sdk.exchanges import batch_of, check_echo, last_of, make_topic
 from tests.sdk.net.socket_servers import socket_server
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 def url_of(server: RunningServer, *, scheme: str = "iggy+ws", query: str = "") -> str:
     config: Any = server.current_config()
-    return f"{scheme}://iggy:iggy@{config['websocket']['address']}{query}"
+    return in_test_protocol(f"{scheme}://iggy:iggy@{config['websocket']['address']}{query}")
 
 
 # Against the real server

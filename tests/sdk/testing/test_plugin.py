@@ -73,8 +73,12 @@ async def test_drop_when_a_creation_is_under_way_then_the_client_does_not_guess(
     async with IggyClient(iggy_server.url) as client:
         iggy_server.faults.drop_connection(command="create_stream", executed=True)
 
-        with pytest.raises(DisconnectedError):
+        if client.dialect.binds_sessions:
+            # From 0.10 on the server knows the request again when it is repeated.
             await client.create_stream("made")
+        else:
+            with pytest.raises(DisconnectedError):
+                await client.create_stream("made")
         assert await client.get_stream("made") is not None
 
 

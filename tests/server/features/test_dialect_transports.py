@@ -118,7 +118,7 @@ def test_client_when_it_connects_over_websocket_then_each_reply_is_one_message(
             assert polled.messages.payloads() == payloads
             assert client.refusal(CreateStream(name)) == StatusCode.STREAM_NAME_ALREADY_EXISTS
             assert client.ask(GetMe()).transport is Transport.WEBSOCKET
-            assert wire.frames_count == 8 + dialect.has_contexts
+            assert wire.frames_count == 8 + dialect.binds_sessions
     server.stop()
 
 

@@ -398,7 +398,7 @@ def test_command_when_the_dialect_does_not_have_it_then_is_none(connect, dialect
 
     assert ask_code(client, 9999) == StatusCode.INVALID_COMMAND
     assert ask_code(client, 38) == StatusCode.INVALID_COMMAND
-    if dialect.has_contexts:
+    if dialect.binds_sessions:
         assert ask_code(client, 103) == StatusCode.INVALID_COMMAND
         assert ask_code(client, 102) == StatusCode.INVALID_COMMAND
     else:

@@ -85,7 +85,7 @@ class Pipeliner:
         return [self.frame(command, incarnation) for _ in range(count)]
 
     def incarnation(self, topic, partition_id):
-        if not self.dialect.has_contexts:
+        if not self.dialect.binds_sessions:
             return 0
         command = GetPartitionRoute(topic.stream, topic.topic, partition_id)
         ((status, payload),) = self.exchange([self.frame(command)])

@@ -152,7 +152,7 @@ def test_server_when_started_again_then_knows_no_session(tmp_path, dialect):
         server.start()
         with connections(server.address) as connect:
             other = connect(dialect, is_logged_in=False)
-            if dialect.has_contexts:
+            if dialect.binds_sessions:
                 assert other.use(session).refusal(session.bind()) == StatusCode.UNAUTHENTICATED
             number = session.session
             session.end()
@@ -338,7 +338,7 @@ def test_send_when_older_than_the_newest_then_is_too_old(connect, stream, dialec
 @VSR
 def test_balanced_send_when_repeated_then_finds_the_same_partition(connect, stream, dialect):
     """A client from 0.10 on has to name the state of the partition, so it names that as well."""
-    if dialect.has_contexts:
+    if dialect.binds_sessions:
         return
     client = connect(dialect)
     sent = []

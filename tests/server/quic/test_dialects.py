@@ -85,7 +85,7 @@ async def test_client_when_it_logs_in_on_one_stream_then_works_on_all_others(
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "t", 1))
         context = None
-        if dialect.has_contexts:
+        if dialect.binds_sessions:
             route = await client.ask(GetPartitionRoute("s", "t", 0))
             context = PartitionContext(route.incarnation)
         payloads = [os.urandom(1000) for _ in range(700)]

@@ -66,7 +66,7 @@ class VsrPeer:
 
     async def route(self, stream: str, topic: str, partition_id: int) -> PartitionContext:
         """Return what requests to a partition name."""
-        if not self.session.dialect.has_contexts:
+        if not self.session.dialect.binds_sessions:
             return NO_CONTEXT
         route = await self.ask(GetPartitionRoute(stream, topic, partition_id))
         return PartitionContext(route.incarnation, 0, route.metadata_position)
