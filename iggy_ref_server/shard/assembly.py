@@ -243,6 +243,7 @@ class Shard:
 
         Calls of other shards about partitions, groups and clients are deferred until then.
         """
+        await self.handler_context.passwords.reserve_memory()
         if self._spec.shard_id == 0:
             await self._open_metadata()
         opened_generation = await read_opened_generation(self._spec.storage)
