@@ -198,7 +198,7 @@ class Visitor:
 
     def look_up_route(self) -> None:
         """Learn what requests to a partition have to name, so that they are taken seriously."""
-        if not self.dialect.has_contexts or not self.session.session:
+        if not self.dialect.binds_sessions or not self.session.session:
             return
         request = self.connection.prepare(GetPartitionRoute(SANDBOX, TOPIC, 0))
         self.lane.pour([b"".join(map(bytes, self.connection.send_prepared(request)))])
