@@ -3,6 +3,8 @@
 Passwords are hashed with Argon2id. One hash takes about 20 MB and some hundredths of a second, so
 at most ``workers`` of them run at once in threads, at most ``waiting_max`` requests wait, and the
 next one is refused. A flood of logins thus uses a fixed amount of memory and does not stall data.
+A login that was right before is not hashed again: a thousand clients that come back after a lost
+network cost one hash.
 The threads are not pinned to the core of their shard: a hash that shares it with the event loop
 would delay every client, and take several times as long itself where the core is busy.
 
@@ -55,6 +57,38 @@ class HashCost:
 DEFAULT_COST = HashCost(time_cost=2, memory_cost_kib=19_456, parallelism=1)
 
 
+# How many passwords are remembered after they were verified.
+REMEMBERED_MAX = 1024
+
+
+class _RightPasswords:
+    """The passwords that were right, as keyed digests.
+
+    The key is of this process and never stored. A digest covers the stored hash as well, so a
+    changed password, even to the same one, is verified anew. Wrong passwords are not remembered:
+    each guess costs a hash.
+    """
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._key = secrets.token_bytes(blake3.key_size)
+        # In the order of their verification. Threads only ask whether one is in it.
+        self._digests: dict[bytes, None] = {}
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._digests
+
+    def add(self, digest: bytes) -> None:
+        while self._digests and len(self._digests) >= self._size_max:
+            del self._digests[next(iter(self._digests))]
+        if self._size_max:
+            self._digests[digest] = None
+
+    def digest(self, password_hash: str, password: str) -> bytes:
+        # The zero byte is in no hash: nothing of one can pass for a part of the other.
+        return blake3(f"{password_hash}\0{password}".encode(), key=self._key).digest()
+
+
 class Passwords:
     """Hashes passwords and verifies them.
 
@@ -65,6 +99,8 @@ class Passwords:
         waiting_max: how many requests may wait beyond those.
         random_bytes: where salts come from.
         cores: the cores on which the threads may run; none leaves them where their process is.
+        remembered_max: how many passwords are remembered after they were verified; 0 hashes
+            each time.
     """
 
     def __init__(
@@ -75,8 +111,10 @@ class Passwords:
         waiting_max: int = 64,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         cores: frozenset[int] = frozenset(),
+        remembered_max: int = REMEMBERED_MAX,
     ) -> None:
         self._cores = cores
+        self._right = _RightPasswords(remembered_max)
         self._hasher = argon2.PasswordHasher(
             time_cost=cost.time_cost,
             memory_cost=cost.memory_cost_kib,
@@ -111,17 +149,37 @@ class Passwords:
         salt = self._random_bytes(SALT_BYTES)
         return await self._run(lambda: self._hasher.hash(password, salt=salt))
 
-    async def verify(self, password_hash: str | None, password: str) -> bool:
+    async def verify(
+        self, password_hash: str | None, password: str, *, remember: bool = False
+    ) -> bool:
         """Tell whether a password is the one that was hashed.
 
         Without a hash, because there is no such user, the answer is no after the same work, so
         that the time it takes tells nothing.
 
+        Args:
+            password_hash: the stored hash; None where there is no such user.
+            password: what the client says.
+            remember: answer at once if it was right before; only for users who may log in.
+
         Raises:
             ServerFault: too many requests are waiting.
         """
-        known = self._dummy_hash if password_hash is None else password_hash
-        return await self._run(lambda: self._matches(known, password))
+        if password_hash is None:
+            return await self._run(lambda: self._matches(self._dummy_hash, password))
+        if not remember:
+            return await self._run(lambda: self._matches(password_hash, password))
+        digest = self._right.digest(password_hash, password)
+        if digest in self._right:
+            await trio.lowlevel.checkpoint()
+            return True
+        # Asked again in the thread: who waited in line may find that the one before was right.
+        is_right = await self._run(
+            lambda: digest in self._right or self._matches(password_hash, password)
+        )
+        if is_right:
+            self._right.add(digest)
+        return is_right
 
     def _matches(self, password_hash: str, password: str) -> bool:
         try:

@@ -69,7 +69,9 @@ async def _verify_password(context: HandlerContext, username: str, password: str
     user = context.metadata().find_user(username)
     stored = None if user is None else user.password_hash
     # Always hash, also for unknown users, so that the time does not reveal which names exist.
-    is_right = await context.passwords.verify(stored, password)
+    # A deactivated user takes as long as any other, so that the time does not tell that either.
+    is_active = user is not None and user.is_active
+    is_right = await context.passwords.verify(stored, password, remember=is_active)
     if user is not None:
         _require_active(user)
     if not is_right:

@@ -191,6 +191,105 @@ async def test_check_when_cores_are_given_then_runs_there_and_the_thread_is_as_b
     assert left == all_cores
 
 
+class CountedPasswords(Passwords):
+    """Passwords that count how many hashes they compute to verify."""
+
+    def __init__(self, **limits):
+        super().__init__(CHEAP, **limits)
+        self.checks = 0
+
+    def _matches(self, password_hash, password):
+        self.checks += 1
+        return super()._matches(password_hash, password)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("workers", [0, 2])
+async def test_password_when_it_was_right_then_is_not_hashed_again(workers):
+    passwords = CountedPasswords(workers=workers)
+    stored = await passwords.hash("secret")
+
+    for _ in range(3):
+        assert await passwords.verify(stored, "secret", remember=True)
+
+    assert passwords.checks == 1
+
+
+@pytest.mark.trio
+async def test_password_when_wrong_then_each_guess_costs_a_hash():
+    passwords = CountedPasswords()
+    stored = await passwords.hash("secret")
+    assert await passwords.verify(stored, "secret", remember=True)
+
+    for guess in ("Secret", "Secret", "", "secret\0", stored):
+        assert not await passwords.verify(stored, guess, remember=True)
+
+    assert passwords.checks == 6
+
+
+@pytest.mark.trio
+async def test_password_when_hashed_anew_then_what_was_right_does_not_count():
+    passwords = CountedPasswords()
+    before, after = await passwords.hash("secret"), await passwords.hash("changed")
+    assert await passwords.verify(before, "secret", remember=True)
+
+    assert not await passwords.verify(after, "secret", remember=True)
+    assert await passwords.verify(after, "changed", remember=True)
+    assert passwords.checks == 3
+
+
+@pytest.mark.trio
+async def test_password_when_not_to_be_remembered_then_takes_a_hash_each_time():
+    """Of a deactivated user the time must not tell whether the password was right."""
+    passwords = CountedPasswords()
+    stored = await passwords.hash("secret")
+    assert await passwords.verify(stored, "secret", remember=True)
+
+    assert await passwords.verify(stored, "secret")
+    assert await passwords.verify(stored, "secret")
+    assert passwords.checks == 3
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("remembered_max", [0, 1, 2])
+async def test_passwords_when_many_were_right_then_the_oldest_are_forgotten(remembered_max):
+    passwords = CountedPasswords(remembered_max=remembered_max)
+    stored = [await passwords.hash(f"secret {number}") for number in range(3)]
+    for number, one in enumerate(stored):
+        assert await passwords.verify(one, f"secret {number}", remember=True)
+
+    for number, one in reversed(list(enumerate(stored))):
+        assert await passwords.verify(one, f"secret {number}", remember=True)
+
+    assert passwords.checks == 6 - remembered_max
+
+
+@pytest.mark.trio
+async def test_logins_when_all_come_back_at_once_then_cost_a_hash_for_each_worker():
+    passwords = CountedPasswords(workers=2, waiting_max=30)
+    stored = await passwords.hash("secret")
+    verdicts = []
+
+    async def log_in():
+        verdicts.append(await passwords.verify(stored, "secret", remember=True))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(32):
+            nursery.start_soon(log_in)
+
+    assert verdicts == [True] * 32
+    assert passwords.checks <= 2
+
+
+@pytest.mark.trio
+async def test_password_when_right_then_is_in_no_object_of_the_process():
+    passwords = CountedPasswords()
+    stored = await passwords.hash("a rare secret")
+    assert await passwords.verify(stored, "a rare secret", remember=True)
+
+    assert "rare" not in repr(vars(passwords._right))
+
+
 FIRST_CHECK = """
 import resource
 import trio
