@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 #     neither                                           iggy, and a password that is printed once
 #     one of them                                       an error
 #
-# Later starts do not read them: the stored user stays as it is.
+# Later starts leave the stored user as it is. If both are still those of the user, they spare its
+# first login the check of the password.
 
 
 USERNAME_VARIABLE: Final = "IGGY_ROOT_USERNAME"
@@ -81,6 +82,23 @@ class RootCredentials:
     username: str
     password: str = field(repr=False)
     is_generated: bool = False
+
+
+def given_root_credentials(environment: Mapping[str, str]) -> RootCredentials | None:
+    """Return the credentials that the environment has; None if it lacks one."""
+    username, password = environment.get(USERNAME_VARIABLE), environment.get(PASSWORD_VARIABLE)
+    if username is None or password is None or not _is_text(username + password):
+        return None
+    return RootCredentials(username, password)
+
+
+def _is_text(value: str) -> bool:
+    """Tell whether a variable of the environment is UTF-8; Python accepts other bytes there."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def choose_root_credentials(
@@ -107,6 +125,9 @@ def choose_root_credentials(
         (USERNAME_VARIABLE, len(os.fsencode(username)), USERNAME_BYTES),
         (PASSWORD_VARIABLE, len(os.fsencode(password)), PASSWORD_BYTES),
     )
+    for name, text in ((USERNAME_VARIABLE, username), (PASSWORD_VARIABLE, password)):
+        if not _is_text(text):
+            raise ConfigError([ConfigProblem(name, "must be UTF-8: clients send theirs so")])
     problems = [
         ConfigProblem(name, f"must have from {sizes.start} to {sizes.stop - 1} bytes, not {size}")
         for name, size, sizes in given

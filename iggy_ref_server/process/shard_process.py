@@ -88,6 +88,7 @@ class ShardProcessSpec:
         peer_sockets: sockets of the channels to the other shards.
         migration_sockets: sockets over which connections migrate to the other shards.
         root: chooses the root user of a new data directory.
+        given_root: the credentials in the environment, if it has both.
         environment: may hold ``RUST_LOG``.
         round_robin_memory: the shared counters of balanced sends.
         position_memory: the shared position of the metadata.
@@ -102,6 +103,7 @@ class ShardProcessSpec:
     peer_sockets: Mapping[int, socket.socket]
     migration_sockets: Mapping[int, socket.socket]
     root: Callable[[], RootCredentials]
+    given_root: RootCredentials | None
     environment: Mapping[str, str]
     round_robin_memory: mmap.mmap
     position_memory: mmap.mmap
@@ -178,6 +180,7 @@ async def _serve(spec: ShardProcessSpec, pipes: SupervisorPipes) -> int:
         storage=storage,
         clock=SystemClock(),
         root=root,
+        given_root=spec.given_root,
         cores=spec.cores,
         peer_sockets={
             shard_id: trio.socket.from_stdlib_socket(peer_socket)

@@ -27,6 +27,7 @@ from iggy_ref_server.config.load import (
     RootCredentials,
     choose_root_credentials,
     dump_config,
+    given_root_credentials,
 )
 from iggy_ref_server.config.syntax import SocketAddress, parse_address
 from iggy_ref_server.descriptor_limit import raise_descriptor_limit
@@ -208,6 +209,7 @@ def _process_specs(
             peer_sockets=channel_sockets[placement.shard_id],
             migration_sockets=migration_sockets[placement.shard_id] if migration_sockets else {},
             root=root,
+            given_root=given_root_credentials(loaded.environment),
             environment=loaded.environment,
             round_robin_memory=round_robin_memory,
             position_memory=position_memory,

@@ -28,12 +28,9 @@ from iggy_ref_server.groups.group import GroupRegistry
 from iggy_ref_server.host import Host
 from iggy_ref_server.identity.credentials import Passwords
 from iggy_ref_server.metadata.history import MetadataHistory
-from iggy_ref_server.metadata.importer import import_if_new
-from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_tokens
 from iggy_ref_server.metadata.position import MetadataPosition
-from iggy_ref_server.metadata.recovery import require_metadata
-from iggy_ref_server.metadata.state import ROOT_USER_ID, Metadata, PlanContext, TopicRecord
-from iggy_ref_server.metadata.store import MetadataStore
+from iggy_ref_server.metadata.snapshot import decode_snapshot
+from iggy_ref_server.metadata.state import Metadata, TopicRecord
 from iggy_ref_server.net.pipeline import DRAIN_TIMEOUT_S, RequestPipeline
 from iggy_ref_server.net.scheduler import RequestScheduler
 from iggy_ref_server.net.socket_server import SocketServer
@@ -57,6 +54,7 @@ from iggy_ref_server.shard.maintenance import Maintenance
 from iggy_ref_server.shard.membership_reports import MembershipReports
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.shard.migration import ConnectionMigration, MigratedClient
+from iggy_ref_server.shard.opening import open_metadata, prepare_logins
 from iggy_ref_server.shard.partition_directory import PartitionDirectory, PartitionKey
 from iggy_ref_server.shard.router import (
     PartitionRouter,
@@ -243,19 +241,27 @@ class Shard:
 
         Calls of other shards about partitions, groups and clients are deferred until then.
         """
-        await self.handler_context.passwords.reserve_memory()
         if self._spec.shard_id == 0:
-            await self._open_metadata()
+            passwords = self.handler_context.passwords
+            store = await open_metadata(self._spec, self.handler_context.settings, passwords)
+            self.metadata.become_writer(store, self._spec.clock.now_us())
+            await remove_stale_directories(
+                self._spec.storage, self._spec.config.system, store.current
+            )
         opened_generation = await read_opened_generation(self._spec.storage)
         self._settings = replace(self._settings, opened_generation=opened_generation)
         for channel in self._channels.values():
             # It returns when the other shard ends; the supervisor acts on that.
             self._nursery.start_soon(channel.run)
-        if self._spec.shard_id == 0:
-            await self.directory.follow(self.metadata.current)
-        else:
-            _, snapshot = await self._channels[0].call(messages.SnapshotCall())
-            await self.metadata.load_snapshot(bytes(snapshot))
+        async with trio.open_nursery() as opening:
+            if self._spec.shard_id == 0:
+                opening.start_soon(self._prepare_logins, self.metadata.current)
+                await self.directory.follow(self.metadata.current)
+            else:
+                _, snapshot = await self._channels[0].call(messages.SnapshotCall())
+                metadata = decode_snapshot(bytes(snapshot))
+                opening.start_soon(self._prepare_logins, metadata)
+                await self.metadata.load_snapshot(metadata)
         self._call_handler.open()
         self._nursery.start_soon(self.socket_server.run)
         self._nursery.start_soon(self._migration.run, self._on_migrated)
@@ -264,33 +270,8 @@ class Shard:
         )
         self._nursery.start_soon(maintenance.run)
 
-    async def _open_metadata(self) -> None:
-        spec, cipher = self._spec, settings.cipher_of(self._spec.config)
-        await require_metadata(spec.storage, spec.config.system.stream.path)
-        store = await MetadataStore.open(spec.storage, spec.clock, encryptor=cipher)
-        await import_if_new(store, spec.storage, self.handler_context.settings, encryptor=cipher)
-        context = PlanContext(now_us=spec.clock.now_us(), settings=self.handler_context.settings)
-        try:
-            await store.change(lambda metadata: plan_expire_tokens(metadata, context))
-        except ServerFault as fault:  # such as a full disk; logins check the expiry themselves
-            LOGGER.warning("expired tokens cannot be removed now: %s", fault)
-        if store.current.users.find(ROOT_USER_ID) is None:
-            await self._create_root_user(store, context)
-        self.metadata.become_writer(store, spec.clock.now_us())
-        await remove_stale_directories(spec.storage, spec.config.system, store.current)
-
-    async def _create_root_user(self, store: MetadataStore, context: PlanContext) -> None:
-        """Create the root user: in a new data directory, or where it was lost."""
-        root, users = self._spec.root(), store.current.users
-        name = root.username
-        while name in users.id_by_name:
-            name += "-root"
-        if users:
-            LOGGER.warning("the root user is missing: %r is created", name)
-        password_hash = await self.handler_context.passwords.hash(root.password)
-        await store.change(
-            lambda metadata: plan_create_root(metadata, name, password_hash, context)
-        )
+    async def _prepare_logins(self, metadata: Metadata) -> None:
+        await prepare_logins(self.handler_context.passwords, metadata, self._spec.given_root)
 
     async def listen(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

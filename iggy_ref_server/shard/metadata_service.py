@@ -24,7 +24,6 @@ from iggy_ref_server.metadata import changes
 from iggy_ref_server.metadata.changes import Change
 from iggy_ref_server.metadata.log import read_frame
 from iggy_ref_server.metadata.recovery import apply_entry, decode_frame_change
-from iggy_ref_server.metadata.snapshot import decode_snapshot
 from iggy_ref_server.metadata.state import Metadata
 from iggy_ref_server.shard import messages
 
@@ -237,10 +236,9 @@ class MetadataService:
 
     # Every other shard
 
-    async def load_snapshot(self, snapshot: bytes) -> None:
+    async def load_snapshot(self, metadata: Metadata) -> None:
         """Start from a snapshot of shard 0."""
         async with self._apply_lock:
-            metadata = decode_snapshot(snapshot, None)
             await self._apply_to_partitions(metadata)
             self._advance(metadata)
             self._snapshot_loaded.set()

@@ -29,6 +29,7 @@ class ShardSpec:
     Attributes:
         shard_id: shard 0 writes the metadata.
         root: returns the credentials of the root user, where a new data directory needs them.
+        given_root: those that the environment has, which may no longer be right.
         peer_sockets: sockets of the channels to the other shards, by their ids.
         migration_sockets: sockets for connection migration; none where connections do not migrate.
         round_robin_memory: the counters of balanced sends, shared by all shards.
@@ -47,6 +48,7 @@ class ShardSpec:
     storage: Storage
     clock: Clock
     root: Callable[[], RootCredentials]
+    given_root: RootCredentials | None = None
     peer_sockets: Mapping[int, trio.socket.SocketType] = field(default_factory=dict)
     migration_sockets: Mapping[int, socket.socket] = field(default_factory=dict)
     passwords: Passwords | None = None

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from iggy_ref_server.config.load import choose_root_credentials
+from iggy_ref_server.config.load import choose_root_credentials, given_root_credentials
 from iggy_ref_server.config.tree import ConfigError
 
 
@@ -58,3 +58,20 @@ def test_root_when_at_the_bounds_then_taken(username, password):
     root = choose_root_credentials(given(username=username, password=password), secrets.choice)
 
     assert (root.username, root.password) == (username, password)
+
+
+@pytest.mark.parametrize("name", ["username", "password"])
+def test_root_when_not_utf_8_then_refused_because_no_client_could_say_it(name):
+    variables = given(username="admin", password="hush") | given(**{name: "h\udcffsh"})
+
+    with pytest.raises(ConfigError, match=f"IGGY_ROOT_{name.upper()} must be UTF-8"):
+        choose_root_credentials(variables, secrets.choice)
+    assert given_root_credentials(variables) is None
+
+
+def test_given_root_when_one_is_missing_then_is_none():
+    both = given(username="admin", password="hush")
+
+    assert given_root_credentials(both) == choose_root_credentials(both, secrets.choice)
+    for name in both:
+        assert given_root_credentials({name: both[name]}) is None

@@ -11,6 +11,7 @@ import trio.testing
 from iggy_ref_server.groups.group import GroupRegistry
 from iggy_ref_server.metadata.history import MetadataHistory
 from iggy_ref_server.metadata.position import MetadataPosition
+from iggy_ref_server.metadata.snapshot import decode_snapshot
 from iggy_ref_server.metadata.state import Metadata, MetadataSettings
 from iggy_ref_server.shard.metadata_service import MetadataService
 from iggy_ref_server.storage.simulated.storage import SimulatedStorage
@@ -65,7 +66,7 @@ async def test_changes_when_they_come_before_the_state_then_wait_for_it():
         nursery.start_soon(lambda: replica.service.apply_entry(entries[3], is_published=True))
         await trio.testing.wait_all_tasks_blocked()
         assert replica.applied == []
-        await replica.service.load_snapshot(snapshot)
+        await replica.service.load_snapshot(decode_snapshot(snapshot))
     for entry in entries[1:]:
         await replica.service.apply_entry(entry, is_published=True)
 
@@ -76,7 +77,7 @@ async def test_changes_when_they_come_before_the_state_then_wait_for_it():
 async def test_change_when_it_shall_not_be_shown_yet_then_is_made_ready_for():
     store, entries = await record()
     replica = Replica()
-    await replica.service.load_snapshot(store.snapshot_bytes())
+    await replica.service.load_snapshot(decode_snapshot(store.snapshot_bytes()))
     await make(store, *COMMANDS)
     for entry in entries[:3]:
         await replica.service.apply_entry(entry, is_published=True)
@@ -92,7 +93,7 @@ async def test_change_when_it_shall_not_be_shown_yet_then_is_made_ready_for():
 async def test_reader_when_the_replica_is_behind_then_waits_until_it_is_not():
     store, entries = await record()
     replica = Replica()
-    await replica.service.load_snapshot(store.snapshot_bytes())
+    await replica.service.load_snapshot(decode_snapshot(store.snapshot_bytes()))
     await make(store, *COMMANDS[:2])
     seen: list[int] = []
 
