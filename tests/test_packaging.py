@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from iggy_ref_server.cli import SPOKEN
 from tests.interop.wheels import VERSIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,7 +213,10 @@ def test_extra_when_it_declares_a_project_then_its_package_imports_it(extra, fol
 def test_server_command_when_asked_for_its_version_then_prints_that_of_the_distribution():
     result = run("-m", "iggy_ref_server", "--version")
 
-    assert (result.returncode, result.stdout) == (0, f"iggy-server {PROJECT['version']}\n")
+    assert (result.returncode, result.stdout) == (
+        0,
+        f"iggy-server {PROJECT['version']}, {SPOKEN}\n",
+    )
 
 
 @needs_installation
