@@ -38,8 +38,6 @@ LOGGER = logging.getLogger(__name__)
 
 SALT_BYTES = 16
 HASH_BYTES = 32
-# What the allocator adds to a block is less.
-SPARE_KIB = 64
 
 Result = TypeVar("Result")
 
@@ -128,18 +126,6 @@ class Passwords:
         self._random_bytes = random_bytes
         self._dummy_hash = _make_dummy_hash(cost, random_bytes)
 
-    async def reserve_memory(self) -> None:
-        """Have the allocator keep the memory of one hash, so that the first login is not slower.
-
-        A large block comes from new pages and goes back to the kernel, until one has been freed:
-        from then on blocks of that size stay with the process. Without this the first two hashes
-        fill 20 MB of new pages each, which takes half as long again as the hash.
-        """
-        if self._limiter is not None:
-            work = partial(_fill_pages, (self._hasher.memory_cost + SPARE_KIB) * 1024)
-            # The memory belongs to the threads, so one of them asks for it.
-            await trio.to_thread.run_sync(work, limiter=self._limiter)
-
     async def hash(self, password: str) -> str:
         """Hash a new password.
 
@@ -204,13 +190,6 @@ class Passwords:
             return await trio.to_thread.run_sync(run, limiter=self._limiter)
         finally:
             self._requests_count -= 1
-
-
-def _fill_pages(size_bytes: int) -> None:
-    """Fill pages of memory with zeros, and leave them to the allocator."""
-    with contextlib.suppress(MemoryError):
-        bytes(size_bytes)  # this one is not filled; that it is freed is what counts
-        bytearray(size_bytes)
 
 
 def _run_on_cores(cores: frozenset[int], work: Callable[[], Result]) -> Result:

@@ -66,7 +66,6 @@ async def prepare_logins(
     Clients that were connected before a restart all come back in its first moments. Where the
     environment still has the credentials of the root user, their check is done by then.
     """
-    await passwords.reserve_memory()
     root = metadata.users.find(ROOT_USER_ID)
     if given_root is None or root is None or root.username != given_root.username:
         return

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import os
-import platform
 import re
-import subprocess
-import sys
 import threading
 
 import argon2
@@ -288,34 +284,3 @@ async def test_password_when_right_then_is_in_no_object_of_the_process():
     assert await passwords.verify(stored, "a rare secret", remember=True)
 
     assert "rare" not in repr(vars(passwords._right))
-
-
-FIRST_CHECK = """
-import resource
-import trio
-from iggy_ref_server.identity.credentials import Passwords
-
-class Counted(Passwords):
-    def _matches(self, password_hash, password):
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        super()._matches(password_hash, password)
-        print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
-
-async def main():
-    passwords = Counted()
-    await passwords.reserve_memory()
-    await passwords.verify(None, "secret")
-
-trio.run(main)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators decide otherwise")
-def test_first_check_when_memory_is_reserved_then_fills_no_new_pages():
-    """A process of its own, whose allocator has not seen a hash."""
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST_CHECK], capture_output=True, text=True, check=True
-    )
-
-    pages = DEFAULT_COST.memory_cost_kib * 1024 // mmap.PAGESIZE
-    assert int(done.stdout) < pages / 10
