@@ -28,6 +28,8 @@ from iggy_ref_server.storage.posix import free_bytes
 
 LOCK_NAME = ".lock"
 BACKLOG = 1024
+CHOICES_MAX = 16
+"""So often another program may take the port that the kernel has chosen before this one does."""
 PROC = Path("/proc")
 # Columns of /proc/net/tcp and /proc/net/udp; the states are TCP_LISTEN and, for UDP, TCP_CLOSE.
 ADDRESS_COLUMN, STATE_COLUMN, INODE_COLUMN = 1, 3, 9
@@ -98,14 +100,11 @@ def bind_shared_port(
     target = _BindTarget(family, kind, address, host, setting)
     if port:
         _probe_exclusively(target)
-    first = _bind_reusable(target)
-    target = target._replace(address=(address[0], first.getsockname()[1], *address[2:]))
-    port_claim = _claim_port_name(f"{'udp-' * (kind == socket.SOCK_DGRAM)}{host}:{target.port}")
-    sockets = [first, *(_bind_reusable(target) for _ in range(count - 1))]
-    if kind == socket.SOCK_STREAM:
-        for listener in sockets:
-            listener.listen(BACKLOG)
-    return sockets, port_claim
+        return _bind_all(target, count)
+    for _ in range(CHOICES_MAX):
+        with contextlib.suppress(PortInUse):
+            return _bind_all(_with_free_port(target), count)
+    return _bind_all(_with_free_port(target), count)
 
 
 class _BindTarget(NamedTuple):
@@ -119,8 +118,35 @@ class _BindTarget(NamedTuple):
 
     @property
     def port(self) -> int:
-        """The port, or 0 while the kernel has not chosen one."""
+        """The port; 0 leaves it to the kernel."""
         return int(self.address[1])
+
+
+def _with_free_port(target: _BindTarget) -> _BindTarget:
+    """Let the kernel choose a port.
+
+    For a socket with SO_REUSEPORT it may choose one that another server of this user listens on.
+    """
+    with socket.socket(target.family, target.kind) as probe:
+        try:
+            probe.bind(target.address)
+        except OSError as error:
+            raise _bind_error(target, error) from error
+        host, _, *rest = target.address
+        return target._replace(address=(host, probe.getsockname()[1], *rest))
+
+
+def _bind_all(target: _BindTarget, count: int) -> tuple[list[socket.socket], int | None]:
+    """Bind the sockets, claim the port, and only then take connections."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(_bind_reusable(target)) for _ in range(count)]
+        prefix = "udp-" if target.kind == socket.SOCK_DGRAM else ""
+        port_claim = _claim_port_name(f"{prefix}{target.host}:{target.port}")
+        stack.pop_all()
+    if target.kind == socket.SOCK_STREAM:
+        for listener in sockets:
+            listener.listen(BACKLOG)
+    return sockets, port_claim
 
 
 def _probe_exclusively(target: _BindTarget) -> None:
