@@ -86,12 +86,38 @@ STOP_TIMEOUT_S: Final = 15.0
 T = TypeVar("T")
 
 
+STARTS_MAX: Final = 3
+"""How often a query is started whose Python process was not there in time."""
+
+SLOW_START: Final = "Python worker failed to connect back"
+"""What Spark says when a Python process of its own took longer than ten seconds to start."""
+
+
 class _WatchedQuery:
     """A query and its printed progress."""
 
-    def __init__(self, name: str, query: StreamingQuery) -> None:
-        self.query = query
+    def __init__(self, name: str, start: Callable[[], StreamingQuery]) -> None:
         self.report = ProgressReport(name)
+        self._name = name
+        self._start = start
+        self._starts_count = 1
+        self.query = start()
+        print_status(f"{name}: started")
+
+    def is_running(self) -> bool:
+        """Say whether there is more to come; start again what a busy machine was too slow for."""
+        if self.query.isActive:
+            return True
+        if not self._may_start_again(self.query.exception()):
+            return False
+        self._starts_count += 1
+        print_status(f"{self._name}: the Python process of Spark was too slow; starting again")
+        self.query = self._start()
+        return True
+
+    def _may_start_again(self, error: Exception | None) -> bool:
+        # Its checkpoint tells where it goes on, so a second start neither skips nor repeats.
+        return self._starts_count < STARTS_MAX and SLOW_START in str(error)
 
     def print_progress(self) -> None:
         for line in self.report.lines(self.query.recentProgress):
@@ -102,7 +128,7 @@ class _WatchedQuery:
 
     def check(self) -> None:
         error = self.query.exception()
-        if error is not None:
+        if error is not None and not self._may_start_again(error):
             raise error
 
 
@@ -139,9 +165,8 @@ def run_queries(
     watched: list[_WatchedQuery] = []
     try:
         for name, start in starters.items():
-            watched.append(_WatchedQuery(name, start()))
-            print_status(f"{name}: started")
-        while any(one.query.isActive for one in watched):
+            watched.append(_WatchedQuery(name, start))
+        while any(one.is_running() for one in watched):
             for one in watched:
                 one.print_progress()
                 one.check()
