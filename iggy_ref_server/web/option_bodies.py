@@ -14,7 +14,9 @@ import msgspec
 from iggy_protocol import (
     CLASSIC,
     V0_11,
+    V0_12_0,
     V0_12_2,
+    ByDialect,
     Command,
     CreateTopic,
     Dialect,
@@ -173,11 +175,15 @@ class _Patch:
         return value
 
     def take_name(self) -> str:
-        """Take the name of an update of 0.9, which always has one."""
+        """Take the name of an update that always has one."""
         name = self.take(NAME)
         if name is None:
             raise _violation("an update names the resource", StatusCode.INVALID_COMMAND)
         return name
+
+
+# Updates of 0.9 say the name, and of a user the status, beside the options; later ones do not.
+_NAMES_RESOURCE: Final = ByDialect(False, {V0_11: True, V0_12_0: False})
 
 
 def update_topic(
@@ -188,7 +194,7 @@ def update_topic(
     command = UpdateTopic(
         stream,
         topic,
-        patch.take_name() if dialect is V0_11 else None,
+        patch.take_name() if _NAMES_RESOURCE[dialect] else None,
         None,
         None,
         None,
@@ -202,7 +208,7 @@ def update_topic(
 def update_stream(stream: Identifier, body: ResourcePatch, dialect: Dialect) -> UpdateStream:
     """Return the command of an update of a stream; as ``new_topic``."""
     patch = _Patch(body)
-    name = patch.take_name() if dialect is V0_11 else None
+    name = patch.take_name() if _NAMES_RESOURCE[dialect] else None
     command = UpdateStream(stream, name, options=Options(patch.options), reset=patch.reset)
     return _as_received(command, dialect)
 
@@ -212,7 +218,7 @@ def update_user(user: Identifier, body: ResourcePatch, dialect: Dialect) -> Upda
     patch = _Patch(body)
     username: str | None = None
     status: UserStatus | None = None
-    if dialect is V0_11:
+    if _NAMES_RESOURCE[dialect]:
         username, told = patch.take("username"), patch.take("status")
         if told is not None and told.upper() not in UserStatus.__members__:
             raise _violation(f"{told!r} is no status", StatusCode.INVALID_OPTION_VALUE)
