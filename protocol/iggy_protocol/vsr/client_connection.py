@@ -14,7 +14,6 @@ requests can overtake each other, and numbers of reads are not unique.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import registry
@@ -66,7 +65,7 @@ from iggy_protocol.vsr.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from iggy_protocol.vsr.client_session import VsrClientSession
 
@@ -299,8 +298,10 @@ class VsrClientConnection(BaseClientConnection[PreparedRequest]):
         if size > self._limits.response_bytes_max:
             self._fail(frame_too_large(size, self._limits.response_bytes_max))
         if head.command == REPLY:
-            with self._failing():
+            try:
                 check_reply(head, self._dialect)
+            except RemoteProtocolError as error:
+                self._fail(error)
 
     def _drop_reply(self, head: ReplyHead) -> None:
         """Drop a reply that is not waited for; the next frame follows it."""
@@ -314,23 +315,28 @@ class VsrClientConnection(BaseClientConnection[PreparedRequest]):
         self._frames_in += 1
         self._last_reply_bytes = head.size
         del self._pending[request.number]
-        with self._failing():
-            _check_committed(head, request.head)
-            status, start = (
-                (head.status, 0) if head.status else read_result(head.operation, payload)
-            )
-            if start:
-                # A new view where nothing is left, so that the memory can receive the next frames.
-                payload = payload[start:] if len(payload) > start else memoryview(b"")
-            self._session.note_commit(head.operation, head.commit)
-            is_committed = head.marker == COMMITTED
-            if status:
-                return self._on_error(request, status, is_committed=is_committed)
-            response: ResponseReceived[Any] = ResponseReceived(
-                request.command, payload, self._dialect, head.number, is_committed
-            )
-            self._on_success(response)
-            return response
+        try:
+            return self._read_reply(head, request, payload)
+        except RemoteProtocolError as error:
+            self._fail(error)
+
+    def _read_reply(
+        self, head: ReplyHead, request: PreparedRequest, payload: memoryview
+    ) -> VsrClientEvent:
+        _check_committed(head, request.head)
+        status, start = (head.status, 0) if head.status else read_result(head.operation, payload)
+        if start:
+            # A new view where nothing is left, so that the memory can receive the next frames.
+            payload = payload[start:] if len(payload) > start else memoryview(b"")
+        self._session.note_commit(head.operation, head.commit)
+        is_committed = head.marker == COMMITTED
+        if status:
+            return self._on_error(request, status, is_committed=is_committed)
+        response: ResponseReceived[Any] = ResponseReceived(
+            request.command, payload, self._dialect, head.number, is_committed
+        )
+        self._on_success(response)
+        return response
 
     def _on_success(self, response: ResponseReceived[Any]) -> None:
         code = response.command.CODE
@@ -355,8 +361,10 @@ class VsrClientConnection(BaseClientConnection[PreparedRequest]):
         connection. Later clients connect anew.
         """
         head = read_eviction_head(self._buffer.view, self._buffer.start)
-        with self._failing():
+        try:
             event = read_eviction(head)
+        except RemoteProtocolError as error:
+            self._fail(error)
         self._buffer.skip(VSR_HEAD_BYTES)
         self._frames_in += 1
         self._pending.clear()
@@ -365,14 +373,6 @@ class VsrClientConnection(BaseClientConnection[PreparedRequest]):
         if self._dialect is V0_11 or event.reason not in KEPT_SESSIONS:
             self._session.end()
         return event
-
-    @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Make an error of the server's bytes final."""
-        try:
-            yield
-        except RemoteProtocolError as error:
-            self._fail(error)
 
 
 def _plain_parts(parts: Sequence[Buffer | HeadroomBuffer]) -> tuple[Buffer, ...]:
