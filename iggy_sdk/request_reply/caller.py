@@ -29,6 +29,7 @@ from iggy_protocol import (
     record,
 )
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
+from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, SendFailedError
 from iggy_sdk.message import Headers, Message
 from iggy_sdk.producer import BackgroundMode, ProducerBuilder
@@ -122,8 +123,8 @@ class RequestReply(Generic[Q, P]):
         self._stream = stream
         self._topic = topic
         self._options = options
-        default = client.options.request_timeout
-        self._timeout = default if options.timeout is None else float(options.timeout)  # type: ignore[arg-type]
+        timeout = options.timeout
+        self._timeout = client.options.request_timeout if timeout is None else to_seconds(timeout)
         self._pending = PendingCalls()
         self._stack: AsyncExitStack | None = None
         self._producer: Producer[Any] | None = None

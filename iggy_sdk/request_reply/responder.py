@@ -20,6 +20,7 @@ import anyio
 
 from iggy_protocol import Identifier, NewMessage, record
 from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
     ConfigurationError,
@@ -107,7 +108,7 @@ class Responder(Generic[Q, P]):
         self._stream = stream
         self._topic = topic
         self._options = options
-        self._tolerance_us = int(float(options.expiry_tolerance) * MICROSECONDS)  # type: ignore[arg-type]
+        self._tolerance_us = int(to_seconds(options.expiry_tolerance) * MICROSECONDS)
         self._backoff = Retry().schedule
         self._stack: AsyncExitStack | None = None
         self._consumer: IggyConsumer[Q] | None = None
