@@ -132,6 +132,8 @@ class RequestReply(Generic[Q, P]):
         self._reply_partition: int | None = options.reply_partition
         self._slots: anyio.Semaphore | None = None
         self._failure: IggyError | None = None
+        # Set by calls; the reader waits for it after an error.
+        self._called: anyio.Event | None = None
         self._calls_count = 0
         self._timeouts_count = 0
         self._remote_errors_count = 0
@@ -263,6 +265,8 @@ class RequestReply(Generic[Q, P]):
             headers[EXPIRES_AT] = now_us() + int(left * MICROSECONDS)
         assert self._producer is not None
         try:
+            if self._called is not None:
+                self._called.set()
             call.stage = CallStage.SENDING
             receipt = await self._producer.send(request, key=key, partition_id=partition_id)
             try:
@@ -297,18 +301,23 @@ class RequestReply(Generic[Q, P]):
     # Reading replies
 
     async def _read_replies(self, consumer: IggyConsumer[Any]) -> None:
-        """Give each reply to its call, until this is cancelled."""
-        try:
-            async for batch in consumer.batches():
-                for message in batch:
-                    self._pending.take(message)
-        except IggyError as error:
-            self._end(error)
+        """Give each reply to its call, until this is cancelled.
 
-    def _end(self, failure: IggyError) -> None:
-        """End all calls, and those to come."""
-        self._failure = failure
-        self._pending.fail(failure)
+        An error ends the calls that wait. If it may go away, the next call makes this read again;
+        otherwise the calls to come fail at once.
+        """
+        while self._failure is None:
+            try:
+                async for batch in consumer.batches():
+                    for message in batch:
+                        self._pending.take(message)
+                return
+            except IggyError as error:
+                called = self._called = anyio.Event()
+                self._failure = None if error.retriable else error
+                self._pending.fail(error)
+                if error.retriable:
+                    await called.wait()
 
     # Lifetime
 
@@ -325,7 +334,7 @@ class RequestReply(Generic[Q, P]):
                 "this request_reply() is entered already",
                 advice="Share what `as` named among tasks, or make another one.",
             )
-        self._failure = None
+        self._failure, self._called = None, None
         self._slots = anyio.Semaphore(self._options.max_in_flight)
         async with AsyncExitStack() as stack:
             partition_id = await self._choose_partition()

@@ -65,6 +65,9 @@ CONCURRENCY_DEFAULT: Final = 16
 """Requests that are handled at a time: enough to wait for other services, few enough to be
 handled again after a crash."""
 
+MALFORMED_PER_LINE: Final = 1_000
+"""Messages that are no requests for each line in the log, the first one included."""
+
 _LOGGER: Final = logging.getLogger("iggy_sdk.request_reply")
 
 _CLOSED: Final = (ClientClosedError, ProducerClosedError)
@@ -187,12 +190,7 @@ class Responder(Generic[Q, P]):
     async def _answer(self, message: ReceivedMessage[Q], handler: ReplyHandler[Q, P]) -> None:
         request = read_request(message)
         if request is None or not self._may_reply_to(request.reply_to):
-            self._malformed_count += 1
-            _LOGGER.warning(
-                "%s: message %d of partition %d is no request that may be answered",
-                *(self, message.offset, message.partition_id),
-                extra={"iggy_event": "request_malformed"},
-            )
+            self._note_malformed(message)
             return
         if self._has_expired(request):
             self._expired_count += 1
@@ -203,6 +201,16 @@ class Responder(Generic[Q, P]):
             await self._deliver(request, await self._handled(request, message, handler))
         finally:
             self._in_progress_count -= 1
+
+    def _note_malformed(self, message: ReceivedMessage[Q]) -> None:
+        """Count what is no request, and say so now and then: whoever can send can send many."""
+        if self._malformed_count % MALFORMED_PER_LINE == 0:
+            _LOGGER.warning(
+                "%s: message %d of partition %d is no request that may be answered",
+                *(self, message.offset, message.partition_id),
+                extra={"iggy_event": "request_malformed"},
+            )
+        self._malformed_count += 1
 
     def _may_reply_to(self, topic: Identifier) -> bool:
         return self._options.reply_topic is None or self._options.reply_topic == topic

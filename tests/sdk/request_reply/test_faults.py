@@ -11,8 +11,10 @@ import pytest
 
 from iggy_sdk import (
     IggyClient,
+    IggyError,
     Message,
     NotFoundError,
+    Reconnect,
     RemoteHandlerError,
     ReplyTimeoutError,
     SendFailedError,
@@ -127,6 +129,24 @@ async def test_caller_when_the_reply_was_stored_while_it_was_away_then_reads_it(
     assert got == [b"TEA"]
 
 
+async def test_caller_when_reading_was_given_up_then_the_next_call_reads_again(anyio_backend):
+    reconnect = Reconnect(retries=1, delay=0.01, max_delay=0.01)
+    with RunningServer() as server:
+        async with IggyClient(server.url) as client:
+            await make_service(client, "shop")
+            async with (
+                answering(client, "shop", shout),
+                IggyClient(server.url, reconnect=reconnect) as other,
+                calling(other, "shop") as calls,
+            ):
+                assert await calls.call(b"one") == b"ONE"
+                await anyio.to_thread.run_sync(server.kill)
+                with pytest.raises(IggyError):
+                    await calls.call(b"two")
+                await anyio.to_thread.run_sync(server.start)
+                assert await calls.call(b"three") == b"THREE"
+
+
 # Replies
 
 
@@ -234,7 +254,7 @@ async def test_responder_when_messages_are_no_requests_then_goes_on(client, stre
         seen = responder.statistics()
 
     assert (seen.requests, seen.malformed) == (1, len(NO_REQUESTS))
-    assert "is no request that may be answered" in caplog.text
+    assert caplog.text.count("is no request that may be answered") == 1
 
 
 @pytest.mark.parametrize(

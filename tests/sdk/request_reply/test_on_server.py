@@ -12,6 +12,7 @@ import pytest
 from iggy_sdk import (
     ClientClosedError,
     ConfigurationError,
+    Encryptor,
     IggyClient,
     JsonSerde,
     Message,
@@ -359,3 +360,32 @@ async def test_caller_when_it_comes_later_then_old_replies_are_not_read(client, 
         async with calling(client, stream) as second:
             assert await second.call(b"two") == b"TWO"
             assert second.statistics().foreign == 0
+
+
+async def test_call_when_both_sides_encrypt_then_nothing_is_readable_in_between(
+    anyio_backend, server, protocol, client, stream
+):
+    await make_service(client, stream)
+    encryptor = Encryptor.aes256_gcm(bytes(range(32)))
+
+    async def pick(message):
+        if message.payload == b"bad":
+            raise LookupError("secret reason")
+        return b"secret answer"
+
+    async with (
+        IggyClient(url_of(server, protocol), encryptor=encryptor) as sealed,
+        answering(sealed, stream, pick) as responder,
+        calling(sealed, stream) as calls,
+    ):
+        await client.send_messages(stream, REPLIES, [b"not sealed"], partition_id=0)
+        await client.send_messages(stream, REQUESTS, [b"not sealed"], partition_id=0)
+        assert await calls.call(b"secret question") == b"secret answer"
+        with pytest.raises(RemoteHandlerError, match="LookupError: secret reason"):
+            await calls.call(b"bad")
+        assert (calls.statistics().malformed, responder.statistics().malformed) == (1, 1)
+    for topic in (REQUESTS, REPLIES):
+        async with client.consumer("spy", stream, topic, encryptor=None, until_end=True) as spy:
+            seen = [message.raw_payload + message.raw_user_headers async for message in spy]
+        assert len(seen) == 3
+        assert not any(b"secret" in one or b"correlation" in one for one in seen)
