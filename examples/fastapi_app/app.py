@@ -3,7 +3,7 @@
     IGGY_URL=iggy://iggy:iggy@127.0.0.1:8090 uvicorn examples.fastapi_app.app:app
 
 All connections are opened once, when the service starts, and closed in order when it stops: first
-the requests end, then the consumer, then the producer delivers what it has.
+the requests end, then the consumer, then the producers deliver what they have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 URL = "iggy://iggy:iggy@127.0.0.1:8090"
-STREAM, ORDERS, PRICES, REPLIES = "web-shop", "orders", "prices", "price-replies"
+STREAM = "web-shop"
+ORDERS, PRICES, REPLIES, LOOKUPS = "orders", "prices", "price-replies", "lookups"
 PRICE_SECONDS = 2.0
 
 
@@ -51,6 +52,7 @@ class Shop:
     """What the handlers of web requests share."""
 
     orders: Producer[Order]
+    lookups: Producer[str]
     prices: RequestReply[str, int]
 
 
@@ -60,10 +62,15 @@ async def ship(message: ReceivedMessage[Order]) -> None:
     print(f"shipping order {order.number}: {order.count} x {order.item}", flush=True)
 
 
+def report_lost(error: SendFailedError) -> None:
+    """Say what nobody waits for and was not sent; without this, the next send would raise it."""
+    print(f"lost {len(error.messages)} lookups: {error}", flush=True)
+
+
 async def create_topics(client: IggyClient) -> None:
     """Create what is missing."""
     await client.create_stream(STREAM, exist_ok=True)
-    for topic in (ORDERS, PRICES, REPLIES):
+    for topic in (ORDERS, PRICES, REPLIES, LOOKUPS):
         await client.create_topic(STREAM, topic, partitions_count=2, exist_ok=True)
 
 
@@ -74,7 +81,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Shop]]:
     async with IggyClient(os.environ.get("IGGY_URL", URL)) as client:
         await create_topics(client)
         async with (
-            client.producer(STREAM, ORDERS, serde=serde, background=True) as orders,
+            client.producer(STREAM, ORDERS, serde=serde).background() as orders,
+            client.producer(STREAM, LOOKUPS, serde=StrSerde()).background(
+                linger_time=1.0, on_error=report_lost
+            ) as lookups,
             client.request_reply(
                 STREAM,
                 PRICES,
@@ -86,7 +96,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Shop]]:
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(consumer.run, ship)
-            yield {"shop": Shop(orders, prices)}
+            yield {"shop": Shop(orders, lookups, prices)}
             # The handler finishes the order that it has; the rest waits for the next start.
             consumer.stop()
 
@@ -111,6 +121,8 @@ async def place_order(order: Order, request: Request) -> dict[str, str]:
 async def price(item: str, request: Request) -> dict[str, int]:
     """Ask whoever answers for prices."""
     shop: Shop = request.state.shop
+    # Nobody waits for this one: it leaves with the next batch, or when the service stops.
+    await shop.lookups.send(item)
     try:
         return {"cents": await shop.prices.call(item, timeout=PRICE_SECONDS)}
     except RemoteHandlerError as error:

@@ -114,9 +114,9 @@ def read_request(message: ReceivedMessage[Any]) -> RequestHeaders | None:
     partition, expires_at = headers.get(REPLY_PARTITION, 0), headers.get(EXPIRES_AT)
     is_request = (
         isinstance(correlation_id, bytes | str)
-        and (isinstance(reply_to, str) or _is_number(reply_to))
-        and _is_number(partition)
-        and (expires_at is None or _is_number(expires_at))
+        and (isinstance(reply_to, str) or _is_number(reply_to, bits=32))
+        and _is_number(partition, bits=32)
+        and (expires_at is None or _is_number(expires_at, bits=64))
     )
     if not is_request:
         return None
@@ -125,8 +125,8 @@ def read_request(message: ReceivedMessage[Any]) -> RequestHeaders | None:
     return RequestHeaders(*details)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64
+def _is_number(value: object, *, bits: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**bits
 
 
 # Replies
