@@ -22,6 +22,7 @@ import anyio
 from iggy_protocol import (
     CommandCode,
     Consumer,
+    GetTopic,
     Identifier,
     PollingStrategy,
     PollMessages,
@@ -33,7 +34,6 @@ from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, SendFailedError
 from iggy_sdk.message import Headers, Message
 from iggy_sdk.producer import BackgroundMode, ProducerBuilder
-from iggy_sdk.producer.routing import ensure_topic
 from iggy_sdk.request_reply.envelope import (
     CORRELATION_ID,
     EXPIRES_AT,
@@ -387,13 +387,18 @@ class RequestReply(Generic[Q, P]):
 
     async def _choose_partition(self) -> int:
         """Choose the partition of the replies, so that callers spread over all of them."""
-        options, create = self._options, self._options.create_reply_topic_if_not_exists
-        wanted: ProducerBuilder[Any] = ProducerBuilder(
-            self._client, self._stream, options.reply_topic, create_topic_if_not_exists=create
-        )
-        count = await ensure_topic(self._client, self._stream, options.reply_topic, wanted.options)
-        if options.reply_partition is None:
-            self._reply_partition = random.randrange(count or 1)
+        options = self._options
+        # Entering a producer finds the topic, or creates it.
+        async with ProducerBuilder[Any](
+            self._client,
+            self._stream,
+            options.reply_topic,
+            create_topic_if_not_exists=options.create_reply_topic_if_not_exists,
+        ):
+            if options.reply_partition is None:
+                topic = await self._client.request(GetTopic(self._stream, options.reply_topic))
+                count = 0 if topic is None else topic.partitions_count
+                self._reply_partition = random.randrange(max(1, count))
         assert self._reply_partition is not None
         return self._reply_partition
 
