@@ -393,7 +393,7 @@ class RequestReply(Generic[Q, P]):
             self._client,
             self._stream,
             options.reply_topic,
-            create_topic_if_not_exists=options.create_reply_topic_if_not_exists,
+            create_topic_if_not_exists=options.new_reply_topic,
         ):
             if options.reply_partition is None:
                 topic = await self._client.request(GetTopic(self._stream, options.reply_topic))

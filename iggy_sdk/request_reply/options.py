@@ -49,6 +49,16 @@ class RequestReplyOptions:
         check_count("max_in_flight", self.max_in_flight, least=1)
         if self.reply_partition is not None:
             check_count("reply_partition", self.reply_partition, least=0)
+        if isinstance(self.create_reply_topic_if_not_exists, Mapping):
+            new = NewTopic(**self.create_reply_topic_if_not_exists)
+            object.__setattr__(self, "create_reply_topic_if_not_exists", new)
+
+    @property
+    def new_reply_topic(self) -> NewTopic | bool | None:
+        """How a missing reply topic is created."""
+        new = self.create_reply_topic_if_not_exists
+        assert not isinstance(new, Mapping), "mappings are read when the options are made"
+        return new
 
 
 @record(kw_only=True)
