@@ -8,7 +8,8 @@ speak the protocol of the wheel, 0.8.0 unless another one is named.
 The server runs on the first core and the clients on the second.
 
 ``ratio`` is ours on asyncio to the wheel, ``bar`` what it should be; for latencies less is better.
-``trio`` is the same ratio on trio, ``raw`` ours to the load program.
+``trio`` is the same ratio on trio, ``raw`` ours to the load program. Request and reply, for which
+the wheel has nothing, are shown alone; both ends are in one process.
 """
 
 from __future__ import annotations
@@ -64,16 +65,24 @@ class Row:
         bar: what the ratio to the wheel should be.
         raw_bar: what the ratio to the load program should be, if that is asked for.
         wheel_work: what the wheel is told to do, if that has another name.
+        has_wheel: whether the wheel can do it at all.
     """
 
     name: str
     work: str
     messages: int
     payload_bytes: int
-    bar: float
+    bar: float = 0.0
     shows: str = "messages_s"
     raw_bar: float | None = None
     wheel_work: str = ""
+    has_wheel: bool = True
+
+    @property
+    def contenders(self) -> list[str]:
+        """Who takes turns."""
+        wheel = ["wheel"] if self.has_wheel else []
+        return [*wheel, "asyncio", "trio", *([] if self.raw_bar is None else ["raw"])]
 
     @property
     def is_better_low(self) -> bool:
@@ -95,6 +104,12 @@ ROWS = (
         bar=3.0),
     Row(name="64 tasks send 1 x 1000 B, in the background", work="background", messages=1,
         payload_bytes=1000, bar=15.0, wheel_work="crowd"),
+    *(
+        Row(name=f"{count} calls in flight, request and reply, {shown}", work="calls",
+            messages=count, payload_bytes=100, shows=shows, has_wheel=False)
+        for count in (1, 100)
+        for shown, shows in (("each s", "messages_s"), ("p50", "p50_us"), ("p99", "p99_us"))
+    ),
 )  # fmt: skip
 
 
@@ -129,9 +144,8 @@ class Bench:
     def _measure(self, row: Row) -> str:
         figures: dict[str, list[float]] = {"asyncio": [], "trio": [], "wheel": [], "raw": []}
         for _ in range(self._rounds):
-            for name in ("wheel", "asyncio", "trio", "raw"):
-                if name != "raw" or row.raw_bar is not None:
-                    figures[name].append(self._turn(row, name))
+            for name in row.contenders:
+                figures[name].append(self._turn(row, name))
         medians = {name: statistics.median(seen) for name, seen in figures.items() if seen}
         self.records.append({"row": row.name, "shows": row.shows, **medians})
         return _line(row, medians)
@@ -178,6 +192,9 @@ class Bench:
 
 
 def _line(row: Row, medians: dict[str, float]) -> str:
+    if not row.has_wheel:
+        trio = f"on trio {_shown(row, medians['trio'])}"
+        return f"{row.name:<46}{_shown(row, medians['asyncio']):>13}{'none':>13}   {trio}"
     ratio = medians["asyncio"] / medians["wheel"]
     is_met = ratio <= row.bar if row.is_better_low else ratio >= row.bar
     raw = f"{medians['asyncio'] / medians['raw']:.2f}" if "raw" in medians else ""

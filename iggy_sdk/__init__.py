@@ -155,6 +155,14 @@ if TYPE_CHECKING:
         ProducerStatistics,
         Receipt,
     )
+    from iggy_sdk.request_reply import (
+        RemoteHandlerError,
+        ReplyTimeoutError,
+        RequestReply,
+        RequestReplyStatistics,
+        Responder,
+        ResponderStatistics,
+    )
     from iggy_sdk.serde import (
         JsonSerde,
         MsgspecSerde,
@@ -253,7 +261,13 @@ __all__ = [
     "ReceivedBatch",
     "ReceivedMessage",
     "Reconnect",
+    "RemoteHandlerError",
+    "ReplyTimeoutError",
+    "RequestReply",
+    "RequestReplyStatistics",
     "RequestTimeoutError",
+    "Responder",
+    "ResponderStatistics",
     "Retry",
     "SendConfirmation",
     "SendFailedError",
@@ -407,6 +421,14 @@ _HOMES = {
         "ProducerBuilder",
         "ProducerStatistics",
         "Receipt",
+    ),
+    "iggy_sdk.request_reply": (
+        "RemoteHandlerError",
+        "ReplyTimeoutError",
+        "RequestReply",
+        "RequestReplyStatistics",
+        "Responder",
+        "ResponderStatistics",
     ),
     "iggy_sdk.serde": (
         "JsonSerde",

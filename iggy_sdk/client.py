@@ -14,6 +14,7 @@ from iggy_sdk.consumer import ConsumerBuilder
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
 from iggy_sdk.producer import ProducerBuilder
+from iggy_sdk.request_reply import RequestReplyMethods
 from iggy_sdk.session.reconnecting import ReconnectingSession
 from iggy_sdk.transport import Dial, open_transport
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class IggyClient(AllFamilies):
+class IggyClient(RequestReplyMethods, AllFamilies):
     """A client of Apache Iggy, on asyncio and on trio."""
 
     def __init__(self, url: str | None = None, **settings: Unpack[ClientSettings]) -> None:

@@ -20,6 +20,7 @@ from iggy_sdk import compat
 from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import IggyConsumer
 from iggy_sdk.producer import Producer
+from iggy_sdk.request_reply import envelope
 from tests.fix_backends import ENGINES
 from tests.test_readme import Block, blocks_of
 from tools import sdk_reference
@@ -27,6 +28,9 @@ from tools import sdk_reference
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "docs" / "sdk.md"
 MIGRATION = ROOT / "docs" / "sdk-migration.md"
+REQUEST_REPLY = ROOT / "docs" / "request-reply.md"
+FRAMEWORKS = ROOT / "docs" / "web-frameworks.md"
+WEB_SHOP = ROOT / "examples" / "fastapi_app" / "app.py"
 PRINTED_ADDRESS = "127.0.0.1:8090"
 
 pytestmark = pytest.mark.timeout(90)
@@ -58,7 +62,7 @@ async def run_page(page: Path, address: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("page", [TASKS, MIGRATION], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [TASKS, MIGRATION, REQUEST_REPLY], ids=lambda page: page.name)
 def test_page_when_its_python_runs_then_prints_the_text_block_that_follows(
     iggy_server, engine, page, monkeypatch
 ):
@@ -76,6 +80,24 @@ def test_tasks_when_read_then_every_block_of_python_is_run():
 
     # The diagrams of states are generated, and ``test_state_diagrams`` compares them.
     assert languages <= {"python", "text", "mermaid"}
+
+
+def test_frameworks_when_read_then_its_python_is_that_of_the_example():
+    blocks = [block for block in blocks_of(FRAMEWORKS) if block.language == "python"]
+    source = WEB_SHOP.read_text(encoding="utf-8")
+
+    assert blocks
+    assert [block.line for block in blocks if block.body not in source] == []
+
+
+def test_request_reply_when_read_then_names_every_header():
+    text = REQUEST_REPLY.read_text(encoding="utf-8")
+    names = [
+        value for name, value in vars(envelope).items() if name.isupper() and isinstance(value, str)
+    ]
+
+    assert len(names) == 5
+    assert [name for name in names if f"| `{name}` |" not in text] == []
 
 
 def test_reference_when_written_again_then_is_the_same():

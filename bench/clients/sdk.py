@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -15,7 +16,12 @@ ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefi
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above comes first
-from iggy_sdk import Consumer, IggyClient, PollingStrategy  # noqa: E402  the path above comes first
+from iggy_sdk import (  # noqa: E402  the path above comes first
+    Consumer,
+    IggyClient,
+    PollingStrategy,
+    ReceivedMessage,
+)
 
 STREAM = "bench"
 TASKS = 64
@@ -74,6 +80,31 @@ class Workloads:
 
             await watch.repeat(crowd)
 
+    async def calls(self, watch: Stopwatch) -> None:
+        """Call and answer in one process; ``messages`` says how many calls wait at a time."""
+        client, replies = self._client, f"{self._topic}-replies"
+        await client.create_topic(STREAM, replies, partitions_count=1)
+        async with (
+            client.responder(STREAM, self._topic) as responder,
+            client.request_reply(STREAM, self._topic, reply_topic=replies) as caller,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(partial(responder.serve, echo, concurrency=len(self._payloads)))
+
+            async def call() -> None:
+                await caller.call(self._payloads[0])
+
+            async with anyio.create_task_group() as callers:
+                for _ in self._payloads:
+                    callers.start_soon(watch.repeat, call)
+            responder.stop()
+        await client.delete_topic(STREAM, replies)
+
+
+async def echo(message: ReceivedMessage[bytes]) -> bytes:
+    """Answer with the request."""
+    return message.payload
+
 
 async def main(
     address: str,
@@ -88,11 +119,12 @@ async def main(
     watch = Stopwatch(seconds)
     async with IggyClient(f"iggy://iggy:iggy@{address}?protocol={protocol}") as client:
         works = Workloads(client, topic, messages, payload_bytes)
-        if work == "background":
-            await works.background(watch)
+        if work in {"background", "calls"}:
+            await getattr(works, work)(watch)
         else:
             await watch.repeat(getattr(works, work))
-    watch.report(TASKS * CHUNK if work in {"crowd", "background"} else messages)
+    each = {"crowd": TASKS * CHUNK, "background": TASKS * CHUNK, "calls": 1}
+    watch.report(each.get(work, messages))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
 from iggy_sdk.blocking.producer import Producer
 from iggy_sdk.blocking.producer_builder import ProducerBuilder
 from iggy_sdk.blocking.reader import BatchIterator, MessageIterator, MessageList, ReceivedMessage
+from iggy_sdk.blocking.request_reply import RequestReply, Responder
 from iggy_sdk.blocking.wrapper import Receipt
 
 __all__ = [
@@ -34,4 +35,6 @@ __all__ = [
     "ProducerBuilder",
     "Receipt",
     "ReceivedMessage",
+    "RequestReply",
+    "Responder",
 ]

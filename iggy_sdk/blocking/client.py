@@ -15,6 +15,7 @@ from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
 from iggy_sdk.blocking.families import AllFamilies
 from iggy_sdk.blocking.loop_thread import EventLoopThread, HostedContext
 from iggy_sdk.blocking.producer_builder import ProducerBuilder
+from iggy_sdk.blocking.request_reply import RequestReplyMethods
 from iggy_sdk.blocking.wrapper import outside_loops
 from iggy_sdk.client import IggyClient as AsyncIggyClient
 from iggy_sdk.transport import Dial, open_transport
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class IggyClient(AllFamilies):
+class IggyClient(RequestReplyMethods, AllFamilies):
     """A client of Apache Iggy whose calls block."""
 
     def __init__(self, url: str | None = None, **settings: Unpack[ClientSettings]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from iggy_sdk import blocking, client, consumer, producer
+from iggy_sdk import blocking, client, consumer, producer, request_reply
 from tools import blocking_facade
 
 # Under the blocking name; what only tasks can use has no twin.
@@ -22,6 +22,8 @@ PAIRS = [
     (consumer.IggyConsumer, blocking.IggyConsumer),
     (consumer.ConsumerBuilder, blocking.ConsumerBuilder),
     (consumer.MessageList, blocking.MessageList),
+    (request_reply.RequestReply, blocking.RequestReply),
+    (request_reply.Responder, blocking.Responder),
 ]
 
 
