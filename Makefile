@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The extras of pyproject.toml that the gate installs, separated by commas. Their versions and hashes,
 # with all that they need, are in requirements/gate.txt; other extras are installed without.
-LOCKED_EXTRAS := dev,server,otel,compression,pydantic,spark
+LOCKED_EXTRAS := dev,server,otel,compression,pydantic,arrow,polars,duckdb,spark
 EXTRAS ?= $(LOCKED_EXTRAS)
 LOCKS := requirements/build.txt requirements/gate.txt
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, only what is missing is added.
