@@ -118,7 +118,8 @@ test-lowest: setup wheels ## the tests with the oldest dependencies that pyproje
 # The tests whose clients talk to a server of ours; the gate runs them with protocol=auto.
 PROTOCOLS := 0.8 0.9 0.10
 TESTS_OF_PROTOCOLS := tests/transports $(addprefix tests/sdk/,api blocking testing quic/test_client.py \
-	consumer/test_on_server.py $(addprefix net/,test_real_server.py test_websocket.py) producer/test_real_server.py)
+	$(addprefix arrow/,test_duckdb.py test_page.py test_polars.py) consumer/test_on_server.py \
+	$(addprefix net/,test_real_server.py test_websocket.py) producer/test_real_server.py)
 
 .PHONY: test-dialects
 test-dialects: setup ## the tests of the SDK that need a server, in each protocol that it speaks

@@ -232,7 +232,8 @@ class IggyClient(AllFamilies):
             ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
             TypeError: there is no such setting.
         """
-        from iggy_sdk.arrow import read_options, read_table
+        from iggy_sdk.arrow.reader import read_table
+        from iggy_sdk.arrow.settings import read_options
 
         return await read_table(self, read_options(stream, topic, **settings), timeout=timeout)
 
@@ -253,7 +254,8 @@ class IggyClient(AllFamilies):
             ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
             TypeError: there is no such setting.
         """
-        from iggy_sdk.arrow import ArrowTopicReader, read_options
+        from iggy_sdk.arrow import ArrowTopicReader
+        from iggy_sdk.arrow.settings import read_options
 
         return ArrowTopicReader(self, read_options(stream, topic, **settings))
 

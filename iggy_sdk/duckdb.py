@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import pyarrow.dataset as ds  # type: ignore[import-untyped]  # it comes without types
 
-from iggy_sdk.arrow import ArrowReadOptions, ArrowReadSettings, RowSpans, read_options
 from iggy_sdk.arrow.filters import refers_to, spans_of
+from iggy_sdk.arrow.settings import ArrowReadOptions, ArrowReadSettings, read_options
+from iggy_sdk.arrow.spans import RowSpans
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.errors import ConfigurationError
 

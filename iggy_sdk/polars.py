@@ -19,8 +19,13 @@ from datetime import datetime
 from itertools import permutations
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from iggy_sdk.arrow import ArrowReadOptions, ArrowReadSettings, RowSpans, Span, read_options
-from iggy_sdk.arrow.settings import microseconds
+from iggy_sdk.arrow.settings import (
+    ArrowReadOptions,
+    ArrowReadSettings,
+    microseconds,
+    read_options,
+)
+from iggy_sdk.arrow.spans import RowSpans, Span
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.errors import ConfigurationError
 

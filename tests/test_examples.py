@@ -71,6 +71,13 @@ EXPECTED = {
         "south: read 20 messages, may not send to west",
         "west: read 20 messages, may not send to north",
     ],
+    "arrow/orders.py": [
+        "Arrow: 900 orders, 8 columns",
+        "DuckDB: 750 cups of cocoa",
+        "DuckDB: 750 cups of coffee",
+        "DuckDB: 750 cups of tea",
+        "Polars: 39 cups in the last 5 orders of each partition",
+    ],
     "stream_builder/builders.py": ["read [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"],
     "server/start_a_server.py": [
         "$ iggy-server",

@@ -25,26 +25,14 @@ except ModuleNotFoundError:
 
 from iggy_sdk.arrow.columns import ArrowRowBuilder
 from iggy_sdk.arrow.payloads import PayloadDecodeError
-from iggy_sdk.arrow.reader import ArrowTopicReader, read_table
-from iggy_sdk.arrow.settings import (
-    ArrowColumnSettings,
-    ArrowReadOptions,
-    ArrowReadSettings,
-    Bound,
-    read_options,
-)
-from iggy_sdk.arrow.spans import RowSpans, Span
+from iggy_sdk.arrow.reader import ArrowTopicReader
+from iggy_sdk.arrow.settings import ArrowColumnSettings, ArrowReadSettings, Bound
 
 __all__ = [
     "ArrowColumnSettings",
-    "ArrowReadOptions",
     "ArrowReadSettings",
     "ArrowRowBuilder",
     "ArrowTopicReader",
     "Bound",
     "PayloadDecodeError",
-    "RowSpans",
-    "Span",
-    "read_options",
-    "read_table",
 ]

@@ -11,10 +11,9 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # the same
 
 from iggy_protocol import HeaderKind, HeaderValue, MessageColumns
-from iggy_sdk.arrow.payloads import OnError, PayloadDecodeError, convert, converter_of
+from iggy_sdk.arrow.payloads import OnError, PayloadDecodeError, convert, converter_of, without
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,8 +110,7 @@ class ArrowRowBuilder:
             if self._on_error == "raise":
                 row = min(errors)
                 raise _at_place(errors[row], batch, row)
-            is_open = pa.array([row not in errors for row in rows])
-            payloads = pc.if_else(is_open, payloads, pa.scalar(None, payloads.type))
+            payloads = without(payloads, pa.array([row in errors for row in rows], pa.bool_()))
         if self._converter is None:
             return payloads
 

@@ -74,8 +74,7 @@ class JsonPayloads:
     def __call__(self, payloads: Any) -> Any:
         """Read all payloads, or raise ``ArrowInvalid`` if one of them cannot be read."""
         if self._empty_is_null:
-            is_empty = pc.equal(pc.binary_length(payloads), 0)
-            payloads = pc.if_else(is_empty, pa.scalar(None, payloads.type), payloads)
+            payloads = without(payloads, pc.equal(pc.binary_length(payloads), 0))
         lines = _on_one_line(payloads.fill_null(b"null").cast(pa.string()))
         count = len(lines)
         whole = pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), lines)
@@ -87,6 +86,15 @@ class JsonPayloads:
         if len(read) != count:
             raise pa.ArrowInvalid("it holds more than one JSON document")
         return read
+
+
+def without(values: Any, is_missing: Any) -> Any:
+    """Make some values missing."""
+    if not pc.any(is_missing).as_py():
+        return values
+    # Choosing between values, as ``if_else`` does, goes wrong with slices in Arrow 18.
+    rows = pa.array(range(len(values)), pa.int64())
+    return values.take(pc.if_else(is_missing, pa.scalar(None, pa.int64()), rows))
 
 
 def _on_one_line(texts: Any) -> Any:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_protocol import Command, Dialect, Identifier, PartitionContext
-    from iggy_sdk.arrow import ArrowReadOptions, ArrowReadSettings
+    from iggy_sdk.arrow import ArrowReadSettings
+    from iggy_sdk.arrow.settings import ArrowReadOptions
     from iggy_sdk.blocking.arrow import ArrowTopicReader
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.consumer import ConsumerSettings
@@ -229,7 +230,7 @@ class IggyClient(AllFamilies):
             ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
             TypeError: there is no such setting.
         """
-        from iggy_sdk.arrow import read_options
+        from iggy_sdk.arrow.settings import read_options
 
         return self._read_arrow_batches(read_options(stream, topic, **settings))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from iggy_sdk.arrow import ArrowReadOptions
+    from iggy_sdk.arrow.settings import ArrowReadOptions
     from iggy_sdk.consumer.core import ConsumerCore
     from iggy_sdk.consumer.poller import FetchedMessages
     from iggy_sdk.consumer.tracker import OffsetTracker

@@ -181,7 +181,7 @@ class IggyConsumer(Generic[T]):
             ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
             TypeError: there is no such setting.
         """
-        from iggy_sdk.arrow import read_options
+        from iggy_sdk.arrow.settings import read_options
         from iggy_sdk.consumer.arrow_batches import ArrowBatchIterator
 
         return ArrowBatchIterator(

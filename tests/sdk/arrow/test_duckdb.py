@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from iggy_sdk import IggyClient as AsyncIggyClient
 from iggy_sdk import Message
-from iggy_sdk.arrow import read_options
+from iggy_sdk.arrow.settings import read_options
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.duckdb import TopicDataset, register
 from iggy_sdk.errors import ConfigurationError, StreamNotFound, TopicNotFound
+from iggy_sdk.testing.server import in_test_protocol
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -26,7 +27,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("item", pa.string())])
 @pytest.fixture(scope="module")
 def client(server):
     """Connect to two streams, one with a topic of two partitions with 20 orders each."""
-    with IggyClient("iggy://iggy:iggy@{}:{}".format(*server.address)) as opened:
+    url = in_test_protocol("iggy://iggy:iggy@{}:{}".format(*server.address))
+    with IggyClient(url) as opened:
         opened.create_stream("shop")
         opened.create_topic("shop", "orders", 2)
         for partition in range(2):

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_sdk.arrow import RowSpans, Span
 from iggy_sdk.arrow.filters import refers_to, spans_of
 from iggy_sdk.arrow.settings import arrow_schema
+from iggy_sdk.arrow.spans import RowSpans, Span
 from iggy_sdk.polars import spans_of as spans_of_predicate
 
 SCHEMA = arrow_schema(columns=["partition", "offset", "timestamp", "payload"])

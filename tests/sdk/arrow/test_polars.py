@@ -15,6 +15,7 @@ from iggy_sdk import Message
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.errors import ClientClosedError, ConfigurationError
 from iggy_sdk.polars import scan_iggy
+from iggy_sdk.testing.server import in_test_protocol
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -23,7 +24,7 @@ SERVER_SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "5 KiB"}
 
 @pytest.fixture(scope="module")
 def url(server):
-    return "iggy://iggy:iggy@{}:{}".format(*server.address)
+    return in_test_protocol("iggy://iggy:iggy@{}:{}".format(*server.address))
 
 
 @pytest.fixture(scope="module")

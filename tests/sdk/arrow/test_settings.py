@@ -8,8 +8,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
 import pytest
 
 from iggy_sdk import IggyClient
-from iggy_sdk.arrow import read_options
-from iggy_sdk.arrow.settings import arrow_schema, microseconds
+from iggy_sdk.arrow.settings import arrow_schema, microseconds, read_options
 from iggy_sdk.errors import ConfigurationError
 
 USUAL = ["stream", "topic", "partition", "offset", "timestamp", "origin_timestamp", "id", "payload"]
