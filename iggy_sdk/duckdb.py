@@ -42,13 +42,13 @@ def register(
     stream: Identifier | None = None,
     topic: Identifier | None = None,
     *,
-    database: str | None = None,
+    catalog: str | None = None,
     **settings: Unpack[ArrowReadSettings],
 ) -> list[str]:
     """Make topics tables of a connection, as views with the names of stream and topic.
 
     Views are made in the current database. In a database that is a file they stay there, and have
-    to be registered again after it was opened anew; ``database`` avoids that. Each ``cursor()`` of
+    to be registered again after it was opened anew; ``catalog`` avoids that. Each ``cursor()`` of
     DuckDB is a connection of its own.
 
     Args:
@@ -56,7 +56,7 @@ def register(
         client: a blocking client; it must stay open as long as there are queries.
         stream: name or id; None takes all streams.
         topic: name or id; None takes all topics of the stream.
-        database: makes the views in the database of this name, in memory unless it is there.
+        catalog: makes the views in the database of this name, in memory unless it is there.
         settings: those of ``client.read_arrow()``: which part of the topics can be seen and which
             columns there are. ``schema`` reads the payloads of all these topics.
 
@@ -77,9 +77,9 @@ def register(
             f"topic is {topic!r}, without a stream", advice="Name the stream as well."
         )
     prefix = ""
-    if database is not None:
-        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(database)}")
-        prefix = f"{_quoted(database)}."
+    if catalog is not None:
+        connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {_quoted(catalog)}")
+        prefix = f"{_quoted(catalog)}."
     return [
         _register_topic(connection, client, prefix, names, settings)
         for names in _topics(client, stream, topic)

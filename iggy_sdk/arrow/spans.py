@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Span(NamedTuple):
@@ -21,9 +24,7 @@ class Span(NamedTuple):
         """Return the smallest span that has the numbers of either."""
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
-        first = None if None in (self.first, other.first) else min(self.first, other.first)  # type: ignore[type-var]  # none of them is None
-        after = None if None in (self.after, other.after) else max(self.after, other.after)  # type: ignore[type-var]  # the same
-        return Span(first, after)
+        return Span(_outer(min, self.first, other.first), _outer(max, self.after, other.after))
 
     def __contains__(self, number: object) -> bool:
         assert isinstance(number, int)
@@ -35,6 +36,11 @@ class Span(NamedTuple):
     def is_empty(self) -> bool:
         """Whether there is no number in it."""
         return self.first is not None and self.after is not None and self.first >= self.after
+
+
+def _outer(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    """Return the bound that leaves out less."""
+    return None if one is None or other is None else choose(one, other)
 
 
 EVERYTHING = Span()

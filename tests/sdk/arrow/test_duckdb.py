@@ -150,12 +150,12 @@ def test_tables_when_registered_again_then_the_new_settings_count(client, connec
     assert connection.sql("SELECT count(*) FROM shop.orders").fetchall() == [(10,)]
 
 
-def test_tables_when_given_a_database_then_they_are_in_that_one(client, tmp_path):
+def test_tables_when_given_a_catalog_then_they_are_in_that_one(client, tmp_path):
     with duckdb.connect(tmp_path / "file.db") as connection:
-        tables = register(connection, client, "shop", "orders", database="iggy")
+        tables = register(connection, client, "shop", "orders", catalog="iggy")
         assert tables == ['"iggy"."shop"."orders"']
         assert connection.sql("SELECT count(*) FROM iggy.shop.orders").fetchall() == [(40,)]
-        register(connection, client, "shop", "empty", database="iggy")
+        register(connection, client, "shop", "empty", catalog="iggy")
     with duckdb.connect(tmp_path / "file.db") as connection:
         views = connection.sql("SELECT view_name FROM duckdb_views() WHERE NOT internal")
         assert views.fetchall() == []

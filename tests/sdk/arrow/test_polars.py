@@ -166,7 +166,7 @@ def test_frame_when_filtered_in_any_way_then_is_what_polars_keeps_of_all(
 
 def test_scan_when_the_client_does_not_block_then_the_answer_helps():
     with pytest.raises(ConfigurationError, match=r"iggy_sdk.blocking.IggyClient, or give a conn"):
-        scan_iggy(AsyncIggyClient(), "shop", "orders")  # type: ignore[arg-type]  # that is the mistake
+        scan_iggy(AsyncIggyClient(), "shop", "orders")  # type: ignore[arg-type]  # the mistake
 
 
 def test_frame_when_the_client_is_closed_then_collecting_fails(url):
