@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The extras of pyproject.toml that the gate installs, separated by commas. Their versions and hashes,
 # with all that they need, are in requirements/gate.txt; other extras are installed without.
-LOCKED_EXTRAS := dev,server,otel,compression,pydantic,spark
+LOCKED_EXTRAS := dev,server,otel,compression,pydantic,arrow,polars,duckdb,spark
 EXTRAS ?= $(LOCKED_EXTRAS)
 LOCKS := requirements/build.txt requirements/gate.txt
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, only what is missing is added.
@@ -118,7 +118,8 @@ test-lowest: setup wheels ## the tests with the oldest dependencies that pyproje
 # The tests whose clients talk to a server of ours; the gate runs them with protocol=auto.
 PROTOCOLS := 0.8 0.9 0.10
 TESTS_OF_PROTOCOLS := tests/transports $(addprefix tests/sdk/,api blocking testing quic/test_client.py \
-	consumer/test_on_server.py $(addprefix net/,test_real_server.py test_websocket.py) producer/test_real_server.py)
+	$(addprefix arrow/,test_duckdb.py test_page.py test_polars.py) consumer/test_on_server.py \
+	$(addprefix net/,test_real_server.py test_websocket.py) producer/test_real_server.py)
 
 .PHONY: test-dialects
 test-dialects: setup ## the tests of the SDK that need a server, in each protocol that it speaks

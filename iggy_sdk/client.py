@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup, TaskStatus
 
     from iggy_protocol import Command, Dialect, Identifier, PartitionContext
+    from iggy_sdk.arrow import ArrowReadSettings, ArrowTopicReader
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.durations import Seconds
     from iggy_sdk.statistics import ClientStatistics
@@ -200,6 +201,64 @@ class IggyClient(RequestReplyMethods, AllFamilies):
             TypeError: there is no such option.
         """
         return ConsumerBuilder.group(self, name, stream, topic, **options)
+
+    # Arrow
+
+    async def read_arrow(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        timeout: Seconds | None = None,
+        **settings: Unpack[ArrowReadSettings],
+    ) -> Any:
+        """Read a topic, or a part of it, into a ``pyarrow.Table``; nothing is stored.
+
+        Rows are in the order of partition and offset. ``arrow_batches()`` reads the same piece by
+        piece, where a table would be too large for the memory.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            timeout: seconds for all of it; None leaves each request its ``request_timeout``.
+            settings: what to read: ``start``, ``end``, ``partitions``, ``limit``; which columns:
+                ``columns``, ``headers``, ``schema``, ``on_error``; and ``batch_bytes``. See
+                ``iggy_sdk.arrow.ArrowReadSettings``.
+
+        Raises:
+            StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            PayloadDecodeError: a payload is not what ``schema`` says.
+            DecryptionError: a payload was not sealed with the key of this client.
+            RequestTimeoutError: it took longer than ``timeout``.
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        from iggy_sdk.arrow.reader import read_table
+        from iggy_sdk.arrow.settings import read_options
+
+        return await read_table(self, read_options(stream, topic, **settings), timeout=timeout)
+
+    def arrow_batches(
+        self, stream: Identifier, topic: Identifier, **settings: Unpack[ArrowReadSettings]
+    ) -> ArrowTopicReader:
+        """Begin to read a topic as record batches; enter it with ``async with``. Nothing is stored.
+
+        The next poll is on its way while a batch is used; at most three polls of ``batch_bytes``
+        are in memory.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            settings: those of ``read_arrow``.
+
+        Raises:
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        from iggy_sdk.arrow import ArrowTopicReader
+        from iggy_sdk.arrow.settings import read_options
+
+        return ArrowTopicReader(self, read_options(stream, topic, **settings))
 
     # Lifetime
 

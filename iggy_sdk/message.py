@@ -34,6 +34,7 @@ from iggy_protocol import (
     MessageView,
     PolledMessages,
     ProtocolError,
+    encode_user_headers,
 )
 from iggy_sdk.compression import CONTENT_ENCODING
 from iggy_sdk.errors import ConsumerGroupError, IggyError, error_from_protocol
@@ -271,6 +272,13 @@ class ReceivedMessage(MessageRecord, Generic[T]):
     def _read_payload(self) -> bytes:
         return self._open().payload
 
+    def _header_block(self) -> bytes:
+        """Return the user headers as bytes of the wire, decrypted if that is possible."""
+        opened = self._open()
+        if opened.headers_error is not None or not self.raw_user_headers:
+            return self.raw_user_headers
+        return encode_user_headers(opened.headers)
+
     def _open(self) -> DecodedParts:
         if self._opened is None:
             self._opened = self._source.opener.open(self)
@@ -280,10 +288,12 @@ class ReceivedMessage(MessageRecord, Generic[T]):
 class ReceivedBatch(Sequence[ReceivedMessage[T]]):
     """What one poll brought: messages of one partition in their order, made when asked for."""
 
-    __slots__ = ("_kept", "_messages", "_polled", "_source")
+    __slots__ = ("_is_plain", "_kept", "_messages", "_polled", "_source")
 
     def __init__(self, polled: PolledMessages, source: MessageSource[T]) -> None:
         """Take the reply to a poll, and what its messages have in common."""
+        # Whether no message is encrypted or compressed, once that is known.
+        self._is_plain: bool | None = None
         self._polled = polled
         self._source = source
         self._kept: list[ReceivedMessage[T] | None] | None = None
@@ -349,7 +359,8 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         """Copy all messages into columns, for column stores; no message becomes an object.
 
         Payloads are those of ``payloads()``: only where some have to be decrypted or decompressed
-        they are read one by one. User headers are the bytes as they came.
+        they are read one by one, and so are user headers that have to be decrypted. What cannot be
+        undone stays as it came; ``errors()`` tells.
 
         Args:
             payloads: whether payloads are wanted.
@@ -357,13 +368,26 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         """
         views = self._polled.messages
         columns = views.columns(payloads=payloads, user_headers=user_headers)
-        if columns.payloads is None or self._are_plain(columns.payloads):
+        if columns.user_headers and not self._source.opens_plain:
+            blocks = [message._header_block() for message in self]
+            bounds, joined = _column(blocks)
+            columns = columns._replace(user_header_bounds=bounds, user_headers=joined)
+        if columns.payloads is None:
             return columns
-        opened = self.payloads()
-        bounds = array("i", accumulate(map(len, opened), initial=0))
-        return columns._replace(
-            payload_bounds=bytearray(bounds.tobytes()), payloads=bytearray().join(opened)
-        )
+        self._is_plain = self._are_plain(columns.payloads)
+        if self._is_plain:
+            return columns
+        bounds, joined = _column(self.payloads())
+        return columns._replace(payload_bounds=bounds, payloads=joined)
+
+    def errors(self) -> dict[int, IggyError]:
+        """Tell why encryption or compression could not be undone, by the index of the message."""
+        if self._is_plain is None:
+            self._is_plain = self._source.opens_plain and self._are_unmarked()
+        if self._is_plain:
+            return {}
+        errors = ((index, message.error) for index, message in enumerate(self))
+        return {index: error for index, error in errors if error is not None}
 
     def __len__(self) -> int:
         return len(self._polled.messages)
@@ -405,6 +429,10 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
         # Bytes beside payloads and fixed headers are user headers, which may say that.
         if len(payloads) + HEADER_BYTES * len(self) == self.nbytes:
             return True
+        return self._are_unmarked()
+
+    def _are_unmarked(self) -> bool:
+        """Tell whether no header says that a payload is compressed."""
         blocks = self._polled.messages.columns(payloads=False).user_headers
         return blocks is not None and CONTENT_ENCODING.encode() not in blocks
 
@@ -419,6 +447,12 @@ class ReceivedBatch(Sequence[ReceivedMessage[T]]):
 
 
 _KEY_HEADER_KEY: Final = HeaderKey.string(KEY_HEADER)
+
+
+def _column(values: Sequence[bytes]) -> tuple[bytearray, bytearray]:
+    """Join values, and tell where each begins and ends."""
+    bounds = array("i", accumulate(map(len, values), initial=0))
+    return bytearray(bounds.tobytes()), bytearray().join(values)
 
 
 def _scalars(headers: Mapping[HeaderKey, HeaderValue]) -> dict[str, HeaderScalar]:

@@ -6,28 +6,26 @@ Messages that retention deleted meanwhile are a loss; offsets that never had a m
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from iggy_sdk import HeaderKind, HeaderValue, ReceivedBatch
 from spark_jobs.errors import DataLossError, SchemaError
 from spark_jobs.offsets import Offsets, TopicPartition
 from spark_jobs.pushdown import PushedFilters
 from spark_jobs.schema import check_read_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from iggy_sdk import ReceivedBatch
     from spark_jobs.options import ReadOptions
 
 
@@ -132,15 +130,16 @@ class SliceReader:
 
         Raises:
             DataLossError: messages of the slice are lost, and ``failOnDataLoss`` is on.
+            SchemaError: the schema has payload as string, and a payload is not UTF-8.
         """
         # For an empty plan Spark passes a partition of its own.
         if not isinstance(partition, OffsetSlice):
             return
         # Only tasks need Arrow; the planner starts faster without it.
-        from spark_jobs.reader import ArrowRowBuilder
+        from iggy_sdk.arrow import ArrowRowBuilder, PayloadDecodeError
 
         maker = ArrowRowBuilder(
-            self.schema,
+            to_arrow_schema(self.schema, timezone="UTC"),
             {
                 "stream": self.options.stream,
                 "topic": partition.topic,
@@ -148,7 +147,13 @@ class SliceReader:
             },
         )
         for batch in self._batches(partition):
-            rows = maker.rows(batch, partition.end)
+            try:
+                rows = maker.rows(batch, partition.end)
+            except PayloadDecodeError as error:
+                raise SchemaError(
+                    f"the schema has payload as string, and message {error.offset} of partition "
+                    f"{error.partition_id} is not UTF-8; use binary"
+                ) from None
             if rows.num_rows:
                 yield rows
 
@@ -164,7 +169,8 @@ class SliceReader:
                     self._check_gap(wanted, at, first)
                 if first is None:
                     return
-                at, count = _last_offset(batch) + 1, self._next_count(batch)
+                assert batch.last_offset is not None
+                at, count = batch.last_offset + 1, self._next_count(batch)
                 if at < wanted.end:
                     pending = ahead.submit(self._poll, wanted, at, count)
                 yield batch
@@ -209,12 +215,6 @@ class SliceReader:
         )
 
 
-def _last_offset(batch: ReceivedBatch[bytes]) -> int:
-    """Return the last offset; the batch itself would make an object of every message."""
-    offsets = batch.columns(payloads=False, user_headers=False).offsets
-    return memoryview(offsets).cast("Q")[-1]
-
-
 class BatchReader(SliceReader, DataSourceReader):
     """Reads what a topic holds now, or a part of it."""
 
@@ -248,150 +248,3 @@ class PushdownReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Take the supported filters; return those that Spark has to apply."""
         return [one for one in filters if not self._bounds.take_filter(one)]
-
-
-# Convert polled messages to Arrow record batches, column by column.
-#
-# The SDK returns the columns of a batch as whole arrays, and Arrow uses their memory without a
-# copy. No Python object is made for a message, unless it is compressed or has headers that are not
-# strings.
-
-ID_BYTES: Final = 16
-
-Columns: TypeAlias = Any
-"""What ``ReceivedBatch.columns()`` returns."""
-
-
-class ArrowRowBuilder:
-    """Builds the rows of a schema.
-
-    Args:
-        schema: the requested columns, in their order.
-        constants: what is the same in all rows, such as the names of stream and topic.
-    """
-
-    def __init__(self, schema: StructType, constants: Mapping[str, str | int]) -> None:
-        self._schema: Any = to_arrow_schema(schema, timezone="UTC")
-        self._constants = constants
-        names = set(schema.fieldNames())
-        self._payloads = "payload" in names
-        self._headers = "headers" in names
-
-    def rows(self, batch: ReceivedBatch[bytes], end: int) -> Any:
-        """Build a record batch of all messages before an offset.
-
-        Raises:
-            SchemaError: the schema has payload as string, and a payload is not UTF-8.
-        """
-        columns = batch.columns(payloads=self._payloads, user_headers=self._headers)
-        count = len(batch)
-        arrays = [self._array(field, columns, count) for field in self._schema]
-        # Arrow takes the number of rows from the columns; without columns it needs empty structs.
-        rows = (
-            pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-            if arrays
-            else pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
-        )
-        return rows.slice(0, rows_before(columns, end))
-
-    def _array(self, field: Any, columns: Columns, count: int) -> Any:
-        constant = self._constants.get(field.name)
-        if constant is not None:
-            return pa.repeat(pa.scalar(constant, field.type), count)
-        return _COLUMN_BUILDERS[field.name](columns, count, field.type)
-
-
-def rows_before(columns: Columns, end: int) -> int:
-    """Count the messages before an offset; after retention a poll may return later ones."""
-    return bisect_left(memoryview(columns.offsets).cast("Q"), end)
-
-
-def _numbers(name: str) -> Callable[[Columns, int, Any], Any]:
-    def make(columns: Columns, count: int, kind: Any) -> Any:
-        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(getattr(columns, name))])
-
-    return make
-
-
-def _binary(bounds: bytearray | None, data: bytearray | None, count: int) -> Any:
-    assert bounds is not None
-    assert data is not None
-    return pa.Array.from_buffers(
-        pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-    )
-
-
-def _ids(columns: Columns, count: int, kind: Any) -> Any:
-    fixed = [None, pa.py_buffer(columns.ids)]
-    return pa.Array.from_buffers(pa.binary(ID_BYTES), count, fixed).cast(kind)
-
-
-def _payloads(columns: Columns, count: int, kind: Any) -> Any:
-    payloads = _binary(columns.payload_bounds, columns.payloads, count)
-    try:
-        return payloads if payloads.type == kind else payloads.cast(kind)
-    except pa.ArrowInvalid:
-        raise SchemaError(
-            "a payload is not UTF-8, and the schema has payload as string; use binary"
-        ) from None
-
-
-def _headers(columns: Columns, count: int, kind: Any) -> Any:
-    pairs = columns.split_user_headers()
-    keys_count = len(pairs.key_kinds)
-    keys = _texts(pairs.key_kinds, _binary(pairs.key_bounds, pairs.keys, keys_count))
-    values = _binary(pairs.value_bounds, pairs.values, keys_count)
-    bounds = _bounds(pairs.pair_bounds, pairs.readable, count)
-    if pa.types.is_map(kind):
-        if pa.types.is_string(kind.item_type):
-            values = _texts(pairs.value_kinds, values)
-        return pa.MapArray.from_arrays(bounds, keys, values, type=kind)
-    kinds = pa.Array.from_buffers(
-        pa.uint8(), keys_count, [None, pa.py_buffer(pairs.value_kinds)]
-    ).cast(pa.int32())
-    names = pa.DictionaryArray.from_arrays(kinds, _KIND_NAMES).cast(pa.string())
-    fields = list(kind.value_type)
-    structs = pa.StructArray.from_arrays([keys, names, values], fields=fields)
-    return pa.ListArray.from_arrays(bounds, structs, type=kind)
-
-
-def _bounds(bounds: bytearray, readable: bytearray, count: int) -> Any:
-    """Return the bounds of each row's headers; rows with unreadable headers are null."""
-    validity = None
-    if 0 in readable:
-        flags = pa.py_buffer(bytes(readable) + b"\x01")
-        known = pa.Array.from_buffers(pa.uint8(), count + 1, [None, flags])
-        validity = known.cast(pa.bool_()).buffers()[1]
-    return pa.Array.from_buffers(pa.int32(), count + 1, [validity, pa.py_buffer(bounds)])
-
-
-def _texts(kinds: bytearray, raw: Any) -> Any:
-    """Convert keys or values to text; other kinds as Python formats them."""
-    if kinds.count(HeaderKind.STRING) == len(kinds):
-        try:
-            return raw.cast(pa.string())
-        except pa.ArrowInvalid:
-            pass
-    pairs = zip(kinds, raw.to_pylist(), strict=True)
-    return pa.array([_text(HeaderKind(kind), data) for kind, data in pairs], pa.string())
-
-
-def _text(kind: HeaderKind, data: bytes) -> str:
-    if kind in (HeaderKind.RAW, HeaderKind.STRING):
-        return data.decode(errors="backslashreplace")
-    if kind is HeaderKind.BOOL:
-        return "false" if data == b"\0" else "true"
-    return str(HeaderValue(kind, data).value)
-
-
-_KIND_NAMES: Final = pa.array(["", *(kind.name.lower() for kind in HeaderKind)])
-
-_COLUMN_BUILDERS: Final[Mapping[str, Callable[[Columns, int, Any], Any]]] = {
-    "offset": _numbers("offsets"),
-    "timestamp": _numbers("timestamps_us"),
-    "origin_timestamp": _numbers("origin_timestamps_us"),
-    "checksum": _numbers("checksums"),
-    "id": _ids,
-    "payload": _payloads,
-    "headers": _headers,
-}

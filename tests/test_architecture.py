@@ -26,9 +26,12 @@ PUBLIC_MODULES = frozenset(
         "iggy_protocol.quic",
         "iggy_protocol.rest",
         "iggy_protocol.websocket",
+        "iggy_sdk.arrow",
         "iggy_sdk.blocking",
         "iggy_sdk.compat",
+        "iggy_sdk.duckdb",
         "iggy_sdk.otel",
+        "iggy_sdk.polars",
         "iggy_sdk.testing",
     }
 )

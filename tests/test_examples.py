@@ -80,6 +80,13 @@ EXPECTED = {
         "200 quotes for cake, 8159000 cents in all",
         "the responders have answered 202 requests",
     ],
+    "arrow/orders.py": [
+        "Arrow: 900 orders, 8 columns",
+        "DuckDB: 750 cups of cocoa",
+        "DuckDB: 750 cups of coffee",
+        "DuckDB: 750 cups of tea",
+        "Polars: 39 cups in the last 5 orders of each partition",
+    ],
     "stream_builder/builders.py": ["read [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"],
     "server/start_a_server.py": [
         "$ iggy-server",

@@ -154,7 +154,9 @@ def test_extra_all_when_asked_for_then_brings_every_other_extra():
     assert sorted(named) == sorted(set(extras) - {"all"})
 
 
-CLIENT_EXTRAS = ("websocket", "quic", "http", "otel", "compression", "pydantic")
+CLIENT_EXTRAS = (
+    *("websocket", "quic", "http", "otel", "compression", "pydantic", "arrow", "polars", "duckdb"),
+)
 MAY_IMPORT = {
     "protocol/iggy_protocol": ("quic", "websocket"),
     "iggy_sdk": CLIENT_EXTRAS,

@@ -291,7 +291,10 @@ def test_noqa_when_explained_then_passed():
 # Shipped although only tests and simulators of users need them: storage and wires in memory.
 FOR_TESTS = {"iggy_ref_server.storage.simulated.storage", "tests.sdk.memory_transport"}
 # Modules that users import, and no other module.
-ENTRY_MODULES = {"iggy_sdk.blocking", "iggy_sdk.compat", "iggy_sdk.otel", "iggy_sdk.testing"}
+ENTRY_MODULES = {
+    *("iggy_sdk.blocking", "iggy_sdk.compat", "iggy_sdk.duckdb", "iggy_sdk.otel"),
+    *("iggy_sdk.polars", "iggy_sdk.testing"),
+}
 
 
 def module_name(path: Path) -> str:

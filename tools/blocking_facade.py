@@ -135,6 +135,7 @@ TWINS = (
         by_hand=frozenset(
             {
                 "aclose",
+                "arrow_batches",
                 "batches",
                 "consume_messages",
                 "delete_offset",

@@ -22,7 +22,10 @@ ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefi
 PAGE = ROOT / "docs" / "sdk-reference.md"
 
 # Packages with all of their members; those of the others are listed in one line each.
-FULL = ("iggy_sdk", "iggy_sdk.otel", "iggy_sdk.testing")
+FULL = (
+    *("iggy_sdk", "iggy_sdk.arrow", "iggy_sdk.duckdb", "iggy_sdk.polars"),
+    *("iggy_sdk.otel", "iggy_sdk.testing"),
+)
 BRIEF = ("iggy_sdk.blocking", "iggy_sdk.compat")
 
 HEAD = """# The SDK, name by name

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_protocol import Command, Dialect, Identifier, PartitionContext
+    from iggy_sdk.arrow import ArrowReadSettings
+    from iggy_sdk.arrow.settings import ArrowReadOptions
+    from iggy_sdk.blocking.arrow import ArrowTopicReader
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
@@ -181,6 +184,64 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         return ConsumerBuilder(
             self._loop_thread, self._inner.consumer_group(name, stream, topic, **options)
         )
+
+    # Arrow
+
+    def read_arrow(
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        timeout: Seconds | None = None,
+        **settings: Unpack[ArrowReadSettings],
+    ) -> Any:
+        """Read a topic, or a part of it, into a ``pyarrow.Table``; nothing is stored.
+
+        Rows are in the order of partition and offset.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            timeout: seconds for all of it; None leaves each request its ``request_timeout``.
+            settings: what to read: ``start``, ``end``, ``partitions``, ``limit``; which columns:
+                ``columns``, ``headers``, ``schema``, ``on_error``; and ``batch_bytes``. See
+                ``iggy_sdk.arrow.ArrowReadSettings``.
+
+        Raises:
+            StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            PayloadDecodeError: a payload is not what ``schema`` says.
+            DecryptionError: a payload was not sealed with the key of this client.
+            RequestTimeoutError: it took longer than ``timeout``.
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        return self._run(self._inner.read_arrow(stream, topic, timeout=timeout, **settings))
+
+    def arrow_batches(
+        self, stream: Identifier, topic: Identifier, **settings: Unpack[ArrowReadSettings]
+    ) -> ArrowTopicReader:
+        """Begin to read a topic as record batches; enter it with ``with``. Nothing is stored.
+
+        Args:
+            stream: name or id.
+            topic: name or id.
+            settings: those of ``read_arrow``.
+
+        Raises:
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        from iggy_sdk.arrow.settings import read_options
+
+        return self._read_arrow_batches(read_options(stream, topic, **settings))
+
+    def _read_arrow_batches(self, options: ArrowReadOptions) -> ArrowTopicReader:
+        """Begin to read a topic with settings that were checked."""
+        from iggy_sdk.arrow import ArrowTopicReader as AsyncArrowTopicReader
+        from iggy_sdk.blocking.arrow import ArrowTopicReader
+
+        inner = outside_loops(lambda: AsyncArrowTopicReader(self._inner, options))
+        return ArrowTopicReader(self._loop_thread, inner)
 
     # Lifetime
 

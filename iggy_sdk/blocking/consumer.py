@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, Unpack
 
 import anyio
 import anyio.to_thread
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from iggy_protocol import PollingStrategy
     from iggy_sdk import consumer
+    from iggy_sdk.arrow import ArrowColumnSettings
+    from iggy_sdk.blocking.arrow import ArrowBatchIterator
     from iggy_sdk.blocking.loop_thread import EventLoopThread
     from iggy_sdk.blocking.producer import Producer, ProducerBuilderBase
     from iggy_sdk.consumer.runner import OrderBy
@@ -87,6 +89,28 @@ class IggyConsumer(ConsumerOperations[T]):
         self._reader.rewind_buffer()
         inner = self._inner.batches(max_messages, max_wait, until_end=until_end)
         return BatchIterator(self._loop_thread, inner)
+
+    def arrow_batches(
+        self, *, until_end: bool = False, **settings: Unpack[ArrowColumnSettings]
+    ) -> ArrowBatchIterator[T]:
+        """Iterate over Arrow record batches; asking for the next one acknowledges the one before.
+
+        A batch is what one poll brings, at most ``batch_length`` messages of one partition. The
+        serde of the consumer is not used: payloads are bytes, or what ``schema`` makes of them.
+
+        Args:
+            until_end: whether to stop once every partition was read to its end.
+            settings: which columns there are: ``columns``, ``headers``, ``schema``, ``on_error``.
+
+        Raises:
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        from iggy_sdk.blocking.arrow import ArrowBatchIterator
+
+        self._reader.rewind_buffer()
+        inner = self._inner.arrow_batches(until_end=until_end, **settings)
+        return ArrowBatchIterator(self._loop_thread, inner)
 
     def run(
         self,

@@ -8,7 +8,7 @@ async with client.consumer_group("billing", "shop", "orders") as consumer:
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_protocol import Identifier, PollingStrategy
+    from iggy_sdk.arrow import ArrowColumnSettings
+    from iggy_sdk.consumer.arrow_batches import ArrowBatchIterator
     from iggy_sdk.consumer.core import ConsumerCore
     from iggy_sdk.consumer.handler_retry import DeadLetterProducer, Handler
     from iggy_sdk.consumer.runner import OrderBy
@@ -161,6 +163,33 @@ class IggyConsumer(Generic[T]):
             max_messages=count,
             max_wait=to_seconds(max_wait, name="max_wait"),
             end=EndDetector() if until_end else self._end,
+        )
+
+    def arrow_batches(
+        self, *, until_end: bool = False, **settings: Unpack[ArrowColumnSettings]
+    ) -> ArrowBatchIterator[T]:
+        """Iterate over Arrow record batches; asking for the next one acknowledges the one before.
+
+        A batch is what one poll brings, at most ``batch_length`` messages of one partition. The
+        serde of the consumer is not used: payloads are bytes, or what ``schema`` makes of them.
+
+        Args:
+            until_end: whether to stop once every partition was read to its end.
+            settings: which columns there are: ``columns``, ``headers``, ``schema``, ``on_error``.
+
+        Raises:
+            ConfigurationError: a setting has a value that cannot be used, or pyarrow is missing.
+            TypeError: there is no such setting.
+        """
+        from iggy_sdk.arrow.settings import read_options
+        from iggy_sdk.consumer.arrow_batches import ArrowBatchIterator
+
+        return ArrowBatchIterator(
+            self._core,
+            read_options(self.stream(), self.topic(), **settings),
+            guard=self._guard,
+            check=self._check,
+            until_end=until_end or self._end is not None,
         )
 
     async def run(

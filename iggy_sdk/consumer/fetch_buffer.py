@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from itertools import dropwhile
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.poller import Poller
     from iggy_sdk.consumer.server_wait import ServerWait
     from iggy_sdk.consumer.tracker import OffsetTracker, OffsetTrackers
-    from iggy_sdk.message import ReceivedMessage
+    from iggy_sdk.message import ReceivedBatch, ReceivedMessage
 
 
 T = TypeVar("T")
@@ -61,6 +61,9 @@ class FetchBuffer(Generic[T]):
         self.empty_polls_count = 0
         self.is_stopped = False
         self.is_paused = False
+        self.keeps_whole = False
+        """Whether what is fetched next stays as it is, in ``whole``, and not in the buffer."""
+        self.whole: FetchedMessages | None = None
         self._poller = poller
         self._cursors = cursors
         self._trackers = trackers
@@ -224,6 +227,8 @@ class FetchBuffer(Generic[T]):
         if fetched.batch is None:
             self.empty_polls_count += 1
             return False
+        if self.keeps_whole:
+            return self._keep(fetched, fetched.batch)
         if fetched.skip_before:
             first_new = fetched.skip_before
             self.buffer.extend(dropwhile(lambda old: old.offset < first_new, fetched.batch))
@@ -234,6 +239,18 @@ class FetchBuffer(Generic[T]):
         self._idle.reset()
         self._rounds.clear()
         return bool(self.buffer)
+
+    def _keep(self, fetched: FetchedMessages, batch: ReceivedBatch[Any]) -> bool:
+        """Keep what was fetched as it is, if any of it is new."""
+        self.tracker = self._trackers.get(fetched.partition_id)
+        self._idle.reset()
+        self._rounds.clear()
+        last = batch.last_offset
+        if last is None or last < fetched.skip_before:
+            return False
+        self.whole = fetched
+        self.messages_count += len(batch)
+        return True
 
     async def _wait_if_idle(
         self, fetched: FetchedMessages, deadline: float, *, on_server: bool

@@ -343,6 +343,4 @@ async def _do_nothing(partitions: frozenset[int]) -> None:
 
 def _reply_offsets(batch: ReceivedBatch[Any]) -> ReplyOffsets:
     """Return the offsets of a reply."""
-    if not len(batch):
-        return ReplyOffsets(batch.current_offset)
-    return ReplyOffsets(batch.current_offset, batch[0].offset, batch[-1].offset)
+    return ReplyOffsets(batch.current_offset, batch.first_offset, batch.last_offset)
