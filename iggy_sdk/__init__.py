@@ -92,10 +92,13 @@ if TYPE_CHECKING:
         AutoCommit,
         BatchIterator,
         ConsumerBuilder,
+        ConsumerOptions,
+        ConsumerSettings,
         ConsumerStatistics,
         IggyConsumer,
         MessageList,
     )
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import (
         Encryptor,
     )
@@ -147,11 +150,22 @@ if TYPE_CHECKING:
         ReceivedBatch,
         ReceivedMessage,
     )
-    from iggy_sdk.options import ClientOptions, Reconnect, Retry, TlsOptions
+    from iggy_sdk.options import (
+        ClientOptions,
+        ClientSettings,
+        Reconnect,
+        Retry,
+        TlsOptions,
+    )
     from iggy_sdk.producer import (
+        BackgroundMode,
         Backpressure,
+        DirectMode,
+        NewTopic,
         Producer,
         ProducerBuilder,
+        ProducerOptions,
+        ProducerSettings,
         ProducerStatistics,
         Receipt,
     )
@@ -164,11 +178,13 @@ if TYPE_CHECKING:
         StrSerde,
     )
     from iggy_sdk.statistics import ClientStatistics, SessionStatistics
+    from iggy_sdk.value_types import Payload
 
 __all__ = [
     "AlreadyExistsError",
     "AuthenticationError",
     "AutoCommit",
+    "BackgroundMode",
     "Backpressure",
     "BatchIterator",
     "BufferFullError",
@@ -177,6 +193,7 @@ __all__ = [
     "ClientDetails",
     "ClientInfo",
     "ClientOptions",
+    "ClientSettings",
     "ClientStatistics",
     "ClusterMetadata",
     "ClusterNode",
@@ -194,9 +211,12 @@ __all__ = [
     "ConsumerGroupMember",
     "ConsumerGroupNotFound",
     "ConsumerOffset",
+    "ConsumerOptions",
+    "ConsumerSettings",
     "ConsumerStatistics",
     "DecryptionError",
     "Dialect",
+    "DirectMode",
     "DisconnectedError",
     "EncryptionError",
     "Encryptor",
@@ -225,6 +245,7 @@ __all__ = [
     "MetadataCursor",
     "MetadataGroup",
     "MsgspecSerde",
+    "NewTopic",
     "NotAMember",
     "NotFoundError",
     "OptionDescription",
@@ -236,6 +257,7 @@ __all__ = [
     "PartitionRestarted",
     "Partitioning",
     "PasswordLogin",
+    "Payload",
     "PermissionDeniedError",
     "Permissions",
     "PersonalAccessTokenInfo",
@@ -244,6 +266,8 @@ __all__ = [
     "ProducerBuilder",
     "ProducerClosedError",
     "ProducerError",
+    "ProducerOptions",
+    "ProducerSettings",
     "ProducerStatistics",
     "ProtocolError",
     "PydanticSerde",
@@ -255,6 +279,7 @@ __all__ = [
     "Reconnect",
     "RequestTimeoutError",
     "Retry",
+    "Seconds",
     "SendConfirmation",
     "SendFailedError",
     "Serde",
@@ -344,6 +369,8 @@ _HOMES = {
         "AutoCommit",
         "BatchIterator",
         "ConsumerBuilder",
+        "ConsumerOptions",
+        "ConsumerSettings",
         "ConsumerStatistics",
         "IggyConsumer",
         "MessageList",
@@ -397,14 +424,20 @@ _HOMES = {
     ),
     "iggy_sdk.options": (
         "ClientOptions",
+        "ClientSettings",
         "Reconnect",
         "Retry",
         "TlsOptions",
     ),
     "iggy_sdk.producer": (
+        "BackgroundMode",
         "Backpressure",
+        "DirectMode",
+        "NewTopic",
         "Producer",
         "ProducerBuilder",
+        "ProducerOptions",
+        "ProducerSettings",
         "ProducerStatistics",
         "Receipt",
     ),
@@ -420,17 +453,22 @@ _HOMES = {
         "ClientStatistics",
         "SessionStatistics",
     ),
+    "iggy_sdk.durations": ("Seconds",),
+    "iggy_sdk.value_types": ("Payload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+# Type checkers must not see this: to them a module with it has every name, misspelt ones included.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
