@@ -102,7 +102,7 @@ class Fault:
         if times is not None and times < 1:
             raise ValueError(f"times is {times}; give 1 or more, or None")
         self.effect = effect
-        self.hits = 0
+        self.hits: int = 0
         self._code = None if command is None else command_code(command)
         self._skip = skip
         self._times = times

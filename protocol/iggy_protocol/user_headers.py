@@ -257,18 +257,18 @@ class HeaderKey(_TypedBytes):
     """The key of a user header; keys of different kinds are different keys."""
 
     __slots__ = ()
-    NOUN = "a header key"
-    ROLE = "key"
-    STATUS = StatusCode.INVALID_HEADER_KEY
+    NOUN: ClassVar[str] = "a header key"
+    ROLE: ClassVar[str] = "key"
+    STATUS: ClassVar[StatusCode] = StatusCode.INVALID_HEADER_KEY
 
 
 class HeaderValue(_TypedBytes):
     """The value of a user header."""
 
     __slots__ = ()
-    NOUN = "a header value"
-    ROLE = "value"
-    STATUS = StatusCode.INVALID_HEADER_VALUE
+    NOUN: ClassVar[str] = "a header value"
+    ROLE: ClassVar[str] = "value"
+    STATUS: ClassVar[StatusCode] = StatusCode.INVALID_HEADER_VALUE
 
 
 def _fits(kind: HeaderKind, value: int) -> bool:
