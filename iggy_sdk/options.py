@@ -202,10 +202,10 @@ class ClientOptions:
         credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
-        connect_timeout: how long one attempt to connect may take.
-        request_timeout: how long a reply may take.
-        close_timeout: how long closing may take.
-        heartbeat_interval: how often to ping; 0 never pings.
+        connect_timeout: seconds that one attempt to connect may take.
+        request_timeout: seconds that a reply may take.
+        close_timeout: seconds that closing may take.
+        heartbeat_interval: seconds between two pings; 0 never pings.
         reconnect: how a lost connection is made again.
         max_outstanding: how many requests may be pending; further callers wait.
         hooks: callbacks that observe the client.
@@ -256,7 +256,15 @@ _TIMES: Final = (*_TIMEOUTS, "heartbeat_interval")
 
 
 class ClientSettings(TypedDict, total=False):
-    """The keywords of a client; each overrides what the connection string says."""
+    """The keywords of a client; each overrides what the connection string says.
+
+    Attributes:
+        username: the name to log in with, given together with the password.
+        password: its password.
+        token: a personal access token to log in with, instead of name and password.
+        tls: True for TLS with the usual settings, or ``TlsOptions``; None and False for none.
+        reconnect: False never reconnects; True does as the connection string says.
+    """
 
     endpoints: Sequence[Endpoint | str]
     transport: TransportName

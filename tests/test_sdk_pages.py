@@ -22,7 +22,6 @@ from iggy_sdk.consumer import IggyConsumer
 from iggy_sdk.producer import Producer
 from tests.fix_backends import ENGINES
 from tests.test_readme import Block, blocks_of
-from tools import sdk_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "docs" / "sdk.md"
@@ -76,18 +75,6 @@ def test_tasks_when_read_then_every_block_of_python_is_run():
 
     # The diagrams of states are generated, and ``test_state_diagrams`` compares them.
     assert languages <= {"python", "text", "mermaid"}
-
-
-def test_reference_when_written_again_then_is_the_same():
-    assert sdk_reference.main(["--check"]) == 0
-
-
-def test_reference_when_stale_then_the_check_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(sdk_reference, "PAGE", tmp_path / "page.md")
-
-    assert sdk_reference.main(["--check"]) == 1
-    assert sdk_reference.main([]) == 0
-    assert sdk_reference.main(["--check"]) == 0
 
 
 OURS = re.compile(r"`(?:await |async with )?(client|producer|consumer)\.(\w+)")

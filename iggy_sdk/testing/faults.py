@@ -219,6 +219,9 @@ class Faults:
             seconds: for how long.
             command: the only command that is held back; every one if None.
             times: how many are; all of them if None.
+
+        Raises:
+            ValueError: the time is not above 0.
         """
         delay_s = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
         if delay_s <= 0:
@@ -234,6 +237,9 @@ class Faults:
             code: the status, such as ``StatusCode.STREAM_ID_NOT_FOUND``.
             command: the only command that is answered so; every one if None.
             times: how many are; all of them if None.
+
+        Raises:
+            ValueError: the code is none of an error.
         """
         if not 0 < code <= STATUS_MAX:
             raise ValueError(f"{code} is not an error status; errors are above 0")

@@ -150,7 +150,11 @@ class _TypedBytes:
 
     @classmethod
     def string(cls, value: str) -> Self:
-        """Take text, as UTF-8."""
+        """Take text, as UTF-8.
+
+        Raises:
+            LocalProtocolError: it cannot be written as UTF-8, is empty or too long.
+        """
         try:
             return cls(HeaderKind.STRING, value.encode())
         except UnicodeEncodeError as error:
