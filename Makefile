@@ -102,6 +102,13 @@ lint: setup ## the quick half of the gate: format, lint, imports, types
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
+# It comes from the registry of npm, which not every machine that runs the gate can reach. The gate's
+# mypy reads the same cases.
+.PHONY: pyright
+pyright: setup ## what users of pyright see: the typing cases, and how much of the API has a type
+	@bash tests/make_venv.sh $(BIN)/python requirements/pyright.txt .venv-pyright
+	$(BIN)/python -m tools.pyright_check .venv-pyright/bin/pyright
+
 .PHONY: check
 check: setup wheels ## all tests but the slow ones, with the C extensions if they could be built
 	$(BIN)/python -m pytest
@@ -240,6 +247,7 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	$(COMPILE) $(LOCKED_FROM) --constraint requirements/build.txt --output-file requirements/gate.txt
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
+	$(COMPILE) requirements/pyright.in --output-file requirements/pyright.txt
 	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
 		--output-file requirements/lowest.txt
 	for version in 0.9.1.dev5 0.9.0 0.8.0 0.7.0; do \
@@ -260,5 +268,5 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* $(COVERAGE_DATA)* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-audit .venv-lowest .venv-python* .venv-wheels .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -92,10 +92,13 @@ if TYPE_CHECKING:
         AutoCommit,
         BatchIterator,
         ConsumerBuilder,
+        ConsumerOptions,
+        ConsumerSettings,
         ConsumerStatistics,
         IggyConsumer,
         MessageList,
     )
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import (
         Encryptor,
     )
@@ -147,11 +150,22 @@ if TYPE_CHECKING:
         ReceivedBatch,
         ReceivedMessage,
     )
-    from iggy_sdk.options import ClientOptions, Reconnect, Retry, TlsOptions
+    from iggy_sdk.options import (
+        ClientOptions,
+        ClientSettings,
+        Reconnect,
+        Retry,
+        TlsOptions,
+    )
     from iggy_sdk.producer import (
+        BackgroundMode,
         Backpressure,
+        DirectMode,
+        NewTopic,
         Producer,
         ProducerBuilder,
+        ProducerOptions,
+        ProducerSettings,
         ProducerStatistics,
         Receipt,
     )
@@ -172,11 +186,13 @@ if TYPE_CHECKING:
         StrSerde,
     )
     from iggy_sdk.statistics import ClientStatistics, SessionStatistics
+    from iggy_sdk.value_types import Payload
 
 __all__ = [
     "AlreadyExistsError",
     "AuthenticationError",
     "AutoCommit",
+    "BackgroundMode",
     "Backpressure",
     "BatchIterator",
     "BufferFullError",
@@ -185,6 +201,7 @@ __all__ = [
     "ClientDetails",
     "ClientInfo",
     "ClientOptions",
+    "ClientSettings",
     "ClientStatistics",
     "ClusterMetadata",
     "ClusterNode",
@@ -202,9 +219,12 @@ __all__ = [
     "ConsumerGroupMember",
     "ConsumerGroupNotFound",
     "ConsumerOffset",
+    "ConsumerOptions",
+    "ConsumerSettings",
     "ConsumerStatistics",
     "DecryptionError",
     "Dialect",
+    "DirectMode",
     "DisconnectedError",
     "EncryptionError",
     "Encryptor",
@@ -233,6 +253,7 @@ __all__ = [
     "MetadataCursor",
     "MetadataGroup",
     "MsgspecSerde",
+    "NewTopic",
     "NotAMember",
     "NotFoundError",
     "OptionDescription",
@@ -244,6 +265,7 @@ __all__ = [
     "PartitionRestarted",
     "Partitioning",
     "PasswordLogin",
+    "Payload",
     "PermissionDeniedError",
     "Permissions",
     "PersonalAccessTokenInfo",
@@ -252,6 +274,8 @@ __all__ = [
     "ProducerBuilder",
     "ProducerClosedError",
     "ProducerError",
+    "ProducerOptions",
+    "ProducerSettings",
     "ProducerStatistics",
     "ProtocolError",
     "PydanticSerde",
@@ -269,6 +293,7 @@ __all__ = [
     "Responder",
     "ResponderStatistics",
     "Retry",
+    "Seconds",
     "SendConfirmation",
     "SendFailedError",
     "Serde",
@@ -358,6 +383,8 @@ _HOMES = {
         "AutoCommit",
         "BatchIterator",
         "ConsumerBuilder",
+        "ConsumerOptions",
+        "ConsumerSettings",
         "ConsumerStatistics",
         "IggyConsumer",
         "MessageList",
@@ -411,14 +438,20 @@ _HOMES = {
     ),
     "iggy_sdk.options": (
         "ClientOptions",
+        "ClientSettings",
         "Reconnect",
         "Retry",
         "TlsOptions",
     ),
     "iggy_sdk.producer": (
+        "BackgroundMode",
         "Backpressure",
+        "DirectMode",
+        "NewTopic",
         "Producer",
         "ProducerBuilder",
+        "ProducerOptions",
+        "ProducerSettings",
         "ProducerStatistics",
         "Receipt",
     ),
@@ -442,17 +475,22 @@ _HOMES = {
         "ClientStatistics",
         "SessionStatistics",
     ),
+    "iggy_sdk.durations": ("Seconds",),
+    "iggy_sdk.value_types": ("Payload",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+# Type checkers must not see this: to them a module with it has every name, misspelt ones included.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

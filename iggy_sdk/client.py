@@ -6,7 +6,7 @@ async with IggyClient("iggy://user:secret@localhost:8090") as client:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import anyio
 
@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from iggy_protocol import Command, Dialect, Identifier, PartitionContext
     from iggy_sdk.arrow import ArrowReadSettings, ArrowTopicReader
     from iggy_sdk.connection_string import Endpoint
+    from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
+    from iggy_sdk.producer import ProducerSettings
+    from iggy_sdk.serde import Serde
     from iggy_sdk.statistics import ClientStatistics
+    from iggy_sdk.value_types import P, V
 
 
 R = TypeVar("R")
@@ -153,54 +157,74 @@ class IggyClient(RequestReplyMethods, AllFamilies):
     # Producers and consumers
 
     def producer(
-        self, stream: Identifier, topic: Identifier, **options: Any
-    ) -> ProducerBuilder[Any]:
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        serde: Serde[P] | None = None,
+        **options: Unpack[ProducerSettings],
+    ) -> ProducerBuilder[P]:
         """Begin a producer: ``async with client.producer("shop", "orders") as producer``.
 
         Args:
             stream: name or id.
             topic: name or id.
+            serde: turns values into payloads; without one, bytes and text are sent as they are.
             options: any option of ``ProducerBuilder``, which are its methods as well.
 
         Raises:
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
-        return ProducerBuilder(self, stream, topic, **options)
+        return ProducerBuilder(self, stream, topic, serde=serde, **options)
 
     def consumer(
-        self, name: Identifier, stream: Identifier, topic: Identifier, **options: Any
-    ) -> ConsumerBuilder[Any]:
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        serde: Serde[V] | None = None,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[V]:
         """Begin a standalone consumer, with stored offsets under its own name.
 
         Args:
             name: whose offsets are stored.
             stream: name or id.
             topic: name or id.
+            serde: turns payloads into values; without one, a value is the payload.
             options: any option of ``ConsumerBuilder``, which are its methods as well.
 
         Raises:
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
-        return ConsumerBuilder.standalone(self, name, stream, topic, **options)
+        return ConsumerBuilder.standalone(self, name, stream, topic, serde=serde, **options)
 
     def consumer_group(
-        self, name: Identifier, stream: Identifier, topic: Identifier, **options: Any
-    ) -> ConsumerBuilder[Any]:
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        serde: Serde[V] | None = None,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[V]:
         """Begin a member of a consumer group, which has a connection of its own.
 
         Args:
             name: name or id of the group.
             stream: name or id.
             topic: name or id.
+            serde: turns payloads into values; without one, a value is the payload.
             options: any option of ``ConsumerBuilder``, which are its methods as well.
 
         Raises:
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
-        return ConsumerBuilder.group(self, name, stream, topic, **options)
+        return ConsumerBuilder.group(self, name, stream, topic, serde=serde, **options)
 
     # Arrow
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 import zlib
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from iggy_protocol import Buffer, record
 from iggy_sdk.errors import ConfigurationError, SerdeError
+from iggy_sdk.option_checks import check_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,11 +50,7 @@ class Compression:
     level: int | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in get_args(CompressionName):
-            raise ConfigurationError(
-                f"there is no compression {self.name!r}",
-                advice=f"Use one of {', '.join(get_args(CompressionName))}.",
-            )
+        check_fields(self)
         if self.name != "gzip":
             _library(self.name)
 

@@ -89,7 +89,7 @@ class Hooks:
         self._header_hooks = tuple(
             hook for hook in self._hooks if type(hook).outgoing_headers is not Hook.outgoing_headers
         )
-        self.failures_count = 0
+        self.failures_count: int = 0
 
     def __bool__(self) -> bool:
         return bool(self._hooks)

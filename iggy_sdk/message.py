@@ -61,7 +61,7 @@ def message_id_from_uuid(uuid: UUID) -> int:
 
 
 @dataclass(slots=True)
-class Message(Generic[T]):
+class Message(Generic[T_co]):
     """A message to be sent.
 
     Attributes:
@@ -72,7 +72,7 @@ class Message(Generic[T]):
         origin_timestamp_us: when it came about; None takes the time of sending.
     """
 
-    value: T
+    value: T_co
     headers: Headers | None = None
     id: int | UUID = 0
     key: str | bytes | None = None
@@ -123,12 +123,12 @@ class MessageSource(Generic[T]):
         partition_id: int,
         committer: Committer | None = None,
     ) -> None:
-        self.opener = opener
-        self.opens_plain = opener.opens_plain
-        self.stream = stream
-        self.topic = topic
-        self.partition_id = partition_id
-        self.committer = committer
+        self.opener: MessageDecoder[T] = opener
+        self.opens_plain: bool = opener.opens_plain
+        self.stream: Identifier = stream
+        self.topic: Identifier = topic
+        self.partition_id: int = partition_id
+        self.committer: Committer | None = committer
 
 
 class ReceivedMessage(MessageRecord, Generic[T]):

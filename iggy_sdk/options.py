@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
-from difflib import get_close_matches
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, Unpack
@@ -27,6 +26,7 @@ from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.hooks import Hook
+from iggy_sdk.option_checks import check_fields, check_settings, invalid_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,6 +117,7 @@ class Reconnect:
     reestablish_after: Seconds = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _normalise_durations(self, "delay", "max_delay", "reestablish_after")
         _check_fraction(self.jitter, "jitter")
         _require(
@@ -148,6 +149,7 @@ class Retry:
     jitter: float = 0.2
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _normalise_durations(self, "backoff", "max_backoff")
         _check_fraction(self.jitter, "jitter")
         _require(
@@ -184,6 +186,9 @@ class TlsOptions:
     client_cert: str | None = None
     client_key: str | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 @record(kw_only=True)
 class ClientOptions:
@@ -197,10 +202,10 @@ class ClientOptions:
         credentials: the login on every connection, if any.
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
-        connect_timeout: how long one attempt to connect may take.
-        request_timeout: how long a reply may take.
-        close_timeout: how long closing may take.
-        heartbeat_interval: how often to ping; 0 never pings.
+        connect_timeout: seconds that one attempt to connect may take.
+        request_timeout: seconds that a reply may take.
+        close_timeout: seconds that closing may take.
+        heartbeat_interval: seconds between two pings; 0 never pings.
         reconnect: how a lost connection is made again.
         max_outstanding: how many requests may be pending; further callers wait.
         hooks: callbacks that observe the client.
@@ -230,6 +235,7 @@ class ClientOptions:
 
     def __post_init__(self) -> None:
         _normalise_durations(self, *_TIMES)
+        check_fields(self)
         for name in _TIMEOUTS:
             _require(getattr(self, name) > 0, f"{name} is 0", f"Make {name} more than 0.")
         _require(bool(self.endpoints), "there is no endpoint", "Give at least one host:port.")
@@ -250,7 +256,15 @@ _TIMES: Final = (*_TIMEOUTS, "heartbeat_interval")
 
 
 class ClientSettings(TypedDict, total=False):
-    """The keywords of a client; each overrides what the connection string says."""
+    """The keywords of a client; each overrides what the connection string says.
+
+    Attributes:
+        username: the name to log in with, given together with the password.
+        password: its password.
+        token: a personal access token to log in with, instead of name and password.
+        tls: True for TLS with the usual settings, or ``TlsOptions``; None and False for none.
+        reconnect: False never reconnects; True does as the connection string says.
+    """
 
     endpoints: Sequence[Endpoint | str]
     transport: TransportName
@@ -284,7 +298,9 @@ def resolve_options(url: str | None = None, **settings: Unpack[ClientSettings]) 
         TypeError: there is no such keyword.
     """
     given: dict[str, Any] = dict(settings)
-    _check_keywords(given)
+    check_settings("client", given, ClientSettings)
+    if not isinstance(url, str | None):
+        raise invalid_option("url", url, "Give url as text, such as 'iggy://localhost:8090'.")
     values = _from_connection_string(
         parse_connection_string(DEFAULT_ADDRESS if url is None else url)
     )
@@ -301,14 +317,6 @@ def resolve_options(url: str | None = None, **settings: Unpack[ClientSettings]) 
     if isinstance(given.get("reconnect"), bool):
         given["reconnect"] = replace(values["reconnect"], enabled=given["reconnect"])
     return ClientOptions(**{**values, **given})
-
-
-def _check_keywords(given: Mapping[str, Any]) -> None:
-    known = ClientSettings.__annotations__
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1) or sorted(known)
-            raise TypeError(f"a client has no option {name!r}; did you mean {', '.join(near)}?")
 
 
 def _as_endpoint(endpoint: Endpoint | str) -> Endpoint:

@@ -46,7 +46,11 @@ class RawSerde:
     __slots__ = ()
 
     def encode(self, value: Buffer | str, /) -> Buffer:
-        """Take bytes as they are."""
+        """Take bytes as they are.
+
+        Raises:
+            TypeError: the value is neither bytes nor text.
+        """
         if isinstance(value, str):
             return value.encode()
         if isinstance(value, bytes | bytearray | memoryview):

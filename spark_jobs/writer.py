@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from iggy_sdk import HeaderKind, HeaderValue, Message
+from iggy_sdk import DirectMode, HeaderKind, HeaderValue, Message
 from spark_jobs.errors import OptionError, SchemaError
 from spark_jobs.schema import check_write_schema
 from spark_jobs.topics import connection
@@ -81,8 +81,8 @@ class TopicWriter:
         maker = RowMessageBuilder(self._scope(context), has_keys=self._partitioning == "key")
         client = connection(self._options.server)
         options = self._options
-        direct = {"batch_length": options.send_batch}
-        with client.producer(options.stream, options.topic, direct=direct) as producer:
+        mode = DirectMode(batch_length=options.send_batch)
+        with client.producer(options.stream, options.topic, mode=mode) as producer:
             sending = _TaskSender(producer, self, context.partitionId())
             for rows in iterator:
                 if rows.num_rows:

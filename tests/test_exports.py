@@ -113,7 +113,7 @@ def test_sdk_when_imported_then_it_loads_nothing():
 
 def test_sdk_when_type_checkers_read_it_then_they_see_what_programs_get():
     tree = ast.parse(Path(inspect.getfile(iggy_sdk)).read_text(encoding="utf-8"))
-    (guarded,) = [node for node in tree.body if isinstance(node, ast.If)]
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {
         alias.name: node.module
         for node in guarded.body

@@ -164,8 +164,8 @@ MAY_IMPORT = {
     "spark_jobs": ("spark",),
     "pyspark_iggy": ("spark",),
 }
-# A plugin that only pytest loads.
-IMPORTED_WITHOUT_AN_EXTRA = {("iggy_sdk", "pytest")}
+# A plugin that only pytest loads, and what type checkers bring themselves: nothing imports it.
+IMPORTED_WITHOUT_AN_EXTRA = {("iggy_sdk", "pytest"), ("iggy_sdk", "typing-extensions")}
 
 
 def imported_distributions(folder: Path) -> set[str]:

@@ -23,7 +23,6 @@ from iggy_sdk.producer import Producer
 from iggy_sdk.request_reply import envelope
 from tests.fix_backends import ENGINES
 from tests.test_readme import Block, blocks_of
-from tools import sdk_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "docs" / "sdk.md"
@@ -98,18 +97,6 @@ def test_request_reply_when_read_then_names_every_header():
 
     assert len(names) == 5
     assert [name for name in names if f"| `{name}` |" not in text] == []
-
-
-def test_reference_when_written_again_then_is_the_same():
-    assert sdk_reference.main(["--check"]) == 0
-
-
-def test_reference_when_stale_then_the_check_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr(sdk_reference, "PAGE", tmp_path / "page.md")
-
-    assert sdk_reference.main(["--check"]) == 1
-    assert sdk_reference.main([]) == 0
-    assert sdk_reference.main(["--check"]) == 0
 
 
 OURS = re.compile(r"`(?:await |async with )?(client|producer|consumer)\.(\w+)")

@@ -104,8 +104,9 @@ TWINS = (
         target="iggy_sdk.blocking.producer_operations",
         bases="BlockingProducerBase[T]",
         imports=(
-            "from iggy_sdk.blocking.wrapper import BlockingProducerBase, T",
+            "from iggy_sdk.blocking.wrapper import BlockingProducerBase",
             "from iggy_sdk.blocking.wrapper import Receipt",
+            "from iggy_sdk.producer.producer import T",
         ),
         doc="Methods of a blocking producer.",
         by_hand=frozenset({"aclose", "open", "shutdown"}),
@@ -115,10 +116,10 @@ TWINS = (
         source="iggy_sdk.producer.builder",
         names=("ProducerBuilder",),
         target="iggy_sdk.blocking.producer_builder",
-        bases="ProducerBuilderBase[T]",
+        bases="ProducerBuilderBase[P_contra]",
         imports=(
             "from iggy_sdk.blocking.producer import ProducerBuilderBase",
-            "from iggy_sdk.blocking.wrapper import T",
+            "from iggy_sdk.value_types import P_contra",
         ),
         doc="The options of a blocking producer.",
         by_hand=frozenset({"make"}),

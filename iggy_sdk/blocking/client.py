@@ -9,7 +9,7 @@ may share it. A process that was forked needs another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
 from iggy_sdk.blocking.families import AllFamilies
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer import ConsumerSettings
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions, ClientSettings
+    from iggy_sdk.producer import ProducerSettings
+    from iggy_sdk.serde import Serde
     from iggy_sdk.statistics import ClientStatistics
+    from iggy_sdk.value_types import P, V
 
 
 R = TypeVar("R")
@@ -155,22 +158,31 @@ class IggyClient(RequestReplyMethods, AllFamilies):
     # Producers and consumers
 
     def producer(
-        self, stream: Identifier, topic: Identifier, **options: Any
-    ) -> ProducerBuilder[Any]:
+        self,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        serde: Serde[P] | None = None,
+        **options: Unpack[ProducerSettings],
+    ) -> ProducerBuilder[P]:
         """Prepare a producer; enter it with ``with``. The options are those of its methods."""
-        return ProducerBuilder(self._loop_thread, self._inner.producer(stream, topic, **options))
+        return ProducerBuilder(
+            self._loop_thread, self._inner.producer(stream, topic, serde=serde, **options)
+        )
 
     def consumer(
         self,
         name: Identifier,
         stream: Identifier,
         topic: Identifier,
+        *,
+        serde: Serde[V] | None = None,
         **options: Unpack[ConsumerSettings],
-    ) -> ConsumerBuilder[Any]:
+    ) -> ConsumerBuilder[V]:
         """Prepare a consumer of its own; enter it with ``with``."""
         return ConsumerBuilder(
             self._loop_thread,
-            self._inner.consumer(name, stream, topic, **options),
+            self._inner.consumer(name, stream, topic, serde=serde, **options),
         )
 
     def consumer_group(
@@ -178,11 +190,14 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         name: Identifier,
         stream: Identifier,
         topic: Identifier,
+        *,
+        serde: Serde[V] | None = None,
         **options: Unpack[ConsumerSettings],
-    ) -> ConsumerBuilder[Any]:
+    ) -> ConsumerBuilder[V]:
         """Prepare a member of a consumer group; enter it with ``with``."""
         return ConsumerBuilder(
-            self._loop_thread, self._inner.consumer_group(name, stream, topic, **options)
+            self._loop_thread,
+            self._inner.consumer_group(name, stream, topic, serde=serde, **options),
         )
 
     # Arrow

@@ -13,11 +13,11 @@ from iggy_sdk.blocking.wrapper import T
 if TYPE_CHECKING:
     from iggy_protocol import PollingStrategy
     from iggy_sdk.consumer.auto_commit import AutoCommit
-    from iggy_sdk.consumer.builder import V
     from iggy_sdk.consumer.options import ConsumerOptions, Partitions
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
+    from iggy_sdk.value_types import V
 
 
 class ConsumerBuilder(ConsumerBuilderBase[T]):

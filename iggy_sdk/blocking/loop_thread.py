@@ -48,7 +48,7 @@ class LoopCall(Generic[R]):
         self._coroutine = coroutine
         self._scope: anyio.CancelScope | None = None
         self._is_cancelled = False
-        self.is_done = False
+        self.is_done: bool = False
 
     async def run(self) -> R:
         """Run the coroutine, unless it was cancelled before."""

@@ -10,7 +10,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Generic
 
 from iggy_sdk.blocking.producer_operations import ProducerOperations
-from iggy_sdk.blocking.wrapper import BlockingBase, T, in_loop
+from iggy_sdk.blocking.wrapper import BlockingBase, in_loop
+from iggy_sdk.value_types import P_contra
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from iggy_sdk.blocking.loop_thread import EventLoopThread
 
 
-class Producer(ProducerOperations[T]):
+class Producer(ProducerOperations[P_contra]):
     """Sends messages to a topic; made by ``client.producer()`` and entered with ``with``."""
 
-    def __init__(self, loop_thread: EventLoopThread, inner: producer.Producer[T]) -> None:
+    def __init__(self, loop_thread: EventLoopThread, inner: producer.Producer[P_contra]) -> None:
         """Enter an async producer in the loop."""
         self._loop_thread = loop_thread
         self._hosted, self._inner = loop_thread.host(inner)
@@ -39,7 +40,7 @@ class Producer(ProducerOperations[T]):
         """Close the producer; the official name of ``close``."""
         self.close()
 
-    def __enter__(self) -> Producer[T]:
+    def __enter__(self) -> Producer[P_contra]:
         return self
 
     def __exit__(
@@ -55,17 +56,19 @@ class Producer(ProducerOperations[T]):
         return f"<blocking {self._inner!r}>"
 
 
-class ProducerBuilderBase(BlockingBase, Generic[T]):
+class ProducerBuilderBase(BlockingBase, Generic[P_contra]):
     """Enters a producer with collected options."""
 
-    def __init__(self, loop_thread: EventLoopThread, inner: producer.ProducerBuilder[T]) -> None:
+    def __init__(
+        self, loop_thread: EventLoopThread, inner: producer.ProducerBuilder[P_contra]
+    ) -> None:
         """Take the options as the async client collected them."""
         self._loop_thread = loop_thread
         self._inner = inner
         # A builder may be entered several times, by several threads; each leaves its own producer.
-        self._entered: defaultdict[int, list[Producer[T]]] = defaultdict(list)
+        self._entered: defaultdict[int, list[Producer[P_contra]]] = defaultdict(list)
 
-    def open(self) -> Producer[T]:
+    def open(self) -> Producer[P_contra]:
         """Enter a producer without a block; ``close()`` it in the end.
 
         Raises:
@@ -73,7 +76,7 @@ class ProducerBuilderBase(BlockingBase, Generic[T]):
         """
         return Producer(self._loop_thread, self._run(in_loop(self._inner.make)))
 
-    def __enter__(self) -> Producer[T]:
+    def __enter__(self) -> Producer[P_contra]:
         producer = self.open()
         self._entered[threading.get_ident()].append(producer)
         return producer

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from iggy_sdk.blocking.wrapper import BlockingProducerBase, Receipt, T, as_sequence
+from iggy_sdk.blocking.wrapper import BlockingProducerBase, Receipt, as_sequence
+from iggy_sdk.producer.producer import T
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

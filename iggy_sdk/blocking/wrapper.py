@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from iggy_sdk.consumer import IggyConsumer as AsyncIggyConsumer
 from iggy_sdk.producer import Producer as AsyncProducer
+from iggy_sdk.value_types import P_contra
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,10 +45,10 @@ class BlockingClientBase(BlockingBase):
     _inner: AsyncIggyClient
 
 
-class BlockingProducerBase(BlockingBase, Generic[T]):
+class BlockingProducerBase(BlockingBase, Generic[P_contra]):
     """The base of a blocking producer."""
 
-    _inner: AsyncProducer[T]
+    _inner: AsyncProducer[P_contra]
 
 
 class BlockingConsumerBase(BlockingBase, Generic[T]):

@@ -143,7 +143,7 @@ class Partitioning:
 
     def __init__(self, own: iggy_protocol.Partitioning) -> None:
         """Take the value of this SDK; the methods below are the official ways to make one."""
-        self.own = own
+        self.own: iggy_protocol.Partitioning = own
 
     @staticmethod
     def balanced() -> Partitioning:
@@ -188,7 +188,7 @@ class BackpressureMode:
 
     def __init__(self, own: Backpressure) -> None:
         """Take the value of this SDK; the methods below are the official ways to make one."""
-        self.own = own
+        self.own: Backpressure = own
 
     @staticmethod
     def block() -> BackpressureMode:

@@ -53,7 +53,7 @@ class AutoLogin:
 
     def __init__(self, own: Credentials | None) -> None:
         """Take the value of this SDK; the methods below are the official ways to make one."""
-        self.own = own
+        self.own: Credentials | None = own
 
     @staticmethod
     def disabled() -> AutoLogin:
@@ -124,12 +124,12 @@ class ReconnectionConfig(ByValue):
         Raises:
             ConfigurationError: a value is out of range.
         """
-        self.enabled = either(enabled, True)
-        self.max_retries = max_retries
+        self.enabled: bool = either(enabled, True)
+        self.max_retries: int | None = max_retries
         if max_retries is not None:
             count_in("max_retries", max_retries, 0, high=U32_MAX)
-        self.interval = positive_span("interval", interval, timedelta(seconds=1))
-        self.reestablish_after = either(reestablish_after, timedelta(seconds=5))
+        self.interval: timedelta = positive_span("interval", interval, timedelta(seconds=1))
+        self.reestablish_after: timedelta = either(reestablish_after, timedelta(seconds=5))
         to_seconds(self.reestablish_after, name="reestablish_after")
 
     def reconnect(self) -> Reconnect:
@@ -178,8 +178,8 @@ class PendingOperationsConfig(ByValue):
         """
         if max_operations < 1:
             raise invalid("max_operations", max_operations, "Allow at least one operation.")
-        self.max_operations = max_operations
-        self.max_bytes = count_in("max_bytes", max_bytes, 0)
+        self.max_operations: int = max_operations
+        self.max_bytes: int = count_in("max_bytes", max_bytes, 0)
 
 
 class WebSocketFramingConfig(ByValue):
@@ -213,16 +213,16 @@ class WebSocketFramingConfig(ByValue):
         Raises:
             ConfigurationError: a value is out of range.
         """
-        self.read_buffer_size = count_in("read_buffer_size", read_buffer_size, 128 << 10)
-        self.write_buffer_size = count_in("write_buffer_size", write_buffer_size, 128 << 10)
-        self.max_write_buffer_size = count_in(
+        self.read_buffer_size: int = count_in("read_buffer_size", read_buffer_size, 128 << 10)
+        self.write_buffer_size: int = count_in("write_buffer_size", write_buffer_size, 128 << 10)
+        self.max_write_buffer_size: int = count_in(
             "max_write_buffer_size", max_write_buffer_size, U64_MAX
         )
         self.max_message_size = max_message_size
         self.max_frame_size = max_frame_size
         for name, limit in self.limits().items():
             count_in(name, limit, 0)
-        self.accept_unmasked_frames = either(accept_unmasked_frames, False)
+        self.accept_unmasked_frames: bool = either(accept_unmasked_frames, False)
         if self.max_write_buffer_size <= self.write_buffer_size:
             raise invalid(
                 "max_write_buffer_size",

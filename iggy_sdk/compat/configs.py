@@ -167,11 +167,11 @@ class TcpConfig(BinaryConfig):
         """
         how = reconnection or TcpReconnectionConfig()
         self._take(server_address, auto_login, pending_operations, how, heartbeat_interval)
-        self.tls_enabled = either(tls_enabled, False)
-        self.tls_domain = either(tls_domain, "")
-        self.tls_ca_file = tls_ca_file
-        self.tls_validate_certificate = either(tls_validate_certificate, True)
-        self.nodelay = either(nodelay, False)
+        self.tls_enabled: bool = either(tls_enabled, False)
+        self.tls_domain: str = either(tls_domain, "")
+        self.tls_ca_file: str | None = tls_ca_file
+        self.tls_validate_certificate: bool = either(tls_validate_certificate, True)
+        self.nodelay: bool = either(nodelay, False)
 
     def options(self) -> ClientOptions:
         """Say the same in the words of this SDK."""
@@ -225,11 +225,11 @@ class WebSocketConfig(BinaryConfig):
         """
         how = reconnection or WebSocketReconnectionConfig()
         self._take(server_address, auto_login, pending_operations, how, heartbeat_interval)
-        self.framing = framing or WebSocketFramingConfig()
-        self.tls_enabled = either(tls_enabled, False)
-        self.tls_domain = either(tls_domain, "")
-        self.tls_ca_file = tls_ca_file
-        self.tls_validate_certificate = either(tls_validate_certificate, True)
+        self.framing: WebSocketFramingConfig = framing or WebSocketFramingConfig()
+        self.tls_enabled: bool = either(tls_enabled, False)
+        self.tls_domain: str = either(tls_domain, "")
+        self.tls_ca_file: str | None = tls_ca_file
+        self.tls_validate_certificate: bool = either(tls_validate_certificate, True)
 
     def options(self) -> ClientOptions:
         """Say the same in the words of this SDK."""
@@ -321,10 +321,10 @@ class QuicConfig(BinaryConfig):
         """
         how = reconnection or QuicReconnectionConfig()
         self._take(server_address, auto_login, pending_operations, how, heartbeat_interval)
-        self.client_address = either(client_address, "127.0.0.1:0")
+        self.client_address: str = either(client_address, "127.0.0.1:0")
         if self.client_address not in ANY_ADDRESSES:
             raise invalid("client_address", client_address, "Leave it out: the system chooses it.")
-        self.server_name = either(server_name, self._endpoint.host)
+        self.server_name: str = either(server_name, self._endpoint.host)
         given: dict[str, int | None] = {
             "response_buffer_size": response_buffer_size,
             "max_concurrent_bidi_streams": max_concurrent_bidi_streams,
@@ -334,15 +334,15 @@ class QuicConfig(BinaryConfig):
             "receive_window": receive_window,
         }
         sizes = {name: count_in(name, given[name], size) for name, size in QUIC_SIZES.items()}
-        self.response_buffer_size = sizes["response_buffer_size"]
-        self.max_concurrent_bidi_streams = sizes["max_concurrent_bidi_streams"]
-        self.datagram_send_buffer_size = sizes["datagram_send_buffer_size"]
-        self.initial_mtu = sizes["initial_mtu"]
-        self.send_window = sizes["send_window"]
-        self.receive_window = sizes["receive_window"]
-        self.keep_alive_interval = either(keep_alive_interval, timedelta(seconds=5))
-        self.max_idle_timeout = either(max_idle_timeout, timedelta(seconds=10))
-        self.validate_certificate = either(validate_certificate, True)
+        self.response_buffer_size: int = sizes["response_buffer_size"]
+        self.max_concurrent_bidi_streams: int = sizes["max_concurrent_bidi_streams"]
+        self.datagram_send_buffer_size: int = sizes["datagram_send_buffer_size"]
+        self.initial_mtu: int = sizes["initial_mtu"]
+        self.send_window: int = sizes["send_window"]
+        self.receive_window: int = sizes["receive_window"]
+        self.keep_alive_interval: timedelta = either(keep_alive_interval, timedelta(seconds=5))
+        self.max_idle_timeout: timedelta = either(max_idle_timeout, timedelta(seconds=10))
+        self.validate_certificate: bool = either(validate_certificate, True)
         self._settings: dict[str, int | bool] = {
             **{name: size for name, size in given.items() if size is not None},
             "keep_alive_interval": _milliseconds("keep_alive_interval", self.keep_alive_interval),
@@ -392,12 +392,14 @@ class HttpConfig(TransportConfig):
         Raises:
             ConfigurationError: a value is out of range.
         """
-        self.api_url = either(api_url, f"http://127.0.0.1:{DEFAULT_PORTS['http']}")
-        self.retries = count_in("retries", retries, 3, high=U32_MAX)
+        self.api_url: str = either(api_url, f"http://127.0.0.1:{DEFAULT_PORTS['http']}")
+        self.retries: int = count_in("retries", retries, 3, high=U32_MAX)
         if jwt is not None and not jwt.strip():
             raise ConfigurationError("jwt is empty", advice="Leave jwt out.")
         self._jwt = jwt
-        self.heartbeat_interval = positive_span("heartbeat_interval", heartbeat_interval, HEARTBEAT)
+        self.heartbeat_interval: timedelta = positive_span(
+            "heartbeat_interval", heartbeat_interval, HEARTBEAT
+        )
         self._endpoint, self._is_secure = _http_endpoint(self.api_url)
 
     @property

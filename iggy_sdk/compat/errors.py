@@ -84,10 +84,10 @@ class ProducerSendError(ProducerError):
         """Take what this SDK raised, where the messages before went, and those after it."""
         whole = SendFailedError(error.cause, [*error.messages, *unsent])
         super().__init__(whole.message, advice=whole.advice, retriable=whole.retriable)
-        self.cause = str(error.cause)
+        self.cause: str = str(error.cause)
         self.failed: list[Any] = list(whole.messages)
-        self.uncertain = len(error.messages) if _is_uncertain(error.cause) else 0
-        self.committed = list(committed)
+        self.uncertain: int = len(error.messages) if _is_uncertain(error.cause) else 0
+        self.committed: list[SendMessagesConfirmation] = list(committed)
 
 
 def _is_uncertain(cause: BaseException) -> bool:

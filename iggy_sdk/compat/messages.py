@@ -53,7 +53,7 @@ class ReceiveMessage:
             own: the message.
             context: the state of its partition, as the poll told it.
         """
-        self.own = own
+        self.own: ReceivedMessage[bytes] = own
         self._context = context
 
     def payload(self) -> bytes:
@@ -115,10 +115,10 @@ class SendMessagesConfirmation(Reported[SendConfirmation]):
     """Where a batch went: the partition, and the offset of its first message."""
 
     __slots__ = ()
-    stream_id = Told[int]()
-    topic_id = Told[int]()
-    partition_id = Told[int]()
-    base_offset = Told[int]()
+    stream_id: Told[int] = Told[int]()
+    topic_id: Told[int] = Told[int]()
+    partition_id: Told[int] = Told[int]()
+    base_offset: Told[int] = Told[int]()
 
 
 @record

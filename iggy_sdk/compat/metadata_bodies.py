@@ -63,21 +63,21 @@ class MetadataStreamChange(ReportedWithOptions[iggy_protocol.StreamState]):
     """A stream that was created or updated, or that exists."""
 
     __slots__ = ()
-    stream_id = Told[int]("key.id")
-    stream_created_op = Told[int]("key.created_op")
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
+    stream_id: Told[int] = Told[int]("key.id")
+    stream_created_op: Told[int] = Told[int]("key.created_op")
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
 
 
 class MetadataStreamDeleted(Reported[iggy_protocol.StreamRemoved]):
     """A stream that was deleted."""
 
     __slots__ = ()
-    stream_id = Told[int]("key.id")
-    stream_created_op = Told[int]("key.created_op")
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
-    requested_op = Told[int | None]()
+    stream_id: Told[int] = Told[int]("key.id")
+    stream_created_op: Told[int] = Told[int]("key.created_op")
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
+    requested_op: Told[int | None] = Told[int | None]()
 
 
 # Topics and what is in them.
@@ -87,59 +87,59 @@ class MetadataTopicChange(ReportedWithOptions[iggy_protocol.TopicChanged]):
     """A topic that was created or updated."""
 
     __slots__ = ()
-    stream_id = Told[int]("key.stream.id")
-    stream_created_op = Told[int]("key.stream.created_op")
-    topic_id = Told[int]("key.id")
-    topic_created_op = Told[int]("key.created_op")
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
-    partitions_count = Told[int]()
+    stream_id: Told[int] = Told[int]("key.stream.id")
+    stream_created_op: Told[int] = Told[int]("key.stream.created_op")
+    topic_id: Told[int] = Told[int]("key.id")
+    topic_created_op: Told[int] = Told[int]("key.created_op")
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
+    partitions_count: Told[int] = Told[int]()
 
 
 class MetadataTopicItem(ReportedWithOptions[iggy_protocol.TopicState]):
     """A topic that exists."""
 
     __slots__ = ()
-    stream_id = Told[int]("key.stream.id")
-    stream_created_op = Told[int]("key.stream.created_op")
-    topic_id = Told[int]("key.id")
-    topic_created_op = Told[int]("key.created_op")
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
+    stream_id: Told[int] = Told[int]("key.stream.id")
+    stream_created_op: Told[int] = Told[int]("key.stream.created_op")
+    topic_id: Told[int] = Told[int]("key.id")
+    topic_created_op: Told[int] = Told[int]("key.created_op")
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
 
 
 class InTopic(Reported[R_co]):
     """What stands in a topic."""
 
     __slots__ = ()
-    stream_id = Told[int]("key.stream.id")
-    stream_created_op = Told[int]("key.stream.created_op")
-    topic_id = Told[int]("key.id")
-    topic_created_op = Told[int]("key.created_op")
+    stream_id: Told[int] = Told[int]("key.stream.id")
+    stream_created_op: Told[int] = Told[int]("key.stream.created_op")
+    topic_id: Told[int] = Told[int]("key.id")
+    topic_created_op: Told[int] = Told[int]("key.created_op")
 
 
 class MetadataTopicDeleted(InTopic[iggy_protocol.TopicRemoved]):
     """A topic that was deleted."""
 
     __slots__ = ()
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
-    requested_op = Told[int | None]()
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
+    requested_op: Told[int | None] = Told[int | None]()
 
 
 class MetadataPartitionsItem(InTopic[iggy_protocol.PartitionsState]):
     """The number of partitions of a topic that exists."""
 
     __slots__ = ()
-    partitions_count = Told[int]()
+    partitions_count: Told[int] = Told[int]()
 
 
 class MetadataPartitionsChanged(InTopic[iggy_protocol.PartitionsChanged]):
     """More or fewer partitions."""
 
     __slots__ = ()
-    partitions_count = Told[int]()
-    requested_op = Told[int | None]()
+    partitions_count: Told[int] = Told[int]()
+    requested_op: Told[int | None] = Told[int | None]()
 
     @property
     def removed_partition_ids(self) -> list[int]:
@@ -151,36 +151,36 @@ class MetadataConsumerGroupItem(InTopic[iggy_protocol.ConsumerGroupState]):
     """A consumer group that exists."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    name = Told[str]()
+    group_id: Told[int] = Told[int]()
+    name: Told[str] = Told[str]()
 
 
 class MetadataConsumerGroupCreated(InTopic[iggy_protocol.ConsumerGroupAdded]):
     """A consumer group that was created, and how many the topic has now."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    name = Told[str]()
-    consumer_groups_count = Told[int]("groups_count")
+    group_id: Told[int] = Told[int]()
+    name: Told[str] = Told[str]()
+    consumer_groups_count: Told[int] = Told[int]("groups_count")
 
 
 class MetadataConsumerGroupDeleted(InTopic[iggy_protocol.ConsumerGroupRemoved]):
     """A consumer group that was deleted, and how many the topic has now."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    name = Told[str]()
-    consumer_groups_count = Told[int]("groups_count")
-    requested_op = Told[int | None]()
+    group_id: Told[int] = Told[int]()
+    name: Told[str] = Told[str]()
+    consumer_groups_count: Told[int] = Told[int]("groups_count")
+    requested_op: Told[int | None] = Told[int | None]()
 
 
 class MetadataMemberItem(InTopic[iggy_protocol.MemberState]):
     """A member of a group and the partitions it owns."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    member_id = Told[int]()
-    client_id = Told[int]()
+    group_id: Told[int] = Told[int]()
+    member_id: Told[int] = Told[int]()
+    client_id: Told[int] = Told[int]()
 
     @property
     def partition_ids(self) -> list[int]:
@@ -192,10 +192,10 @@ class MetadataMemberJoined(InTopic[iggy_protocol.MemberAdded]):
     """A member that joined, and how many the group has now."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    member_id = Told[int]()
-    client_id = Told[int]()
-    members_count = Told[int]()
+    group_id: Told[int] = Told[int]()
+    member_id: Told[int] = Told[int]()
+    client_id: Told[int] = Told[int]()
+    members_count: Told[int] = Told[int]()
 
     @property
     def partition_ids(self) -> list[int]:
@@ -217,10 +217,10 @@ class MetadataMemberLeft(InTopic[iggy_protocol.MemberRemoved]):
     """A member that is gone, and how many the group has now."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    member_id = Told[int]()
-    client_id = Told[int]()
-    members_count = Told[int]()
+    group_id: Told[int] = Told[int]()
+    member_id: Told[int] = Told[int]()
+    client_id: Told[int] = Told[int]()
+    members_count: Told[int] = Told[int]()
 
     @property
     def reason(self) -> MetadataMemberLeftReason:
@@ -232,9 +232,9 @@ class MetadataPartitionHandedOver(InTopic[iggy_protocol.PartitionHandedOver]):
     """A partition that another member owns now, or none."""
 
     __slots__ = ()
-    group_id = Told[int]()
-    partition_id = Told[int]()
-    member_id = Told[int | None]()
+    group_id: Told[int] = Told[int]()
+    partition_id: Told[int] = Told[int]()
+    member_id: Told[int | None] = Told[int | None]()
 
 
 # Users, their tokens and sessions.
@@ -244,9 +244,9 @@ class MetadataUserChange(ReportedWithOptions[iggy_protocol.UserState]):
     """A user that was created or updated, or that exists."""
 
     __slots__ = ()
-    user_id = Told[int]("key.id")
-    user_created_at = Told[int]("key.created_at_us")
-    username = Told[str]()
+    user_id: Told[int] = Told[int]("key.id")
+    user_created_at: Told[int] = Told[int]("key.created_at_us")
+    username: Told[str] = Told[str]()
 
     @property
     def status(self) -> UserStatus:
@@ -264,15 +264,15 @@ class OfUser(Reported[R_co]):
     """What belongs to a user."""
 
     __slots__ = ()
-    user_id = Told[int]("key.id")
-    user_created_at = Told[int]("key.created_at_us")
+    user_id: Told[int] = Told[int]("key.id")
+    user_created_at: Told[int] = Told[int]("key.created_at_us")
 
 
 class MetadataUserIdentity(OfUser[iggy_protocol.UserNamed]):
     """A user that was deleted, or whose password was changed."""
 
     __slots__ = ()
-    username = Told[str]()
+    username: Told[str] = Told[str]()
 
 
 class MetadataPermissionsUpdatedReason(IntEnum):
@@ -289,7 +289,7 @@ class MetadataUserPermissionsUpdated(OfUser[iggy_protocol.PermissionsReplaced]):
     """A user with other permissions."""
 
     __slots__ = ()
-    username = Told[str]()
+    username: Told[str] = Told[str]()
 
     @property
     def permissions(self) -> Permissions | None:
@@ -307,7 +307,7 @@ class MetadataTokenChange(OfUser[iggy_protocol.TokenState]):
     """A token that was created, or that exists."""
 
     __slots__ = ()
-    name = Told[str]()
+    name: Told[str] = Told[str]()
 
     @property
     def expiry(self) -> int | None:
@@ -330,7 +330,7 @@ class MetadataTokenDeleted(OfUser[iggy_protocol.TokenRemoved]):
     """A token that is gone."""
 
     __slots__ = ()
-    name = Told[str]()
+    name: Told[str] = Told[str]()
 
     @property
     def reason(self) -> MetadataTokenDeletedReason:
@@ -342,8 +342,8 @@ class MetadataSession(OfUser[iggy_protocol.RegisteredSession]):
     """A session that was registered, or that exists."""
 
     __slots__ = ()
-    client_id = Told[int]()
-    session = Told[int]()
+    client_id: Told[int] = Told[int]()
+    session: Told[int] = Told[int]()
 
 
 class MetadataSessionClosedReason(IntEnum):
@@ -361,8 +361,8 @@ class MetadataSessionClosed(OfUser[iggy_protocol.ClosedSession]):
     """A session that is gone."""
 
     __slots__ = ()
-    client_id = Told[int]()
-    session = Told[int]()
+    client_id: Told[int] = Told[int]()
+    session: Told[int] = Told[int]()
 
     @property
     def reason(self) -> MetadataSessionClosedReason:
@@ -377,8 +377,8 @@ class MetadataUnknownChange(Reported[MetadataChange]):
     """A change of a kind that is unknown here; its body stays bytes."""
 
     __slots__ = ()
-    group = Told[int]()
-    kind = Told[int]()
+    group: Told[int] = Told[int]()
+    kind: Told[int] = Told[int]()
 
     @property
     def body(self) -> bytes:
@@ -390,7 +390,7 @@ class MetadataUnknownItem(Reported[MetadataItem]):
     """An item of a group that is unknown here; its body stays bytes."""
 
     __slots__ = ()
-    group = Told[int]()
+    group: Told[int] = Told[int]()
 
     @property
     def body(self) -> bytes:

@@ -152,10 +152,10 @@ class MetadataChangeCursor(ByValue):
             checksum: that of the position.
             ordinal: the number of the change among those at its position.
         """
-        self.log_id = log_id
-        self.op = op
-        self.checksum = checksum
-        self.ordinal = ordinal
+        self.log_id: int = log_id
+        self.op: int = op
+        self.checksum: int = checksum
+        self.ordinal: int = ordinal
 
     @property
     def own(self) -> MetadataCursor:
@@ -194,8 +194,8 @@ class MetadataCurrentPageToken(Reported[CurrentStateToken]):
     """How far a reader has come in the current state."""
 
     __slots__ = ()
-    required_head = Told[int]()
-    last_key = Told[bytes]("key")
+    required_head: Told[int] = Told[int]()
+    last_key: Told[bytes] = Told[bytes]("key")
 
     @property
     def anchor(self) -> MetadataChangeCursor:
@@ -283,7 +283,7 @@ class StartAfter(MetadataChangeStart):
 
     def __init__(self, cursor: MetadataChangeCursor) -> None:
         """Take ``next`` of a page."""
-        self.cursor = cursor
+        self.cursor: MetadataChangeCursor = cursor
 
     @property
     def own(self) -> GetMetadataChanges:
@@ -299,7 +299,7 @@ class StartCurrent(MetadataChangeStart):
 
     def __init__(self, page_token: MetadataCurrentPageToken | None = None) -> None:
         """Take ``current_page_token`` of a page, or nothing for the first page."""
-        self.page_token = page_token
+        self.page_token: MetadataCurrentPageToken | None = page_token
 
     @property
     def own(self) -> GetMetadataChanges:
@@ -346,11 +346,11 @@ class MetadataChangeRecord(Reported[MetadataChange]):
     """One change."""
 
     __slots__ = ()
-    op = Told[int]()
-    ordinal = Told[int]()
-    checksum = Told[int]()
-    timestamp = Told[int]("timestamp_us")
-    actor_user_id = Told[int | None]("actor")
+    op: Told[int] = Told[int]()
+    ordinal: Told[int] = Told[int]()
+    checksum: Told[int] = Told[int]()
+    timestamp: Told[int] = Told[int]("timestamp_us")
+    actor_user_id: Told[int | None] = Told[int | None]("actor")
 
     @property
     def group(self) -> MetadataChangeGroup | None:
@@ -395,11 +395,11 @@ class MetadataChanges(Reported[iggy_protocol.MetadataChanges]):
     """One page of changes, or of the current state."""
 
     __slots__ = ()
-    log_id = Told[int | None]()
-    oldest_op = Told[int]()
-    retained_since = Told[int]("retained_since_us")
-    head_op = Told[int]()
-    has_more = Told[bool]()
+    log_id: Told[int | None] = Told[int | None]()
+    oldest_op: Told[int] = Told[int]()
+    retained_since: Told[int] = Told[int]("retained_since_us")
+    head_op: Told[int] = Told[int]()
+    has_more: Told[bool] = Told[bool]()
 
     @property
     def status(self) -> MetadataChangeStatus:

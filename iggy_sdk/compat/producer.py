@@ -46,8 +46,8 @@ class DirectProducerConfig(ByValue):
         Raises:
             ConfigurationError: a value is out of range.
         """
-        self.batch_length = batch_length
-        self.linger_time = linger_time
+        self.batch_length: int = batch_length
+        self.linger_time: timedelta = linger_time
         self.mode()
 
     def mode(self) -> DirectMode:
@@ -97,7 +97,7 @@ class BackgroundProducerConfig(ByValue):
         self.max_buffer_size = max_buffer_size
         if isinstance(failure_mode, Backpressure):
             failure_mode = BackpressureMode(failure_mode)
-        self.failure_mode = failure_mode or BackpressureMode.block()
+        self.failure_mode: BackpressureMode = failure_mode or BackpressureMode.block()
         self.max_in_flight = max_in_flight
         self.sharding = sharding
         self.mode()

@@ -38,7 +38,7 @@ class Reported(Generic[R_co]):
 
     def __init__(self, own: R_co) -> None:
         """Take the record of this SDK."""
-        self.own = own
+        self.own: R_co = own
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Reported) or type(other) is not type(self):
@@ -96,9 +96,9 @@ class PartitionContext(ByValue):
             owner_generation: changes when another member of a group owns the partition.
             metadata_op: the change of metadata that the server must have applied.
         """
-        self.incarnation = incarnation
-        self.owner_generation = owner_generation
-        self.metadata_op = metadata_op
+        self.incarnation: int = incarnation
+        self.owner_generation: int = owner_generation
+        self.metadata_op: int = metadata_op
 
     @property
     def own(self) -> iggy_protocol.PartitionContext:
@@ -127,9 +127,9 @@ class ConsumerPosition(ByValue):
             offset: the offset of the message.
             context: the state of the partition when it was polled.
         """
-        self.partition_id = partition_id
-        self.offset = offset
-        self.context = context
+        self.partition_id: int = partition_id
+        self.offset: int = offset
+        self.context: PartitionContext = context
 
 
 # Streams, topics, partitions.
@@ -139,12 +139,12 @@ class Partition(Reported[iggy_protocol.Partition]):
     """One append-only log of a topic."""
 
     __slots__ = ()
-    id = Told[int]()
-    created_at = Told[int]("created_at_us")
-    segments_count = Told[int]()
-    current_offset = Told[int]()
-    size = Told[int]("size_bytes")
-    messages_count = Told[int]()
+    id: Told[int] = Told[int]()
+    created_at: Told[int] = Told[int]("created_at_us")
+    segments_count: Told[int] = Told[int]()
+    current_offset: Told[int] = Told[int]()
+    size: Told[int] = Told[int]("size_bytes")
+    messages_count: Told[int] = Told[int]()
 
     @property
     def context(self) -> PartitionContext:
@@ -156,12 +156,12 @@ class TopicAttributes(Reported[AnyTopic]):
     """The attributes of Topic and TopicDetails."""
 
     __slots__ = ()
-    id = Told[int]()
-    name = Told[str]()
-    messages_count = Told[int]()
-    partitions_count = Told[int]()
-    created_at = Told[int]("created_at_us")
-    size = Told[int]("size_bytes")
+    id: Told[int] = Told[int]()
+    name: Told[str] = Told[str]()
+    messages_count: Told[int] = Told[int]()
+    partitions_count: Told[int] = Told[int]()
+    created_at: Told[int] = Told[int]("created_at_us")
+    size: Told[int] = Told[int]("size_bytes")
 
     @property
     def message_expiry(self) -> IggyExpiry:
@@ -210,12 +210,12 @@ class StreamAttributes(Reported[AnyStream]):
     """The attributes of Stream and StreamDetails."""
 
     __slots__ = ()
-    id = Told[int]()
-    created_at = Told[int]("created_at_us")
-    name = Told[str]()
-    size = Told[int]("size_bytes")
-    messages_count = Told[int]()
-    topics_count = Told[int]()
+    id: Told[int] = Told[int]()
+    created_at: Told[int] = Told[int]("created_at_us")
+    name: Told[str] = Told[str]()
+    size: Told[int] = Told[int]("size_bytes")
+    messages_count: Told[int] = Told[int]()
+    topics_count: Told[int] = Told[int]()
 
     @property
     def options(self) -> UserHeaders:
@@ -269,8 +269,8 @@ class OptionSpec(Reported[OptionDescription]):
     """An option as a server describes it; what may be done with it servers tell from 0.10 on."""
 
     __slots__ = ()
-    key = Told[str]()
-    description = Told[str]()
+    key: Told[str] = Told[str]()
+    description: Told[str] = Told[str]()
 
     @property
     def kind(self) -> str:
@@ -321,17 +321,17 @@ class ConsumerGroupAttributes(Reported[AnyGroup]):
     """The attributes of ConsumerGroup and ConsumerGroupDetails."""
 
     __slots__ = ()
-    id = Told[int]()
-    name = Told[str]()
-    partitions_count = Told[int]()
-    members_count = Told[int]()
+    id: Told[int] = Told[int]()
+    name: Told[str] = Told[str]()
+    partitions_count: Told[int] = Told[int]()
+    members_count: Told[int] = Told[int]()
 
 
 class ConsumerGroupMember(Reported[iggy_protocol.ConsumerGroupMember]):
     """A member and the partitions it reads."""
 
     __slots__ = ()
-    id = Told[int]()
+    id: Told[int] = Told[int]()
 
     @property
     def partitions_count(self) -> int:

@@ -64,7 +64,7 @@ class ExpiryDuration(IggyExpiry):
     __match_args__ = ("duration",)
 
     def __init__(self, duration: timedelta) -> None:
-        self.duration = duration
+        self.duration: timedelta = duration
 
     @property
     def own(self) -> timedelta:
@@ -135,7 +135,7 @@ class SizeInBytes(MaxTopicSize):
     __match_args__ = ("bytes",)
 
     def __init__(self, bytes: int) -> None:  # noqa: A002  official name
-        self.bytes = bytes
+        self.bytes: int = bytes
 
     @property
     def own(self) -> int:
@@ -266,7 +266,7 @@ class TopicOptions(ByValue):
         self.messages_required_to_save = messages_required_to_save
         self.size_of_messages_required_to_save = size_of_messages_required_to_save
         self.preallocate_segments = preallocate_segments
-        self.raw = dict(raw or {})
+        self.raw: dict[str, str] = dict(raw or {})
 
     def options(self) -> Options:
         """Return the settings that are no fields of a request, as options."""
@@ -331,7 +331,7 @@ class StreamOptions(ByValue):
             ConfigurationError: the key cannot be one.
         """
         self._key = None if encryption_key is None else _key_bytes(encryption_key)
-        self.raw = dict(raw or {})
+        self.raw: dict[str, str] = dict(raw or {})
 
     @property
     def has_encryption_key(self) -> bool:
@@ -351,7 +351,7 @@ class UserOptions(ByValue):
 
     def __init__(self, *, raw: Mapping[str, str] | None = None) -> None:
         """Take options as texts, which ask for a server from 0.9 on."""
-        self.raw = dict(raw or {})
+        self.raw: dict[str, str] = dict(raw or {})
 
     def options(self) -> Options:
         """Return what travels."""

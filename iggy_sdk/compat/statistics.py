@@ -18,37 +18,37 @@ class CacheMetricsKey(ByValue):
 
     def __init__(self, stream_id: int, topic_id: int, partition_id: int) -> None:
         """Name a partition by ids."""
-        self.stream_id = stream_id
-        self.topic_id = topic_id
-        self.partition_id = partition_id
+        self.stream_id: int = stream_id
+        self.topic_id: int = topic_id
+        self.partition_id: int = partition_id
 
 
 class Stats(Reported[iggy_protocol.Stats]):
     """Statistics of a server."""
 
     __slots__ = ()
-    process_id = Told[int]()
-    cpu_usage = Told[float]()
-    total_cpu_usage = Told[float]()
-    memory_usage = Told[int]("memory_usage_bytes")
-    total_memory = Told[int]("total_memory_bytes")
-    available_memory = Told[int]("available_memory_bytes")
-    start_time = Told[int]("start_time_us")
-    read_bytes = Told[int]()
-    written_bytes = Told[int]()
-    messages_size_bytes = Told[int]()
-    streams_count = Told[int]()
-    topics_count = Told[int]()
-    partitions_count = Told[int]()
-    segments_count = Told[int]()
-    messages_count = Told[int]()
-    clients_count = Told[int]()
-    consumer_groups_count = Told[int]()
-    hostname = Told[str]()
-    os_name = Told[str]()
-    os_version = Told[str]()
-    kernel_version = Told[str]()
-    iggy_server_version = Told[str]("server_version")
+    process_id: Told[int] = Told[int]()
+    cpu_usage: Told[float] = Told[float]()
+    total_cpu_usage: Told[float] = Told[float]()
+    memory_usage: Told[int] = Told[int]("memory_usage_bytes")
+    total_memory: Told[int] = Told[int]("total_memory_bytes")
+    available_memory: Told[int] = Told[int]("available_memory_bytes")
+    start_time: Told[int] = Told[int]("start_time_us")
+    read_bytes: Told[int] = Told[int]()
+    written_bytes: Told[int] = Told[int]()
+    messages_size_bytes: Told[int] = Told[int]()
+    streams_count: Told[int] = Told[int]()
+    topics_count: Told[int] = Told[int]()
+    partitions_count: Told[int] = Told[int]()
+    segments_count: Told[int] = Told[int]()
+    messages_count: Told[int] = Told[int]()
+    clients_count: Told[int] = Told[int]()
+    consumer_groups_count: Told[int] = Told[int]()
+    hostname: Told[str] = Told[str]()
+    os_name: Told[str] = Told[str]()
+    os_version: Told[str] = Told[str]()
+    kernel_version: Told[str] = Told[str]()
+    iggy_server_version: Told[str] = Told[str]("server_version")
 
     @property
     def run_time(self) -> timedelta:

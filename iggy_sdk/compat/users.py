@@ -62,8 +62,8 @@ class Permissions(ByValue):
             global_permissions: rights on the whole server.
             streams: rights on single streams; an empty dictionary counts as None.
         """
-        self.global_permissions = global_permissions or GlobalPermissions()
-        self.streams = dict(streams) if streams else None
+        self.global_permissions: GlobalPermissions = global_permissions or GlobalPermissions()
+        self.streams: dict[int, StreamPermissions] | None = dict(streams) if streams else None
 
 
 def own_permissions(
@@ -113,9 +113,9 @@ class UserInfoAttributes(Reported[AnyUser]):
     """The attributes of UserInfo and UserInfoDetails."""
 
     __slots__ = ()
-    id = Told[int]()
-    created_at = Told[int]("created_at_us")
-    username = Told[str]()
+    id: Told[int] = Told[int]()
+    created_at: Told[int] = Told[int]("created_at_us")
+    username: Told[str] = Told[str]()
 
     @property
     def status(self) -> UserStatus:
@@ -155,7 +155,7 @@ class IdentityInfo(Reported[iggy_protocol.Identity]):
     """Who a login made of the connection."""
 
     __slots__ = ()
-    user_id = Told[int]()
+    user_id: Told[int] = Told[int]()
 
     @property
     def access_token(self) -> None:

@@ -7,7 +7,7 @@ Knows none of the classes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,10 +39,9 @@ class ByValue:
     """
 
     __slots__ = ()
-    __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self.__match_args__)
+        return tuple(getattr(self, name) for name in _names_in(self))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ByValue) or type(other) is not type(self):
@@ -55,7 +54,7 @@ class ByValue:
     def __repr__(self) -> str:
         shown = ", ".join(
             repr(value) if name.startswith("_") else f"{name}={value!r}"
-            for name, value in zip(self.__match_args__, self._values(), strict=True)
+            for name, value in zip(_names_in(self), self._values(), strict=True)
         )
         return f"{type(self).__qualname__}({shown})"
 
@@ -66,7 +65,13 @@ class SequenceVariant(ByValue):
     __slots__ = ()
 
     def __len__(self) -> int:
-        return len(self.__match_args__)
+        return len(_names_in(self))
 
     def __getitem__(self, index: int, /) -> Any:
         return self._values()[index]
+
+
+def _names_in(value: object) -> tuple[str, ...]:
+    """Name the values of a variant, which has none if it says nothing."""
+    names: tuple[str, ...] = getattr(value, "__match_args__", ())
+    return names

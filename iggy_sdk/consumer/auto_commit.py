@@ -17,6 +17,7 @@ from typing import Final
 from iggy_protocol import record
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.errors import ConfigurationError
+from iggy_sdk.option_checks import check_fields, check_value, kind_of
 
 COALESCE_SECONDS: Final = 0.2
 """How long acknowledged messages may wait for their store; a rebalance waits for it, so half a
@@ -62,6 +63,9 @@ class AutoCommit:
     every: float | None = None
     coalesce: float = COALESCE_SECONDS
     coalesce_messages: int = COALESCE_MESSAGES
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @classmethod
     def disabled(cls) -> AutoCommit:
@@ -165,6 +169,7 @@ class AutoCommit:
 
 
 def _positive(n: int) -> int:
+    check_value("n", n, kind_of(int))
     if n < 1:
         raise ConfigurationError(f"a count of {n} messages", advice="Use 1 or more.")
     return n

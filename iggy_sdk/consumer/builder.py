@@ -22,20 +22,23 @@ from iggy_sdk.consumer.consumer import IggyConsumer
 from iggy_sdk.consumer.core import check_transport, open_consumer_core
 from iggy_sdk.consumer.options import ConsumerOptions, Partitions, apply_options
 from iggy_sdk.consumer.subscription import Subscription
+from iggy_sdk.option_checks import check_identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
     from types import TracebackType
+    from typing import Unpack
 
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.options import ConsumerSettings
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
+    from iggy_sdk.value_types import V
 
 
 T = TypeVar("T")
-V = TypeVar("V")
 
 _STANDALONE = ConsumerOptions(partition_id=0, connection="shared")
 _GROUP = ConsumerOptions(connection="own")
@@ -69,15 +72,19 @@ class ConsumerBuilder(Generic[T]):
         stream: Identifier,
         topic: Identifier,
         /,
-        **options: Any,
-    ) -> ConsumerBuilder[Any]:
+        *,
+        serde: Serde[V] | None = None,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[V]:
         """Begin a consumer that reads by itself.
 
         Raises:
-            ConfigurationError: there is no such option, or its value cannot be used.
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
         """
-        subscription = Subscription(Consumer.single(name), stream, topic)
-        return ConsumerBuilder(client, subscription, apply_options(_STANDALONE, options))
+        subscription = _subscription(Consumer.single, name, stream, topic)
+        changes = {"serde": serde, **options}
+        return ConsumerBuilder(client, subscription, apply_options(_STANDALONE, changes))
 
     @classmethod
     def group(
@@ -87,15 +94,19 @@ class ConsumerBuilder(Generic[T]):
         stream: Identifier,
         topic: Identifier,
         /,
-        **options: Any,
-    ) -> ConsumerBuilder[Any]:
+        *,
+        serde: Serde[V] | None = None,
+        **options: Unpack[ConsumerSettings],
+    ) -> ConsumerBuilder[V]:
         """Begin a member of a consumer group.
 
         Raises:
-            ConfigurationError: there is no such option, or its value cannot be used.
+            ConfigurationError: an option has a value that cannot be used.
+            TypeError: there is no such option.
         """
-        subscription = Subscription(Consumer.group(name), stream, topic)
-        return ConsumerBuilder(client, subscription, apply_options(_GROUP, options))
+        subscription = _subscription(Consumer.group, name, stream, topic)
+        changes = {"serde": serde, **options}
+        return ConsumerBuilder(client, subscription, apply_options(_GROUP, changes))
 
     @property
     def options(self) -> ConsumerOptions:
@@ -175,8 +186,7 @@ class ConsumerBuilder(Generic[T]):
 
     def serde(self, serde: Serde[V] | None) -> ConsumerBuilder[V]:
         """Read values in this way; None takes bytes as they are."""
-        builder: ConsumerBuilder[Any] = self._with("serde", serde)
-        return builder
+        return self._with("serde", serde)
 
     def encryptor(self, encryptor: Encryptor | None) -> ConsumerBuilder[T]:
         """Open sealed messages; None opens nothing, whatever the client does."""
@@ -262,6 +272,13 @@ class ConsumerBuilder(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<ConsumerBuilder of {self._subscription}: {self._options}>"
+
+
+def _subscription(
+    kind: Callable[[Identifier], Consumer], name: Identifier, stream: Identifier, topic: Identifier
+) -> Subscription:
+    check_identifiers(name=name, stream=stream, topic=topic)
+    return Subscription(kind(name), stream, topic)
 
 
 def _task_id() -> int:

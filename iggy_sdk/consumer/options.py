@@ -8,8 +8,7 @@ differ.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, TypedDict
 
 from iggy_protocol import PollingStrategy, record
@@ -17,6 +16,7 @@ from iggy_sdk.consumer.auto_commit import AutoCommit
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError
+from iggy_sdk.option_checks import check_fields, check_settings, invalid_option
 from iggy_sdk.serde import Serde
 
 Partitions: TypeAlias = int | Sequence[int] | Literal["all"] | None
@@ -85,17 +85,17 @@ class ConsumerOptions:
     encryptor: Encryptor | _Inherited | None = INHERITED
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in _TIMES:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, to_seconds(value, name=name))
         object.__setattr__(self, "partition_id", _read_partitions(self.partition_id))
         if not 1 <= self.batch_length <= BATCH_LENGTH_MAX:
-            raise _invalid("batch_length", self.batch_length, f"Use 1 to {BATCH_LENGTH_MAX:,}.")
+            advice = f"Use 1 to {BATCH_LENGTH_MAX:,}."
+            raise invalid_option("batch_length", self.batch_length, advice)
         if self.init_retries < 0:
-            raise _invalid("init_retries", self.init_retries, "Use 0 or more.")
-        if self.connection not in ("own", "shared"):
-            raise _invalid("connection", self.connection, "Use 'own' or 'shared'.")
+            raise invalid_option("init_retries", self.init_retries, "Use 0 or more.")
 
     @property
     def partitions(self) -> tuple[int, ...] | None:
@@ -126,7 +126,10 @@ _OFFICIAL: Final[Mapping[str, str]] = {"polling_strategy": "start", "auto_commit
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """The keywords of ``client.consumer()`` and ``client.consumer_group()``."""
+    """The keywords of ``client.consumer()`` and ``client.consumer_group()``, besides ``serde``.
+
+    The serde is a parameter of its own, because it decides the type of the values.
+    """
 
     partition_id: Partitions
     start: PollingStrategy
@@ -144,11 +147,9 @@ class ConsumerSettings(TypedDict, total=False):
     auto_join_consumer_group: bool
     connection: Literal["own", "shared"]
     close_timeout: Seconds | None
-    serde: Serde[Any] | None
     encryptor: Encryptor | None
 
 
-_NAMES: Final = tuple(field.name for field in fields(ConsumerOptions))
 # Where None says something of its own; everywhere else it means the default.
 _NONE_COUNTS: Final = frozenset({"encryptor", "serde", "poll_interval", "close_timeout"})
 
@@ -157,13 +158,13 @@ def apply_options(options: ConsumerOptions, changes: Mapping[str, Any]) -> Consu
     """Change options by their names, official spellings included.
 
     Raises:
-        ConfigurationError: a name or a value is not valid.
+        ConfigurationError: a value is not valid.
+        TypeError: there is no such option.
     """
+    check_settings("consumer", changes, ConsumerOptions, ConsumerSettings, takes_none=True)
     given: dict[str, Any] = {}
     for name, value in changes.items():
         own = _OFFICIAL.get(name, name)
-        if own not in _NAMES:
-            raise _unknown(name)
         if value is not None or own in _NONE_COUNTS:
             given[own] = value
     return replace(options, **given)
@@ -173,18 +174,9 @@ def _read_partitions(value: Partitions) -> int | tuple[int, ...] | Literal["all"
     if value is None or value == "all":
         return value
     numbers = (value,) if isinstance(value, int) else tuple(value)
-    if not numbers or any(not isinstance(number, int) or number < 0 for number in numbers):
-        raise _invalid("partition_id", value, "Give a number, several numbers, or 'all'.")
+    if not numbers or any(number < 0 for number in numbers):
+        advice = "Partitions count from 0: give one number, several numbers, or 'all'."
+        raise invalid_option("partition_id", value, advice)
     if len(set(numbers)) < len(numbers):
-        raise _invalid("partition_id", value, "Name each partition once.")
+        raise invalid_option("partition_id", value, "Name each partition once.")
     return numbers
-
-
-def _unknown(name: str) -> ConfigurationError:
-    near = get_close_matches(name, [*_NAMES, *_OFFICIAL], n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"Options are: {', '.join(_NAMES)}."
-    return ConfigurationError(f"there is no option {name!r} of a consumer", advice=hint)
-
-
-def _invalid(name: str, value: object, advice: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is {value!r}", advice=advice)

@@ -11,10 +11,11 @@ round.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 import anyio
 
+from iggy_sdk.option_checks import check_identifiers
 from iggy_sdk.producer.background import BackgroundProducer
 from iggy_sdk.producer.direct import DirectProducer
 from iggy_sdk.producer.options import (
@@ -25,10 +26,12 @@ from iggy_sdk.producer.options import (
     apply_option,
     apply_options,
 )
+from iggy_sdk.value_types import P, P_contra
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from types import TracebackType
+    from typing import Unpack
 
     from iggy_protocol import Identifier, Partitioning
     from iggy_sdk.client_interface import ClientInterface
@@ -36,21 +39,30 @@ if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.options import Partitioner, Retry
+    from iggy_sdk.producer.options import (
+        BackgroundSettings,
+        DirectSettings,
+        NewTopicSettings,
+        ProducerSettings,
+    )
     from iggy_sdk.producer.producer import Producer
     from iggy_sdk.serde import Serde
 
 
-T = TypeVar("T")
-V = TypeVar("V")
-
-
-class ProducerBuilder(Generic[T]):
+class ProducerBuilder(Generic[P_contra]):
     """Options of a producer; enter it with ``async with``."""
 
     __slots__ = ("_client", "_entered", "_options", "_stream", "_topic")
 
     def __init__(
-        self, client: ClientInterface, stream: Identifier, topic: Identifier, /, **options: Any
+        self,
+        client: ClientInterface,
+        stream: Identifier,
+        topic: Identifier,
+        /,
+        *,
+        serde: Serde[P_contra] | None = None,
+        **options: Unpack[ProducerSettings],
     ) -> None:
         """Take a client, a topic, and options as keywords.
 
@@ -58,12 +70,13 @@ class ProducerBuilder(Generic[T]):
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
+        check_identifiers(stream=stream, topic=topic)
         self._client = client
         self._stream = stream
         self._topic = topic
-        self._options = apply_options(ProducerOptions(), options)
+        self._options = apply_options(ProducerOptions(), {"serde": serde, **options})
         # The producers of this builder that are entered, by task: each task leaves its own.
-        self._entered: dict[int, list[Producer[T]]] = {}
+        self._entered: dict[int, list[Producer[P_contra]]] = {}
 
     @property
     def options(self) -> ProducerOptions:
@@ -72,62 +85,67 @@ class ProducerBuilder(Generic[T]):
 
     # Options
 
-    def mode(self, mode: DirectMode | BackgroundMode) -> ProducerBuilder[T]:
+    def mode(self, mode: DirectMode | BackgroundMode) -> ProducerBuilder[P_contra]:
         """Choose between waiting for the server and sending in the background."""
         return self._with("mode", mode)
 
-    def direct(self, mode: DirectMode | None = None, **settings: Any) -> ProducerBuilder[T]:
+    def direct(
+        self, mode: DirectMode | None = None, **settings: Unpack[DirectSettings]
+    ) -> ProducerBuilder[P_contra]:
         """Wait for the server with every call; ``settings`` are the fields of ``DirectMode``."""
         return self._with("direct", settings if mode is None else mode)
 
-    def background(self, mode: BackgroundMode | None = None, **settings: Any) -> ProducerBuilder[T]:
+    def background(
+        self, mode: BackgroundMode | None = None, **settings: Unpack[BackgroundSettings]
+    ) -> ProducerBuilder[P_contra]:
         """Send in the background; ``settings`` are the fields of ``BackgroundMode``."""
         return self._with("background", settings if mode is None else mode)
 
-    def serde(self, serde: Serde[V] | None) -> ProducerBuilder[V]:
+    def serde(self, serde: Serde[P] | None) -> ProducerBuilder[P]:
         """Write values in this way; None takes bytes and text as they are."""
-        builder: ProducerBuilder[Any] = self._with("serde", serde)
-        return builder
+        return self._with("serde", serde)
 
-    def encryptor(self, encryptor: Encryptor | None) -> ProducerBuilder[T]:
+    def encryptor(self, encryptor: Encryptor | None) -> ProducerBuilder[P_contra]:
         """Seal messages; None seals nothing, whatever the client does."""
         return self._with("encryptor", encryptor)
 
-    def compression(self, compression: Compression | CompressionName | None) -> ProducerBuilder[T]:
+    def compression(
+        self, compression: Compression | CompressionName | None
+    ) -> ProducerBuilder[P_contra]:
         """Compress payloads."""
         return self._with("compression", compression)
 
-    def key_header(self, key_header: bool) -> ProducerBuilder[T]:
+    def key_header(self, key_header: bool) -> ProducerBuilder[P_contra]:
         """Say whether the key of a message travels in a header, for consumers."""
         return self._with("key_header", key_header)
 
-    def partitioning(self, partitioning: Partitioning | int | None) -> ProducerBuilder[T]:
+    def partitioning(self, partitioning: Partitioning | int | None) -> ProducerBuilder[P_contra]:
         """Send messages here that say nothing else."""
         return self._with("partitioning", partitioning)
 
-    def partitioner(self, partitioner: Partitioner | None) -> ProducerBuilder[T]:
+    def partitioner(self, partitioner: Partitioner | None) -> ProducerBuilder[P_contra]:
         """Ask this function for the partition of every call."""
         return self._with("partitioner", partitioner)
 
-    def retry(self, retry: Retry | None) -> ProducerBuilder[T]:
+    def retry(self, retry: Retry | None) -> ProducerBuilder[P_contra]:
         """Repeat failed requests in this way; None never does."""
         return self._with("retry", retry)
 
-    def request_timeout(self, request_timeout: Seconds | None) -> ProducerBuilder[T]:
+    def request_timeout(self, request_timeout: Seconds | None) -> ProducerBuilder[P_contra]:
         """Wait this long for an answer; None takes what the client says."""
         return self._with("request_timeout", request_timeout)
 
-    def idempotent_ids(self, idempotent_ids: bool = True) -> ProducerBuilder[T]:
+    def idempotent_ids(self, idempotent_ids: bool = True) -> ProducerBuilder[P_contra]:
         """Give messages ids before the first attempt, for servers that deduplicate."""
         return self._with("idempotent_ids", idempotent_ids)
 
-    def create_stream_if_not_exists(self, create: bool = True) -> ProducerBuilder[T]:
+    def create_stream_if_not_exists(self, create: bool = True) -> ProducerBuilder[P_contra]:
         """Create the stream on entry if it is missing."""
         return self._with("create_stream_if_not_exists", create)
 
     def create_topic_if_not_exists(
-        self, topic: NewTopic | bool | None = None, **settings: Any
-    ) -> ProducerBuilder[T]:
+        self, topic: NewTopic | bool | None = None, **settings: Unpack[NewTopicSettings]
+    ) -> ProducerBuilder[P_contra]:
         """Create the topic on entry if it is missing; ``settings`` are fields of ``NewTopic``."""
         return self._with("create_topic_if_not_exists", settings if topic is None else topic)
 
@@ -138,14 +156,14 @@ class ProducerBuilder(Generic[T]):
 
     # Entering
 
-    def make(self) -> Producer[T]:
+    def make(self) -> Producer[P_contra]:
         """Make a producer that is still to be entered."""
-        kind: type[Producer[T]] = DirectProducer
+        kind: type[Producer[P_contra]] = DirectProducer
         if isinstance(self._options.mode, BackgroundMode):
             kind = BackgroundProducer
         return kind(self._client, self._stream, self._topic, self._options)
 
-    async def __aenter__(self) -> Producer[T]:
+    async def __aenter__(self) -> Producer[P_contra]:
         """Enter a new producer.
 
         Raises:
@@ -173,7 +191,7 @@ class ProducerBuilder(Generic[T]):
             del self._entered[task_id]
         await producer.__aexit__(kind, error, trace)
 
-    def __await__(self) -> Generator[Any, Any, Producer[T]]:
+    def __await__(self) -> Generator[Any, Any, Producer[P_contra]]:
         """Enter a producer without a block; the same task calls its ``shutdown`` in the end."""
         return self.make().open().__await__()
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field, fields, replace
-from difflib import get_close_matches
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from iggy_protocol import Limits, Partitioning, record
-from iggy_sdk.compression import Compression
+from iggy_sdk.compression import Compression, CompressionName
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import ConfigurationError, SendFailedError
+from iggy_sdk.option_checks import check_fields, check_settings, invalid_option
 from iggy_sdk.options import Partitioner, Retry
 from iggy_sdk.serde import Serde
 
@@ -42,23 +42,19 @@ class Inherited:
 INHERITED: Final = Inherited()
 
 
-def _invalid(name: str, value: object, advice: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is {value!r}", advice=advice)
-
-
 def _check_bound(options: object, *names: str) -> None:
     """Refuse bounds below 1; None is the way to say that there is none."""
     for name in names:
         value = getattr(options, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise _invalid(name, value, f"Give {name} as a whole number, or None for no bound.")
         if value is not None and value < 1:
-            raise _invalid(name, value, f"Make {name} at least 1, or None for no bound.")
+            raise invalid_option(name, value, f"Make {name} at least 1, or None for no bound.")
 
 
 def _check_request_size(value: int | None) -> None:
     if value is not None and value > REQUEST_BYTES_MAX:
-        raise _invalid("batch_size", value, f"Servers take {REQUEST_BYTES_MAX} bytes at most.")
+        raise invalid_option(
+            "batch_size", value, f"Servers take {REQUEST_BYTES_MAX} bytes at most."
+        )
 
 
 @record
@@ -72,6 +68,9 @@ class Backpressure:
 
     waits: bool = True
     timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @classmethod
     def block(cls, timeout: Seconds | None = None) -> Backpressure:
@@ -100,6 +99,7 @@ class DirectMode:
     linger_time: Seconds = 0.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "linger_time", to_seconds(self.linger_time, name="linger_time"))
         _check_bound(self, "batch_length", "batch_size")
         _check_request_size(self.batch_size)
@@ -128,6 +128,7 @@ class BackgroundMode:
     on_error: ErrorCallback | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         object.__setattr__(self, "linger_time", to_seconds(self.linger_time, name="linger_time"))
         _check_bound(self, "batch_length", "batch_size", "max_buffer_size", "max_in_flight")
         _check_request_size(self.batch_size)
@@ -150,6 +151,7 @@ class NewTopic:
     replication_factor: int | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _check_bound(self, "partitions_count", "max_topic_size", "replication_factor")
         if self.message_expiry is not None:
             to_seconds(self.message_expiry, name="message_expiry")
@@ -188,11 +190,69 @@ class ProducerOptions:
     create_stream_if_not_exists: bool = False
     create_topic_if_not_exists: NewTopic | None = None
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class DirectSettings(TypedDict, total=False):
+    """The fields of ``DirectMode`` as keywords."""
+
+    batch_length: int | None
+    batch_size: int | None
+    linger_time: Seconds
+
+
+class BackgroundSettings(TypedDict, total=False):
+    """The fields of ``BackgroundMode`` as keywords."""
+
+    linger_time: Seconds
+    batch_length: int | None
+    batch_size: int | None
+    max_buffer_size: int | None
+    max_in_flight: int | None
+    backpressure: Backpressure
+    on_error: ErrorCallback | None
+
+
+class NewTopicSettings(TypedDict, total=False):
+    """The fields of ``NewTopic`` as keywords."""
+
+    partitions_count: int
+    message_expiry: Seconds | None
+    max_topic_size: int | None
+    replication_factor: int | None
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The keywords of ``client.producer()``, besides ``serde``.
+
+    The serde is a parameter of its own, because it decides the type of the values.
+    """
+
+    mode: DirectMode | BackgroundMode | None
+    direct: DirectMode | DirectSettings | bool | None
+    background: BackgroundMode | BackgroundSettings | bool | None
+    encryptor: Encryptor | None
+    compression: Compression | CompressionName | None
+    key_header: bool
+    partitioning: Partitioning | int | None
+    partitioner: Partitioner | None
+    retry: Retry | Literal[False] | None
+    request_timeout: Seconds | None
+    idempotent_ids: bool
+    create_stream_if_not_exists: bool
+    create_topic_if_not_exists: NewTopic | NewTopicSettings | bool | None
+    topic_partitions_count: int | None
+    topic_message_expiry: Seconds | None
+    topic_max_size: int | None
+    send_retries: int | None
+    send_retry_interval: Seconds | None
+
 
 def _as_mode(value: object) -> DirectMode | BackgroundMode:
     if isinstance(value, DirectMode | BackgroundMode):
         return value
-    raise _invalid("mode", value, "Pass a DirectMode or a BackgroundMode.")
+    raise invalid_option("mode", value, "Pass a DirectMode or a BackgroundMode.")
 
 
 def _as_direct(value: object) -> DirectMode:
@@ -214,10 +274,11 @@ def _as_value(name: str, kind: type[V], value: object) -> V:
     if isinstance(value, kind):
         return value
     if isinstance(value, Mapping):
+        check_settings(kind.__name__, value, kind)
         return kind(**value)
     if value is True:
         return kind()
-    raise _invalid(name, value, f"Pass a {kind.__name__}, a mapping of its fields, or True.")
+    raise invalid_option(name, value, f"Pass a {kind.__name__}, a mapping of its fields, or True.")
 
 
 def _as_compression(value: Any) -> Compression | None:
@@ -231,15 +292,17 @@ def as_partitioning(value: object) -> Partitioning | None:
         return Partitioning.partition(value)
     if value is None or isinstance(value, Partitioning):
         return value
-    raise _invalid("partitioning", value, "Pass a Partitioning or the number of a partition.")
+    raise invalid_option("partitioning", value, "Pass a Partitioning or the number of a partition.")
 
 
-def _as_retry(value: object) -> Retry:
-    if isinstance(value, Retry):
-        return value
-    if value is None or value is False:
-        return Retry(attempts=0)
-    raise _invalid("retry", value, "Pass a Retry, or None for a single attempt.")
+def _as_usual_partitioning(value: Any) -> Partitioning | None:
+    if isinstance(value, int) and value < 0:
+        raise invalid_option("partitioning", value, "Partitions count from 0.")
+    return as_partitioning(value)
+
+
+def _as_retry(value: Retry | Literal[False] | None) -> Retry:
+    return value if isinstance(value, Retry) else Retry(attempts=0)
 
 
 def _as_timeout(value: Any) -> float | None:
@@ -247,7 +310,7 @@ def _as_timeout(value: Any) -> float | None:
         return None
     seconds = to_seconds(value, name="request_timeout")
     if seconds == 0:
-        raise _invalid("request_timeout", value, "Make request_timeout more than 0.")
+        raise invalid_option("request_timeout", value, "Make request_timeout more than 0.")
     return seconds
 
 
@@ -258,35 +321,38 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "direct": ("mode", _as_direct),
     "background": ("mode", _as_background),
     "compression": ("compression", _as_compression),
-    "partitioning": ("partitioning", as_partitioning),
+    "partitioning": ("partitioning", _as_usual_partitioning),
     "retry": ("retry", _as_retry),
     "request_timeout": ("request_timeout", _as_timeout),
     "create_topic_if_not_exists": ("create_topic_if_not_exists", _as_new_topic),
 }
 
 
-def _grow_topic(options: ProducerOptions, **details: Any) -> ProducerOptions:
-    """Keep what the official SDK says of a topic, which counts only if one is to be created."""
-    topic = options.create_topic_if_not_exists
-    if topic is None:
-        return options
-    return replace(options, create_topic_if_not_exists=replace(topic, **details))
-
-
-# Keywords of the official producer() that have no counterpart of the same name. They refine other
-# options, so they are read after those.
-_OFFICIAL: Final[Mapping[str, Callable[[ProducerOptions, Any], ProducerOptions]]] = {
-    "topic_partitions_count": lambda options, value: _grow_topic(options, partitions_count=value),
-    "topic_message_expiry": lambda options, value: _grow_topic(options, message_expiry=value),
-    "topic_max_size": lambda options, value: _grow_topic(options, max_topic_size=value),
-    "send_retries": lambda options, value: replace(
-        options, retry=replace(options.retry, attempts=value or 0)
-    ),
-    "send_retry_interval": lambda options, value: replace(
-        options, retry=replace(options.retry, backoff=value)
-    ),
+# Keywords of the official producer() that have no counterpart of the same name: the field that they
+# refine, and which of its fields. They are read after that one.
+_OFFICIAL: Final[Mapping[str, tuple[str, str]]] = {
+    "topic_partitions_count": ("create_topic_if_not_exists", "partitions_count"),
+    "topic_message_expiry": ("create_topic_if_not_exists", "message_expiry"),
+    "topic_max_size": ("create_topic_if_not_exists", "max_topic_size"),
+    "send_retries": ("retry", "attempts"),
+    "send_retry_interval": ("retry", "backoff"),
 }
+
+
+def _refine(options: ProducerOptions, name: str, value: Any) -> ProducerOptions:
+    target, detail = _OFFICIAL[name]
+    refined = getattr(options, target)
+    # What is said of a topic counts only if one is to be created.
+    if value is None or refined is None:
+        return options
+    try:
+        return replace(options, **{target: replace(refined, **{detail: value})})
+    except ConfigurationError as error:
+        raise invalid_option(name, value, error.advice.replace(detail, name)) from None
+
+
 OPTION_NAMES: Final = frozenset(_OPTIONS)
+_MODES: Final = ("mode", "direct", "background")
 
 
 def apply_option(options: ProducerOptions, name: str, value: Any) -> ProducerOptions:
@@ -296,23 +362,20 @@ def apply_option(options: ProducerOptions, name: str, value: Any) -> ProducerOpt
         ConfigurationError: the value cannot be used.
         TypeError: there is no such option.
     """
-    if name in _OPTIONS:
-        target, read = _OPTIONS[name]
-        return replace(options, **{target: read(value)})
+    check_settings("producer", {name: value}, ProducerOptions, ProducerSettings)
     if name in _OFFICIAL:
-        return options if value is None else _OFFICIAL[name](options, value)
-    near = get_close_matches(name, [*_OPTIONS, *_OFFICIAL], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise TypeError(f"a producer has no option {name!r}{hint}")
+        return _refine(options, name, value)
+    target, read = _OPTIONS[name]
+    return replace(options, **{target: read(value)})
 
 
 def apply_options(options: ProducerOptions, changes: Mapping[str, Any]) -> ProducerOptions:
     """Return the options with several changed; what refines others is read after them."""
-    modes = [name for name in ("mode", "direct", "background") if changes.get(name) is not None]
+    left_out = {name for name in _MODES if changes.get(name) in (None, False)}
+    modes = [name for name in _MODES if name not in left_out]
     if len(modes) > 1:
-        raise _invalid(" and ".join(modes), "given together", "Choose one mode.")
+        raise invalid_option(" and ".join(modes), "given together", "Choose one mode.")
     for name in sorted(changes, key=_OFFICIAL.__contains__):
-        if name in ("mode", "direct", "background") and changes[name] is None:
-            continue
-        options = apply_option(options, name, changes[name])
+        if name not in left_out:
+            options = apply_option(options, name, changes[name])
     return options

@@ -65,9 +65,9 @@ class RetryingSender:
         self._attempts = retry.attempts
         self._backoff = retry.schedule
         self._timeout = timeout
-        self.batches_count = 0
-        self.messages_count = 0
-        self.retries_count = 0
+        self.batches_count: int = 0
+        self.messages_count: int = 0
+        self.retries_count: int = 0
 
     async def send(
         self, destination: Destination, messages: Sequence[Any]
@@ -102,7 +102,8 @@ class RetryingSender:
         return confirmations[0] if confirmations else None
 
 
-T = TypeVar("T")
+# What accepts any value accepts bytes, too.
+T = TypeVar("T", contravariant=True)
 
 ROUTES_MAX: Final = 1_024
 """Other topics that ``send_to`` remembers; a forgotten one costs a request for its partitions."""

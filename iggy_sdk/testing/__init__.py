@@ -40,9 +40,12 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    """Load a public name from the module that defines it."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+# Type checkers must not see this: to them a module with it has every name, misspelt ones included.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load a public name from the module that defines it."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(home), name)

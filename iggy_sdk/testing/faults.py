@@ -102,7 +102,7 @@ class Fault:
         if times is not None and times < 1:
             raise ValueError(f"times is {times}; give 1 or more, or None")
         self.effect = effect
-        self.hits = 0
+        self.hits: int = 0
         self._code = None if command is None else command_code(command)
         self._skip = skip
         self._times = times
@@ -219,6 +219,9 @@ class Faults:
             seconds: for how long.
             command: the only command that is held back; every one if None.
             times: how many are; all of them if None.
+
+        Raises:
+            ValueError: the time is not above 0.
         """
         delay_s = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
         if delay_s <= 0:
@@ -234,6 +237,9 @@ class Faults:
             code: the status, such as ``StatusCode.STREAM_ID_NOT_FOUND``.
             command: the only command that is answered so; every one if None.
             times: how many are; all of them if None.
+
+        Raises:
+            ValueError: the code is none of an error.
         """
         if not 0 < code <= STATUS_MAX:
             raise ValueError(f"{code} is not an error status; errors are above 0")

@@ -260,8 +260,8 @@ class ProxyConnection:
         self._capacity = anyio.Semaphore(PENDING_REQUESTS_MAX)
         self._writing = anyio.Lock()
         self._scope = anyio.CancelScope()
-        self.gone = anyio.Event()
-        self.is_silenced = False
+        self.gone: anyio.Event = anyio.Event()
+        self.is_silenced: bool = False
 
     async def run(self) -> None:
         """Forward bytes both ways until one end closes or the connection is cut."""

@@ -142,7 +142,7 @@ class RunningServer:
     ) -> None:
         self.username = username
         self.password = password
-        self.settings = {
+        self.settings: dict[str, str] = {
             "IGGY_ROOT_USERNAME": username,
             "IGGY_ROOT_PASSWORD": password,
             "IGGY_SYSTEM_SHARDING_CPU_ALLOCATION": str(shards),
@@ -157,7 +157,7 @@ class RunningServer:
         self._process: ServerProcess | None = None
         self._address: tuple[str, int] | None = None
         self._proxy = Proxy()
-        self.faults = Faults(self._proxy)
+        self.faults: Faults = Faults(self._proxy)
 
     def __enter__(self) -> RunningServer:
         try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -68,11 +68,13 @@ class Dialect(Enum):
         self.version = version
         self.release = release
         self.server_version = server_version
-        self.binds_sessions = version >= Version(0, 12, 0)
-        self.age = len(type(self).__members__)
+        self.binds_sessions: bool = version >= Version(0, 12, 0)
+        self.age: int = len(type(self).__members__)
 
     # The default hash of an enum's member hashes its name again at every lookup.
-    __hash__ = object.__hash__
+    # Type checkers find the same one in the base class.
+    if not TYPE_CHECKING:
+        __hash__ = object.__hash__
 
     @property
     def is_lockstep(self) -> bool:

@@ -78,7 +78,7 @@ class RemoteProtocolError(ProtocolError):
         self.offset = offset
         self.need = need
         self.have = have
-        self.status = self.default_status if status is None else status
+        self.status: int = self.default_status if status is None else status
 
 
 class TruncatedField(RemoteProtocolError):

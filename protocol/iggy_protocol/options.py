@@ -11,7 +11,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum, IntFlag
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from iggy_protocol.dialect import V0_11, V0_12_0, V0_12_2, ByDialect, Dialect
 from iggy_protocol.errors import InvalidField, RuleViolation
@@ -38,8 +38,8 @@ class OptionValue(HeaderValue):
     """The value of an option; the kinds are those of user headers."""
 
     __slots__ = ()
-    NOUN = "an option value"
-    STATUS = StatusCode.INVALID_OPTION_VALUE
+    NOUN: ClassVar[str] = "an option value"
+    STATUS: ClassVar[StatusCode] = StatusCode.INVALID_OPTION_VALUE
 
 
 class Options(Mapping[str, OptionValue]):

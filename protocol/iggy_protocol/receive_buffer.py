@@ -112,13 +112,13 @@ class ReceiveBuffer:
         chunk_bytes: int = CHUNK_BYTES,
         keeps_spare: bool = False,
     ) -> None:
-        self.unread_bytes_max = unread_bytes_max
-        self.retained_bytes_max = retained_bytes_max
-        self.view = EMPTY
-        self.start = 0
-        self.end = 0
-        self.chunk_allocations = 0
-        self.copied_bytes = 0
+        self.unread_bytes_max: int = unread_bytes_max
+        self.retained_bytes_max: int = retained_bytes_max
+        self.view: memoryview[int] = EMPTY
+        self.start: int = 0
+        self.end: int = 0
+        self.chunk_allocations: int = 0
+        self.copied_bytes: int = 0
         self._chunk_bytes = chunk_bytes
         self._least_space = max(chunk_bytes // LEAST_SPACE_DIVISOR, 1)
         self._keeps_spare = keeps_spare

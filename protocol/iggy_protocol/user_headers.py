@@ -150,7 +150,11 @@ class _TypedBytes:
 
     @classmethod
     def string(cls, value: str) -> Self:
-        """Take text, as UTF-8."""
+        """Take text, as UTF-8.
+
+        Raises:
+            LocalProtocolError: it cannot be written as UTF-8, is empty or too long.
+        """
         try:
             return cls(HeaderKind.STRING, value.encode())
         except UnicodeEncodeError as error:
@@ -257,18 +261,18 @@ class HeaderKey(_TypedBytes):
     """The key of a user header; keys of different kinds are different keys."""
 
     __slots__ = ()
-    NOUN = "a header key"
-    ROLE = "key"
-    STATUS = StatusCode.INVALID_HEADER_KEY
+    NOUN: ClassVar[str] = "a header key"
+    ROLE: ClassVar[str] = "key"
+    STATUS: ClassVar[StatusCode] = StatusCode.INVALID_HEADER_KEY
 
 
 class HeaderValue(_TypedBytes):
     """The value of a user header."""
 
     __slots__ = ()
-    NOUN = "a header value"
-    ROLE = "value"
-    STATUS = StatusCode.INVALID_HEADER_VALUE
+    NOUN: ClassVar[str] = "a header value"
+    ROLE: ClassVar[str] = "value"
+    STATUS: ClassVar[StatusCode] = StatusCode.INVALID_HEADER_VALUE
 
 
 def _fits(kind: HeaderKind, value: int) -> bool:

@@ -40,8 +40,8 @@ class ClassicFraming:
 
     __slots__ = ()
 
-    request_head_bytes = _REQUEST.size
-    response_head_bytes = _RESPONSE.size
+    request_head_bytes: int = _REQUEST.size
+    response_head_bytes: int = _RESPONSE.size
     payload_bytes_max = LENGTH_MAX - CODE_BYTES
 
     @staticmethod

@@ -71,7 +71,7 @@ class SessionRefused(RemoteProtocolError):
         reason: that of the eviction which answers the request.
     """
 
-    default_status = int(StatusCode.UNAUTHENTICATED)
+    default_status: int = int(StatusCode.UNAUTHENTICATED)
 
     def __init__(self, message: str, reason: EvictionReason) -> None:
         super().__init__(message)

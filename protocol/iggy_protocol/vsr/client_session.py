@@ -74,10 +74,10 @@ class VsrClientSession:
         self._sdk_name = sdk_name
         self._sdk_version = sdk_version
         self._next_number = FIRST_NUMBER
-        self.watermark = 0
-        self.client = b""
-        self.secret = b""
-        self.session = 0
+        self.watermark: int = 0
+        self.client: bytes = b""
+        self.secret: bytes = b""
+        self.session: int = 0
         self.user_id: int | None = None
         self.end()
 

@@ -50,10 +50,10 @@ class UnansweredRequest:
     def __init__(
         self, head: RequestHead, code: int, dialect: Dialect, reason: EvictionReason | None = None
     ) -> None:
-        self.head = head
-        self.code = code
-        self.dialect = dialect
-        self.reason = reason
+        self.head: RequestHead = head
+        self.code: int = code
+        self.dialect: Dialect = dialect
+        self.reason: EvictionReason | None = reason
 
     @property
     def number(self) -> int:

@@ -46,7 +46,7 @@ class ExpectedSends:
     __slots__ = ("_head", "_metadata", "_request_id", "before")
 
     def __init__(self, before: UnansweredRequest, request_id: RequestId, metadata: bytes) -> None:
-        self.before = before
+        self.before: UnansweredRequest = before
         self._request_id = request_id
         self._metadata = metadata
         self._head = bytearray(before.head.encode())
@@ -92,9 +92,9 @@ class UnansweredRun(UnansweredRequest):
 
     def __init__(self, before: UnansweredRequest, numbers: bytes, counts: bytes) -> None:
         super().__init__(before.head, before.code, before.dialect)
-        self.numbers = numbers
-        self.counts = counts
-        self.answered = 0
+        self.numbers: bytes = numbers
+        self.counts: bytes = counts
+        self.answered: int = 0
 
     @property
     def left(self) -> int:

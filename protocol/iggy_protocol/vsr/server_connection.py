@@ -127,7 +127,7 @@ class VsrServerConnection(BaseServerConnection[UnansweredRequest]):
         if binding != self._binding:
             self._expected = None
         self._binding = binding
-        self.is_authenticated = binding is not None
+        self.is_authenticated: bool = binding is not None
         if binding is not None:
             self._dialect, self._client = binding.dialect, binding.client
 

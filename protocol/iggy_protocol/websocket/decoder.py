@@ -74,11 +74,11 @@ class FrameDecoder:
         self._message_bytes = 0
         self._is_within_message = False
         self._is_text = False
-        self.left = 0
+        self.left: int = 0
         self.pong: bytes | None = None
-        self.close_frame = b""
-        self.is_ended = False
-        self.failure = ""
+        self.close_frame: bytes = b""
+        self.is_ended: bool = False
+        self.failure: str = ""
 
     @property
     def is_mid_frame(self) -> bool:

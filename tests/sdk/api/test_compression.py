@@ -94,7 +94,7 @@ def test_decompress_when_data_is_zlib_then_is_no_gzip():
 
 
 def test_compression_when_name_is_unknown_then_lists_the_known_ones():
-    with pytest.raises(ConfigurationError, match="gzip, zstd, lz4"):
+    with pytest.raises(ConfigurationError, match="'gzip', 'zstd' or 'lz4'"):
         Compression("brotli")  # type: ignore[arg-type]
 
 

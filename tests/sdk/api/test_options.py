@@ -124,7 +124,7 @@ def test_resolve_options_when_a_protocol_is_unknown_then_says_what_is_possible()
 
 
 def test_resolve_options_when_a_keyword_is_misspelt_then_names_the_nearest():
-    with pytest.raises(TypeError, match="'request_timout'; did you mean request_timeout"):
+    with pytest.raises(TypeError, match="'request_timout'; did you mean 'request_timeout'"):
         resolve_options(request_timout=3)  # type: ignore[call-arg]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from iggy_sdk.hooks import Hook
 from iggy_sdk.serde import JsonSerde
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, take
 
-SAMPLES = {
+SAMPLES: dict[str, Any] = {
     "partition_id": [0, 2],
     "start": PollingStrategy.first(),
     "polling_strategy": PollingStrategy.last(),
@@ -61,7 +62,8 @@ def test_every_option_when_listed_has_a_method_and_a_sample(group):
     "name", ["polling_strategy", "auto_commit", "batch_length", "init_retries"]
 )
 def test_official_none_when_given_means_the_default(group, name):
-    changed = ConsumerBuilder.group(group._client, "g", "s", "t", **{name: None})
+    nothing: dict[str, Any] = {name: None}
+    changed = ConsumerBuilder.group(group._client, "g", "s", "t", **nothing)
     assert changed.options == group.options
 
 
@@ -77,8 +79,6 @@ def test_defaults_when_nothing_is_said_fit_the_kind():
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"batchlength": 3}, "batch_length"),
-        ({"nonsense": 3}, "Options are"),
         ({"batch_length": 0}, "batch_length"),
         ({"init_retries": -1}, "init_retries"),
         ({"poll_interval": -1}, "poll_interval"),
@@ -90,6 +90,15 @@ def test_defaults_when_nothing_is_said_fit_the_kind():
 )
 def test_option_when_it_makes_no_sense_is_refused_with_advice(options, hint):
     with pytest.raises(ConfigurationError, match=hint):
+        ConsumerBuilder.group(IggyClient(), "g", "s", "t", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({"batchlength": 3}, "did you mean 'batch_length'"), ({"nonsense": 3}, "options are")],
+)
+def test_option_when_there_is_none_of_that_name_then_names_what_there_is(options, hint):
+    with pytest.raises(TypeError, match=hint):
         ConsumerBuilder.group(IggyClient(), "g", "s", "t", **options)
 
 
