@@ -198,7 +198,8 @@ class ClientOptions:
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
         connect_timeout: how long one attempt to connect may take.
-        request_timeout: how long a reply may take.
+        request_timeout: how long a call may take with everything that it does: waiting for a
+            connection, all attempts, and the reply.
         close_timeout: how long closing may take.
         heartbeat_interval: how often to ping; 0 never pings.
         reconnect: how a lost connection is made again.
