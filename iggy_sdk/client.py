@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import anyio
 
 from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
 from iggy_sdk.producer import ProducerBuilder
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from iggy_sdk.arrow import ArrowReadSettings, ArrowTopicReader
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.consumer import ConsumerSettings
-    from iggy_sdk.durations import Seconds
     from iggy_sdk.producer import ProducerSettings
     from iggy_sdk.serde import Serde
     from iggy_sdk.statistics import ClientStatistics
@@ -62,6 +62,7 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         dialects = None if sibling is None else sibling.dialects
         self._session = ReconnectingSession(options, dial=dial, dialects=dialects)
         self._tasks: TaskGroup | None = None
+        self._close_timeout: float | None = None
 
     @classmethod
     def from_connection_string(cls, connection_string: str) -> Self:
@@ -312,7 +313,7 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         tasks, self._tasks = self._tasks, None
         assert tasks is not None
         try:
-            await self._session.aclose()
+            await self._session.aclose(self._close_timeout)
         finally:
             tasks.cancel_scope.cancel()
             # The error of the block is the block's; in the group it would come out wrapped.
@@ -325,24 +326,41 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         """
         await self._session.run(task_status=task_status)
 
-    async def connect(self) -> None:
+    async def connect(self, *, timeout: Seconds | None = None) -> None:
         """Connect and log in without a background task: no heartbeats, no reconnect in between.
 
+        Args:
+            timeout: seconds for all of it. None tries all endpoints, each within
+                ``connect_timeout``, and begins no further round after ``connect_timeout``.
+
         Raises:
-            ConnectionFailedError: no server can be reached.
+            ConnectionFailedError: no server can be reached, or not in time.
             AuthenticationError: the server refuses the login.
             ClientClosedError: the client was closed.
         """
-        await self._session.connect()
+        await self._session.connect(_given(timeout))
 
-    async def disconnect(self) -> None:
-        """Close the connection; ``connect`` opens another one."""
-        await self._session.disconnect()
+    async def disconnect(self, *, timeout: Seconds | None = None) -> None:
+        """Close the connection; ``connect`` opens another one.
 
-    async def aclose(self) -> None:
-        """Close the client for good; pending requests may finish within ``close_timeout``."""
-        await self._session.aclose()
+        Args:
+            timeout: how long pending requests may take to finish; None takes ``close_timeout``.
+        """
+        await self._session.disconnect(_given(timeout))
 
-    async def shutdown(self) -> None:
+    async def aclose(self, *, timeout: Seconds | None = None) -> None:
+        """Close the client for good.
+
+        Args:
+            timeout: how long pending requests may take to finish; None takes ``close_timeout``.
+        """
+        await self._session.aclose(_given(timeout))
+
+    async def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close the client for good; the official name of ``aclose``."""
-        await self._session.aclose()
+        await self.aclose(timeout=timeout)
+
+
+def _given(timeout: Seconds | None) -> float | None:
+    """Take the timeout of a call as seconds."""
+    return None if timeout is None else to_seconds(timeout, name="timeout")

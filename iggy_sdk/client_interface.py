@@ -8,10 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from iggy_sdk.deadline import deadline_of
+from iggy_sdk.errors import describe_command
+
 if TYPE_CHECKING:
     from types import TracebackType
 
     from iggy_protocol import Command, Dialect, PartitionContext
+    from iggy_sdk.deadline import Deadline
     from iggy_sdk.durations import Seconds
     from iggy_sdk.options import ClientOptions
 
@@ -101,8 +105,18 @@ class RequestSender(ABC):
 
         Args:
             command: any command of the protocol.
-            timeout: how long the reply may take; None takes the client's ``request_timeout``.
+            timeout: how long it may take, a reconnect included; None takes the client's
+                ``request_timeout``.
 
         Raises:
             IggyError: the server refused, or could not be reached in time.
         """
+
+    def _deadline(self, timeout: Seconds | None) -> Deadline:
+        """Begin a call of several requests, which share its time."""
+        return deadline_of(timeout, self.options.request_timeout)
+
+    async def _request_by(self, deadline: Deadline, command: Command[R]) -> R:
+        """Send a further command of a call, within what is left of its time."""
+        rest = deadline.rest_for(describe_command(command))
+        return await self.request(command, timeout=rest)

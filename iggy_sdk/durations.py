@@ -81,6 +81,11 @@ def to_seconds(value: Seconds, *, name: str = "duration") -> float:
     return seconds
 
 
+def spell_seconds(seconds: float) -> str:
+    """Write a time span for a text, to the millisecond: what is left of 30 s was 30 s."""
+    return f"{round(seconds, 3) or seconds:g} s"
+
+
 def to_microseconds(value: Seconds, *, name: str = "duration") -> int:
     """Take a time span as whole microseconds, as the wire wants them.
 

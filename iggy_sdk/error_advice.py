@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import Status, StatusGroup
 
@@ -24,6 +24,16 @@ _MALFORMED = (
 )
 _TLS_FILE = "Check the files and the domain of the TLS options of the client and the server."
 _TOKEN = "Create a new personal access token and log in with it."
+
+UNSENT_ADVICE: Final = (
+    "Try again, raise the timeout, or find out what keeps the server busy; nothing was carried out."
+)
+"""What to do about a timeout before the request was sent."""
+
+UNKNOWN_LOGIN_ADVICE: Final = (
+    "Check the credentials; create a new personal access token if the old one was deleted."
+)
+"""What to do about a login with something that the server does not know."""
 
 _OF_GROUP: Mapping[StatusGroup, str] = {
     StatusGroup.CONNECTION: (

@@ -1,13 +1,13 @@
 """Every error of the SDK; each has ``code``, ``name``, ``message``, ``advice``, ``retriable``.
 
     IggyError(RuntimeError)                   catch this to catch them all
-    ├─ ConnectionFailedError(ConnectionError) the server cannot be reached
-    │  └─ DisconnectedError                   it could be, and went away (.sent)
+    ├─ ConnectionFailedError(ConnectionError) the server cannot be reached (.sent)
+    │  └─ DisconnectedError                   it could be, and went away
     │     └─ EvictedError                     it has ended the session (.eviction)
     ├─ ClientClosedError                      the client was closed by its owner
     ├─ ProtocolError                          the peer does not speak Iggy
     │  └─ IncompatibleServerError             it speaks another generation than the client may
-    ├─ RequestTimeoutError(TimeoutError)      no answer in time
+    ├─ RequestTimeoutError(TimeoutError)      no answer in time (.sent)
     ├─ AuthenticationError                    no login, a wrong or an expired one
     ├─ PermissionDeniedError(PermissionError) known, but not allowed
     ├─ NotFoundError(LookupError)
@@ -15,6 +15,7 @@
     │     PartitionRestarted                  its messages have gone, and offsets start over
     ├─ AlreadyExistsError
     │  └─ StreamExists, TopicExists, ConsumerGroupExists
+    │     └─ TopicDiffersError                and not as it was asked for (.differences)
     ├─ LimitReachedError                      a limit is reached
     ├─ InvalidRequestError(ValueError)        it will fail again
     │  └─ InvalidOffset, MessageTooLarge, UnsupportedByServerError
@@ -28,98 +29,52 @@
     └─ EncryptionError
        └─ DecryptionError                     carried by the message, raised on access
 
-Codes and names are those of Apache Iggy. An unknown code is an ``IggyError`` with that number.
+Codes and names are those of Apache Iggy. An unknown code is an ``IggyError`` with that number. A
+``SendFailedError`` is of the class of its cause as well: one that the server has refused for lack
+of permission is caught as a ``PermissionDeniedError``, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import iggy_protocol
 from iggy_protocol import STATUSES, Command, StatusCode, StatusGroup, status
-from iggy_sdk.error_advice import advice_for
+from iggy_sdk.command_text import describe_command as describe_command
+from iggy_sdk.command_text import is_login
+from iggy_sdk.error_advice import UNKNOWN_LOGIN_ADVICE, UNSENT_ADVICE
+from iggy_sdk.iggy_error import IggyError as IggyError
+from iggy_sdk.iggy_error import layout_of, merged_class, restore_error, sent_clause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Self
 
 
-_E = TypeVar("_E", bound="IggyError")
-
-
-class IggyError(RuntimeError):
-    """Anything that went wrong, with its number and what to do next.
-
-    Attributes:
-        code: the status; errors of the client itself use the number of Apache Iggy for them.
-        name: the name of the status in Apache Iggy, as in ``StreamIdNotFound``.
-        message: what happened, without the advice.
-        advice: what to do next, in one sentence.
-        retriable: whether the same call may succeed when it is simply made again.
-    """
-
-    default_code: ClassVar[StatusCode] = StatusCode.ERROR
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        code: int | None = None,
-        advice: str | None = None,
-        retriable: bool | None = None,
-    ) -> None:
-        """Take what happened; everything else follows from the code.
-
-        Args:
-            message: what happened; empty takes the meaning of the code.
-            code: the status, unless it is the one of this class.
-            advice: a better sentence than that of the table.
-            retriable: whether to try again, unless the table is right.
-        """
-        row = status(self.default_code if code is None else code)
-        self.code = row.code
-        self.name = row.name
-        self.message = message or row.meaning
-        self.advice = advice_for(row) if advice is None else advice
-        self.retriable = row.retriable if retriable is None else retriable
-        super().__init__(self.message)
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.name}, code {self.code}). {self.advice}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # The constructors differ, and those of OSError read their arguments, so neither is called.
-        return _restore, (type(self), self.args, self.__dict__)
-
-
-def _restore(kind: type[_E], args: tuple[Any, ...], state: dict[str, Any]) -> _E:
-    """Make an error again from what it was made of."""
-    # Python refuses the __new__ of the first base where a later one has the larger layout.
-    layout = OSError if issubclass(kind, OSError) else RuntimeError
-    error: _E = layout.__new__(kind, *args)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+_E = TypeVar("_E", bound=IggyError)
 
 
 class ConnectionFailedError(IggyError, ConnectionError):
     """The server cannot be reached."""
 
     default_code = StatusCode.CANNOT_ESTABLISH_CONNECTION
+    sent: bool  # type: ignore[mutable-override]
+
+    def __init__(self, message: str = "", *, sent: bool = False, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.sent = sent
 
 
 class DisconnectedError(ConnectionFailedError):
     """The connection ended before the answer came.
 
-    Attributes:
-        sent: whether the whole request left; if not, it may be repeated without harm.
+    ``sent`` tells whether the whole request left; if not, it may be repeated without harm.
     """
 
     default_code = StatusCode.DISCONNECTED
 
     def __init__(self, message: str = "", *, sent: bool = True, **details: Any) -> None:
-        super().__init__(message, **details)
-        self.sent = sent
+        super().__init__(message, sent=sent, **details)
 
 
 class EvictedError(DisconnectedError):
@@ -160,9 +115,19 @@ class IncompatibleServerError(ProtocolError):
 
 
 class RequestTimeoutError(IggyError, TimeoutError):
-    """No answer came in time; whether the server carried the request out is not known."""
+    """No answer came in time; ``sent`` tells whether the request may have been carried out."""
 
     default_code = StatusCode.TASK_TIMEOUT
+    sent: bool  # type: ignore[mutable-override]
+
+    def __init__(self, message: str = "", *, sent: bool | None = None, **details: Any) -> None:
+        """Take what happened, and whether the request was sent, which the text then says."""
+        if sent is not None:
+            message = f"{message}; {sent_clause(sent)}"
+        if sent is False:
+            details.setdefault("advice", UNSENT_ADVICE)
+        super().__init__(message, **details)
+        self.sent = sent is not False
 
 
 class AuthenticationError(IggyError):
@@ -231,6 +196,28 @@ class TopicExists(AlreadyExistsError):
     default_code = StatusCode.TOPIC_NAME_ALREADY_EXISTS
 
 
+class TopicDiffersError(TopicExists):
+    """A topic of the stream has this name, and is not as it was asked for.
+
+    Attributes:
+        differences: what was asked for and what was found, by the field of the topic.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        differences: Mapping[str, tuple[object, object]] | None = None,
+        **details: Any,
+    ) -> None:
+        super().__init__(message, **details)
+        self.differences = dict(differences or {})
+
+
+class TopicDiffersWarning(UserWarning):
+    """A topic exists and is not as it was asked for; it is used as it is."""
+
+
 class ConsumerGroupExists(AlreadyExistsError):
     """A consumer group of the topic has this name."""
 
@@ -296,7 +283,7 @@ class ProducerError(IggyError):
 
 
 class SendFailedError(ProducerError):
-    """Messages were not sent.
+    """Messages were not sent, or the answer to them was lost; it is of the cause's class, too.
 
     Attributes:
         cause: why.
@@ -305,17 +292,42 @@ class SendFailedError(ProducerError):
 
     default_code = StatusCode.PRODUCER_SEND_FAILED
 
+    def __new__(cls, cause: BaseException, messages: Sequence[Any] = ()) -> Self:
+        """Make an error that ``except`` finds by the class of the cause as well."""
+        kind = merged_class(cls, type(cause)) if isinstance(cause, IggyError) else cls
+        error: Self = layout_of(kind).__new__(kind)
+        return error
+
     def __init__(self, cause: BaseException, messages: Sequence[Any] = ()) -> None:
+        """Take the cause, whose code, advice and further facts become those of this error."""
         count = len(messages)
         what = "1 message was" if count == 1 else f"{count} messages were"
-        reason = cause.message if isinstance(cause, IggyError) else str(cause) or repr(cause)
-        super().__init__(
-            f"{what} not sent: {reason}",
-            advice=cause.advice if isinstance(cause, IggyError) else None,
-            retriable=isinstance(cause, IggyError) and cause.retriable,
-        )
+        if isinstance(cause, IggyError):
+            vars(self).update(vars(cause))
+            unknown = " or not acknowledged" if cause.sent else ""
+            text = f"{what} not sent{unknown}: {cause.message}"
+            # The constructor of the cause's class takes other arguments.
+            IggyError.__init__(
+                self, text, code=cause.code, advice=cause.advice, retriable=cause.retriable
+            )
+        else:
+            text = f"{what} not sent: {str(cause) or repr(cause)}"
+            IggyError.__init__(self, text, retriable=False)
         self.cause = cause
         self.messages = tuple(messages)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class may be one that no module holds.
+        kinds = (SendFailedError, type(self.cause))
+        return _restore_send_failed, (*kinds, self.args, self.__dict__)
+
+
+def _restore_send_failed(
+    kind: type[SendFailedError], cause: type[BaseException], args: tuple[Any, ...], state: Any
+) -> SendFailedError:
+    return restore_error(
+        merged_class(kind, cause) if issubclass(cause, IggyError) else kind, args, state
+    )
 
 
 class BufferFullError(ProducerError):
@@ -438,20 +450,6 @@ OTHER_GENERATION_ADVICE: Final = (
     "Do without it, or choose another generation with protocol= if the server offers several."
 )
 
-# The fields that describe a command in errors. Messages, passwords and tokens are left out.
-_DESCRIBED_FIELDS: Final = ("stream", "topic", "group", "partition_id", "user", "username", "name")
-
-
-def describe_command(command: Command[Any]) -> str:
-    """Name a command and its place, as in ``CreateTopic(stream='shop', name='orders')``."""
-    present = {field.name for field in fields(command)}  # type: ignore[arg-type]
-    places = [
-        f"{name}={getattr(command, name)!r}"
-        for name in _DESCRIBED_FIELDS
-        if name in present and getattr(command, name) is not None
-    ]
-    return f"{type(command).__name__}({', '.join(places)})"
-
 
 def error_for_status(code: int, *, command: Command[Any] | None = None) -> IggyError:
     """Make the error for a status that a server answered.
@@ -461,8 +459,14 @@ def error_for_status(code: int, *, command: Command[Any] | None = None) -> IggyE
         command: what was asked, for the text.
     """
     meaning = status(code).meaning
-    text = meaning if command is None else f"{describe_command(command)}: {meaning}"
-    return class_for_status(code)(text, code=code)
+    if command is None:
+        return class_for_status(code)(meaning, code=code)
+    text = f"{describe_command(command)}: {meaning}"
+    kind = class_for_status(code)
+    if is_login(command) and issubclass(kind, NotFoundError):
+        # Servers have no such token or user: whoever wants to log in is not known.
+        return AuthenticationError(text, code=code, advice=UNKNOWN_LOGIN_ADVICE)
+    return kind(text, code=code)
 
 
 def error_from_protocol(

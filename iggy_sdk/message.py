@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from typing import (
+    TYPE_CHECKING,
     Any,
     Final,
     Generic,
@@ -38,6 +39,10 @@ from iggy_protocol import (
 )
 from iggy_sdk.compression import CONTENT_ENCODING
 from iggy_sdk.errors import ConsumerGroupError, IggyError, error_from_protocol
+
+if TYPE_CHECKING:
+    from iggy_sdk.durations import Seconds
+
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -82,7 +87,9 @@ class Message(Generic[T_co]):
 class Committer(Protocol):
     """Stores the offset of a message when its ``commit()`` is awaited."""
 
-    async def commit(self, partition_id: int, offset: int, /) -> None:
+    async def commit(
+        self, partition_id: int, offset: int, /, *, timeout: Seconds | None = None
+    ) -> None:
         """Store that this message, and all before it in its partition, are done."""
 
 
@@ -249,8 +256,11 @@ class ReceivedMessage(MessageRecord, Generic[T]):
         """When the producer sent it."""
         return _EPOCH + timedelta(microseconds=self.origin_timestamp_us)
 
-    async def commit(self) -> None:
+    async def commit(self, *, timeout: Seconds | None = None) -> None:
         """Store that this message, and all before it in its partition, are done.
+
+        Args:
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             ConsumerGroupError: it came from ``poll_messages``, which belongs to no consumer.
@@ -261,7 +271,10 @@ class ReceivedMessage(MessageRecord, Generic[T]):
                 "the message was not read by a consumer",
                 advice="Use store_consumer_offset(), or read with consumer() or consumer_group().",
             )
-        await committer.commit(self._source.partition_id, self.offset)
+        if timeout is None:
+            await committer.commit(self._source.partition_id, self.offset)
+        else:
+            await committer.commit(self._source.partition_id, self.offset, timeout=timeout)
 
     def __repr__(self) -> str:
         return (

@@ -203,7 +203,8 @@ class ClientOptions:
         tls: None for a plain connection.
         nodelay: whether small requests leave at once.
         connect_timeout: seconds that one attempt to connect may take.
-        request_timeout: seconds that a reply may take.
+        request_timeout: seconds that a call may take with everything that it does: waiting for a
+            connection, all attempts, and the reply.
         close_timeout: seconds that closing may take.
         heartbeat_interval: seconds between two pings; 0 never pings.
         reconnect: how a lost connection is made again.

@@ -237,11 +237,10 @@ class Pipeline(Generic[T]):
         try:
             return self._serde.encode(value)
         except Exception as error:
-            name = type(self._serde).__name__
             raise SerdeError(
-                f"{name} cannot write {_shortened(value)}: {error}",
+                f"{_name_of(self._serde)} cannot write {_shortened(value)}: {error}",
                 code=StatusCode.CANNOT_SERIALIZE_RESOURCE,
-                advice="Send values that the serde can write, or choose another serde.",
+                advice="Correct the value, or choose a serde that can write it; nothing was sent.",
             ) from error
 
     def _finish_message(
@@ -336,6 +335,12 @@ def _decompress(payload: bytes, encoding: HeaderValue) -> tuple[bytes, IggyError
         if isinstance(error, SerdeError):
             return payload, error
         return payload, SerdeError(f"the content-encoding cannot be read: {error}")
+
+
+def _name_of(serde: Serde[Any]) -> str:
+    """Name a serde, with its type if it says so itself."""
+    plain = type(serde).__repr__ is object.__repr__
+    return type(serde).__name__ if plain else repr(serde)
 
 
 def _shortened(value: object) -> str:

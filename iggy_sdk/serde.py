@@ -6,6 +6,10 @@
     MsgspecSerde  one type, checked, as JSON or MessagePack
     PydanticSerde one pydantic model, as JSON (extra ``pydantic``)
 
+A serde with a type reads back what it has written before anything is sent, so that a value which
+its consumers would refuse is refused at ``send``. That costs what reading costs; ``check=False``
+leaves it out.
+
 Anything with ``encode`` and ``decode`` will do. Whatever a serde raises reaches users as a
 ``SerdeError``, at ``send`` or where ``message.value`` is read. Serdes know no messages.
 """
@@ -101,15 +105,21 @@ class _Decoder(Protocol[T_co]):
 class MsgspecSerde(Generic[T]):
     """Values of one type that msgspec understands, such as a Struct or a dataclass."""
 
-    __slots__ = ("_decoder", "_encoder")
+    __slots__ = ("_check", "_decoder", "_encoder", "_name")
 
-    def __init__(self, kind: type[T], *, form: Literal["json", "msgpack"] = "json") -> None:
+    def __init__(
+        self, kind: type[T], *, form: Literal["json", "msgpack"] = "json", check: bool = True
+    ) -> None:
         """Take the type.
 
         Args:
             kind: what payloads hold; they are checked against it when they are read.
             form: how payloads are written.
+            check: whether a payload is read back before it is sent, so that a value is refused
+                that its consumers would refuse.
         """
+        self._check = check
+        self._name = getattr(kind, "__name__", repr(kind))
         if form == "json":
             self._encoder: _Encoder = msgspec.json.Encoder()
             self._decoder: _Decoder[T] = msgspec.json.Decoder(kind)
@@ -118,24 +128,39 @@ class MsgspecSerde(Generic[T]):
             self._decoder = msgspec.msgpack.Decoder(kind)
 
     def encode(self, value: T, /) -> bytes:
-        """Write a value."""
-        return self._encoder.encode(value)
+        """Write a value.
+
+        Raises:
+            ValueError: its type would refuse it on reading.
+        """
+        payload = self._encoder.encode(value)
+        if self._check:
+            try:
+                self._decoder.decode(payload)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"a consumer would refuse it: {error}") from error
+        return payload
 
     def decode(self, payload: bytes, /) -> T:
         """Read and check a value."""
         return self._decoder.decode(payload)
 
+    def __repr__(self) -> str:
+        return f"MsgspecSerde({self._name})"
+
 
 class PydanticSerde(Generic[M]):
     """One pydantic model, as JSON."""
 
-    __slots__ = ("_model",)
+    __slots__ = ("_check", "_model")
 
-    def __init__(self, model: type[M]) -> None:
+    def __init__(self, model: type[M], *, check: bool = True) -> None:
         """Take the model.
 
         Args:
             model: what payloads hold; they are validated when they are read.
+            check: whether a payload is read back before it is sent, so that a value is refused
+                that its consumers would refuse.
 
         Raises:
             ModuleNotFoundError: pydantic is not installed.
@@ -148,14 +173,44 @@ class PydanticSerde(Generic[M]):
         if not (isinstance(model, type) and issubclass(model, pydantic.BaseModel)):
             raise TypeError(f"PydanticSerde takes a subclass of pydantic.BaseModel, not {model!r}")
         self._model = model
+        self._check = check
 
     def encode(self, value: M, /) -> bytes:
-        """Write a model."""
-        return value.model_dump_json().encode()
+        """Write a model.
+
+        Raises:
+            TypeError: it is no model at all.
+            ValueError: its model would refuse it on reading.
+        """
+        write = getattr(value, "model_dump_json", None)
+        if write is None:
+            raise TypeError(f"it is a {type(value).__name__}, not a {self._model.__name__}")
+        # What pydantic warns of is what the check refuses.
+        payload: bytes = write(warnings=not self._check).encode()
+        if self._check:
+            try:
+                self._model.model_validate_json(payload)
+            except ValueError as error:
+                raise ValueError(f"a consumer would refuse it: {_first_reason(error)}") from error
+        return payload
 
     def decode(self, payload: bytes, /) -> M:
         """Read and validate a model."""
         return self._model.model_validate_json(payload)
+
+    def __repr__(self) -> str:
+        return f"PydanticSerde({self._model.__name__})"
+
+
+def _first_reason(error: ValueError) -> str:
+    """Say in a line which fields pydantic refuses and why, without the values."""
+    details = getattr(error, "errors", None)
+    if details is None:
+        return str(error)
+    found = details(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in found[:3]
+    )
 
 
 _PYDANTIC_MISSING: Final = (

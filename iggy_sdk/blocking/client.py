@@ -18,6 +18,7 @@ from iggy_sdk.blocking.producer_builder import ProducerBuilder
 from iggy_sdk.blocking.request_reply import RequestReplyMethods
 from iggy_sdk.blocking.wrapper import outside_loops
 from iggy_sdk.client import IggyClient as AsyncIggyClient
+from iggy_sdk.durations import to_seconds
 from iggy_sdk.transport import Dial, open_transport
 
 if TYPE_CHECKING:
@@ -260,35 +261,52 @@ class IggyClient(RequestReplyMethods, AllFamilies):
 
     # Lifetime
 
-    def connect(self) -> None:
+    def connect(self, *, timeout: Seconds | None = None) -> None:
         """Connect, log in, and keep the connection alive until ``close()``.
 
+        Args:
+            timeout: seconds for all of it. None tries all endpoints, each within
+                ``connect_timeout``, and begins no further round after ``connect_timeout``.
+
         Raises:
-            ConnectionFailedError: no server can be reached.
+            ConnectionFailedError: no server can be reached, or not in time.
             AuthenticationError: the server refuses the login.
             ClientClosedError: the client was closed.
         """
         if self._hosted is not None:
-            self._run(self._inner.connect())
+            self._run(self._inner.connect(timeout=timeout))
             return
         self._loop_thread.open(self)
         try:
+            if timeout is not None:
+                self._run(self._inner.connect(timeout=timeout))
             self._hosted, _ = self._loop_thread.host(self._inner)
         except BaseException:
             self._loop_thread.close()
             raise
 
-    def disconnect(self) -> None:
-        """Close the connection; ``connect`` opens another one."""
-        self._run(self._inner.disconnect())
+    def disconnect(self, *, timeout: Seconds | None = None) -> None:
+        """Close the connection; ``connect`` opens another one.
 
-    def close(self) -> None:
-        """Close the client for good, with its producers and consumers; may be called again."""
+        Args:
+            timeout: how long pending requests may take to finish; None takes ``close_timeout``.
+        """
+        self._run(self._inner.disconnect(timeout=timeout))
+
+    def close(self, *, timeout: Seconds | None = None) -> None:
+        """Close the client for good, with its producers and consumers; may be called again.
+
+        Args:
+            timeout: how long pending requests may take to finish once producers and consumers are
+                closed; None takes ``close_timeout``.
+        """
+        if timeout is not None:
+            self._inner._close_timeout = to_seconds(timeout, name="timeout")
         self._loop_thread.close()
 
-    def shutdown(self) -> None:
+    def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close the client for good; the official name of ``close``."""
-        self.close()
+        self.close(timeout=timeout)
 
     def __enter__(self) -> Self:
         self.connect()

@@ -177,23 +177,38 @@ class IggyConsumer(ConsumerOperations[T]):
         found = self._reader.delivered.get(partition_id)
         return self._inner.get_last_consumed_offset(partition_id) if found is None else found
 
-    def store_offset(self, offset: int, partition_id: int | None = None) -> None:
+    def store_offset(
+        self, offset: int, partition_id: int | None = None, *, timeout: Seconds | None = None
+    ) -> None:
         """Store an offset; without a partition, for that of the last message."""
         named = self.partition_id() if partition_id is None else partition_id
-        self._run(self._inner.store_offset(offset, named))
+        self._run(self._inner.store_offset(offset, named, timeout=timeout))
 
-    def delete_offset(self, partition_id: int | None = None) -> None:
+    def delete_offset(
+        self, partition_id: int | None = None, *, timeout: Seconds | None = None
+    ) -> None:
         """Delete the stored offset; without a partition, that of the last message's."""
         named = self.partition_id() if partition_id is None else partition_id
-        self._run(self._inner.delete_offset(named))
+        self._run(self._inner.delete_offset(named, timeout=timeout))
 
-    def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
+    def seek(
+        self,
+        strategy: PollingStrategy,
+        partition_id: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
         """Go on elsewhere; without a partition, in all of them.
 
         What is acknowledged is stored first. What is stored changes only with the next commit.
+
+        Args:
+            strategy: where to go on.
+            partition_id: the partition; None is all of them.
+            timeout: how long storing may take; if it takes longer, the position stays.
         """
         self._reader.reset_position()
-        self._run(self._inner.seek(strategy, partition_id))
+        self._run(self._inner.seek(strategy, partition_id, timeout=timeout))
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -203,26 +218,38 @@ class IggyConsumer(ConsumerOperations[T]):
         """Tell the offset that is delivered next, for all partitions where it is known."""
         return {**self._inner.positions(), **self._reader.firsts()}
 
-    def lag(self) -> dict[int, int]:
+    def lag(self, *, timeout: Seconds | None = None) -> dict[int, int]:
         """Ask how many messages each partition is behind; for a group, all of the topic's.
+
+        Args:
+            timeout: how long it may take; None takes the ``request_timeout`` for each request.
 
         Raises:
             IggyError: the server refuses.
         """
-        lag = self._run(self._inner.lag())
+        lag = self._run(self._inner.lag(timeout=timeout))
         for partition_id, count in self._reader.counts().items():
             lag[partition_id] = lag.get(partition_id, 0) + count
         return lag
 
     # Lifetime
 
-    def close(self) -> None:
-        """Store what is due, leave the group, close an own connection. May be called again."""
-        self.__exit__(None, None, None)
+    def close(self, *, timeout: Seconds | None = None) -> None:
+        """Store what is due, leave the group, close an own connection. May be called again.
 
-    def shutdown(self) -> None:
+        Args:
+            timeout: how long that may take; None takes ``close_timeout``.
+        """
+        try:
+            if timeout is not None and self._loop_thread.is_open and not self.is_closed:
+                self._reader.commit_acknowledged()
+                self._run(self._inner.aclose(timeout=timeout))
+        finally:
+            self.__exit__(None, None, None)
+
+    def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close; the official name of ``close``."""
-        self.close()
+        self.close(timeout=timeout)
 
     def __enter__(self) -> IggyConsumer[T]:
         return self

@@ -11,6 +11,7 @@ from iggy_sdk.blocking.wrapper import BlockingConsumerBase, T, in_loop
 
 if TYPE_CHECKING:
     from iggy_protocol import Identifier
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.statistics import ConsumerStatistics
 
 
@@ -37,14 +38,21 @@ class ConsumerOperations(BlockingConsumerBase[T]):
         """Stop: ``run`` returns when its handlers have, iteration ends."""
         self._run(in_loop(self._inner.stop))
 
-    def commit(self, partition_id: int, offset: int) -> None:
+    def commit(self, partition_id: int, offset: int, *, timeout: Seconds | None = None) -> None:
         """Store that everything up to this offset is done, as ``message.commit()`` does.
+
+        Args:
+            partition_id: the partition.
+            offset: the last offset that is done.
+            timeout: how long it may take, joining the group again included; None takes the
+                ``request_timeout`` for each request.
 
         Raises:
             PartitionNotOwned: the group gave the partition to another member.
+            RequestTimeoutError: the offset may have been stored.
             IggyError: the server refuses.
         """
-        self._run(self._inner.commit(partition_id, offset))
+        self._run(self._inner.commit(partition_id, offset, timeout=timeout))
 
     def get_last_stored_offset(self, partition_id: int) -> int | None:
         """Tell the offset of a partition that this consumer stored last."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from iggy_sdk import producer
     from iggy_sdk.blocking.loop_thread import EventLoopThread
+    from iggy_sdk.durations import Seconds
 
 
 class Producer(ProducerOperations[P_contra]):
@@ -28,17 +29,25 @@ class Producer(ProducerOperations[P_contra]):
         self._loop_thread = loop_thread
         self._hosted, self._inner = loop_thread.host(inner)
 
-    def close(self) -> None:
+    def close(self, *, timeout: Seconds | None = None) -> None:
         """Deliver what is in the buffer, and accept no further messages. May be called again.
+
+        Args:
+            timeout: how long delivering may take, after which the rest is given up; None waits for
+                all of it, which ``delivery_timeout`` bounds.
 
         Raises:
             SendFailedError: messages were not sent, and that was not reported yet.
         """
-        self.__exit__(None, None, None)
+        try:
+            if timeout is not None and self._loop_thread.is_open:
+                self._run(self._inner.aclose(timeout=timeout))
+        finally:
+            self.__exit__(None, None, None)
 
-    def shutdown(self) -> None:
+    def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close the producer; the official name of ``close``."""
-        self.close()
+        self.close(timeout=timeout)
 
     def __enter__(self) -> Producer[P_contra]:
         return self

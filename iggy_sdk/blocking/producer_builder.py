@@ -84,7 +84,7 @@ class ProducerBuilder(ProducerBuilderBase[P_contra]):
         return ProducerBuilder(self._loop_thread, self._inner.retry(retry))
 
     def request_timeout(self, request_timeout: Seconds | None) -> ProducerBuilder[P_contra]:
-        """Wait this long for an answer; None takes what the client says."""
+        """Let a call take this long with all its attempts; None takes what the client says."""
         return ProducerBuilder(self._loop_thread, self._inner.request_timeout(request_timeout))
 
     def idempotent_ids(self, idempotent_ids: bool = True) -> ProducerBuilder[P_contra]:

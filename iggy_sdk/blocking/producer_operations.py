@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iggy_protocol import Identifier, Partitioning
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.message import Headers, Message
     from iggy_sdk.producer.options import ProducerOptions
     from iggy_sdk.statistics import ProducerStatistics
@@ -54,6 +55,7 @@ class ProducerOperations(BlockingProducerBase[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send one message.
 
@@ -66,6 +68,9 @@ class ProducerOperations(BlockingProducerBase[T]):
             partition_id: the partition, instead of what the producer was told.
             partitioning: the same as a ``Partitioning``.
             headers: user headers; those of the message itself win.
+            timeout: how long the call may take with all its attempts; None takes the
+                ``request_timeout``. In the background it bounds the wait for space in the buffer,
+                and None waits as the ``backpressure`` says.
 
         Raises:
             SendFailedError: this message was not sent; in the background, one before it.
@@ -82,6 +87,7 @@ class ProducerOperations(BlockingProducerBase[T]):
                     partition_id=partition_id,
                     partitioning=partitioning,
                     headers=headers,
+                    timeout=timeout,
                 )
             ),
         )
@@ -94,6 +100,7 @@ class ProducerOperations(BlockingProducerBase[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages, in as few requests as the options allow.
 
@@ -103,6 +110,7 @@ class ProducerOperations(BlockingProducerBase[T]):
             partition_id: the partition of all messages.
             partitioning: the same as a ``Partitioning``.
             headers: user headers of all messages; those of a message itself win.
+            timeout: how long the call may take, as in ``send``.
 
         Raises:
             SendFailedError: some were not sent; ``messages`` are those, in order.
@@ -119,6 +127,7 @@ class ProducerOperations(BlockingProducerBase[T]):
                     partition_id=partition_id,
                     partitioning=partitioning,
                     headers=headers,
+                    timeout=timeout,
                 )
             ),
         )
@@ -133,6 +142,7 @@ class ProducerOperations(BlockingProducerBase[T]):
         key: str | bytes | None = None,
         partition_id: int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages to another topic, otherwise as ``send_many``."""
         return Receipt(
@@ -146,27 +156,40 @@ class ProducerOperations(BlockingProducerBase[T]):
                     key=key,
                     partition_id=partition_id,
                     headers=headers,
+                    timeout=timeout,
                 )
             ),
         )
 
-    def send_one(self, value: T | Message[T]) -> Receipt:
+    def send_one(self, value: T | Message[T], *, timeout: Seconds | None = None) -> Receipt:
         """Send one message; the official name of ``send``."""
-        return Receipt(self._loop_thread, self._run(self._inner.send_one(value)))
+        return Receipt(self._loop_thread, self._run(self._inner.send_one(value, timeout=timeout)))
 
     def send_with_partitioning(
-        self, values: Iterable[T | Message[T]], partitioning: Partitioning | int | None = None
+        self,
+        values: Iterable[T | Message[T]],
+        partitioning: Partitioning | int | None = None,
+        *,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages to a partition; the official name for ``send_many``."""
         return Receipt(
             self._loop_thread,
-            self._run(self._inner.send_with_partitioning(as_sequence(values), partitioning)),
+            self._run(
+                self._inner.send_with_partitioning(
+                    as_sequence(values), partitioning, timeout=timeout
+                )
+            ),
         )
 
-    def flush(self) -> None:
+    def flush(self, *, timeout: Seconds | None = None) -> None:
         """Wait until all messages accepted so far were delivered or have failed.
+
+        Args:
+            timeout: how long to wait; None waits until then, which ``delivery_timeout`` bounds.
 
         Raises:
             SendFailedError: some were not sent, and that was not reported yet.
+            RequestTimeoutError: some are still on their way; nothing is lost by that.
         """
-        self._run(self._inner.flush())
+        self._run(self._inner.flush(timeout=timeout))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from iggy_protocol import PollingStrategy
 from iggy_sdk.consumer.auto_commit import Basis, Trigger
+from iggy_sdk.durations import to_seconds
 from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from iggy_sdk.blocking.loop_thread import EventLoopThread
     from iggy_sdk.consumer import AutoCommit, IggyConsumer
     from iggy_sdk.consumer import BatchIterator as AsyncBatchIterator
+    from iggy_sdk.durations import Seconds
 
 
 T = TypeVar("T")
@@ -36,9 +38,13 @@ class ReceivedMessage(AsyncReceivedMessage[T]):
         super().__init__(message, message._source)
         self._loop_thread = loop_thread
 
-    def commit(self) -> None:  # type: ignore[override]
-        """Store that this message, and all before it in its partition, are done."""
-        self._loop_thread.run(super().commit())
+    def commit(self, *, timeout: Seconds | None = None) -> None:  # type: ignore[override]
+        """Store that this message, and all before it in its partition, are done.
+
+        Args:
+            timeout: how long it may take; None takes the ``request_timeout``.
+        """
+        self._loop_thread.run(super().commit(timeout=timeout))
 
 
 class MessageList(list[ReceivedMessage[T]]):
@@ -65,11 +71,18 @@ class MessageList(list[ReceivedMessage[T]]):
         """Tell the last offset of each partition."""
         return {message.partition_id: message.offset for message in self}
 
-    def commit(self) -> None:
-        """Store that all of it is done, without waiting for the next batch to be asked for."""
+    def commit(self, *, timeout: Seconds | None = None) -> None:
+        """Store that all of it is done, without waiting for the next batch to be asked for.
+
+        Args:
+            timeout: how long it may take for all partitions; None takes the ``request_timeout``
+                for each.
+        """
         last = {message.partition_id: message for message in self}
+        ends_at = None if timeout is None else time.monotonic() + to_seconds(timeout)
         for message in last.values():
-            message.commit()
+            rest = None if ends_at is None else max(0.0, ends_at - time.monotonic())
+            message.commit(timeout=rest)
 
 
 # Iteration without a switch to the event loop for each message.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from iggy_protocol import SendConfirmation
     from iggy_sdk.blocking.loop_thread import EventLoopThread
     from iggy_sdk.client import IggyClient as AsyncIggyClient
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.errors import SendFailedError
     from iggy_sdk.producer import Receipt as AsyncReceipt
 
@@ -114,13 +115,17 @@ class Receipt:
         """The offset of the first message; None if it is not known, or of several batches."""
         return self._inner.offset
 
-    def delivered(self) -> None:
+    def delivered(self, *, timeout: Seconds | None = None) -> None:
         """Wait until the server has acknowledged the messages.
+
+        Args:
+            timeout: how long to wait; None waits until it is known.
 
         Raises:
             SendFailedError: they were not sent; ``messages`` are those of this receipt.
+            RequestTimeoutError: it is not known yet; the producer goes on delivering.
         """
-        self._loop_thread.run(self._inner.delivered())
+        self._loop_thread.run(self._inner.delivered(timeout=timeout))
 
     def __repr__(self) -> str:
         return repr(self._inner)

@@ -121,8 +121,13 @@ class CommitScheduler:
             self._trackers.tick()
         await self.flush()
 
-    async def store(self, partition_id: int, offset: int) -> None:
+    async def store(self, partition_id: int, offset: int, *, timeout: float | None = None) -> None:
         """Store an offset at the request of the user.
+
+        Args:
+            partition_id: the partition.
+            offset: the offset.
+            timeout: seconds for the request; None takes the timeout of the client.
 
         Raises:
             IggyError: the server refuses.
@@ -132,6 +137,7 @@ class CommitScheduler:
             await self._membership.request(
                 self._subscription.store_command(partition_id, offset),
                 context=None if tracker is None else tracker.context,
+                timeout=timeout,
             )
             self.stores_count += 1
             tracker = self._trackers.find(partition_id)

@@ -18,6 +18,7 @@ from iggy_sdk.consumer.fetch_buffer import EndDetector
 from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerRetry
 from iggy_sdk.consumer.runner import Runner, order_key_function
 from iggy_sdk.consumer.subscription import measure_lag
+from iggy_sdk.deadline import within
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, InvalidRequestError
 from iggy_sdk.statistics import ConsumerStatistics
@@ -263,34 +264,58 @@ class IggyConsumer(Generic[T]):
 
     # Offsets
 
-    async def commit(self, partition_id: int, offset: int) -> None:
+    async def commit(
+        self, partition_id: int, offset: int, *, timeout: Seconds | None = None
+    ) -> None:
         """Store that everything up to this offset is done, as ``message.commit()`` does.
+
+        Args:
+            partition_id: the partition.
+            offset: the last offset that is done.
+            timeout: how long it may take, joining the group again included; None takes the
+                ``request_timeout`` for each request.
 
         Raises:
             PartitionNotOwned: the group gave the partition to another member.
+            RequestTimeoutError: the offset may have been stored.
             IggyError: the server refuses.
         """
         self._check()
-        await self._core.commits.store(partition_id, offset)
+        store = self._core.commits.store
+        await within(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest))
 
-    async def store_offset(self, offset: int, partition_id: int | None = None) -> None:
+    async def store_offset(
+        self, offset: int, partition_id: int | None = None, *, timeout: Seconds | None = None
+    ) -> None:
         """Store an offset; without a partition, for that of the last message.
+
+        Args:
+            offset: the last offset that is done.
+            partition_id: the partition.
+            timeout: how long it may take, as in ``commit``.
 
         Raises:
             InvalidRequestError: there is no last message, and no partition was named.
             IggyError: the server refuses.
         """
-        await self.commit(self._named_or_last(partition_id), offset)
+        await self.commit(self._named_or_last(partition_id), offset, timeout=timeout)
 
-    async def delete_offset(self, partition_id: int | None = None) -> None:
+    async def delete_offset(
+        self, partition_id: int | None = None, *, timeout: Seconds | None = None
+    ) -> None:
         """Delete the stored offset; without a partition, that of the last message's.
+
+        Args:
+            partition_id: the partition.
+            timeout: how long it may take, as in ``commit``.
 
         Raises:
             InvalidRequestError: there is no last message, and no partition was named.
             IggyError: the server refuses, or there is none.
         """
         self._check()
-        await self._core.delete_offset(self._named_or_last(partition_id))
+        named, delete = self._named_or_last(partition_id), self._core.delete_offset
+        await within(timeout, "delete_offset", lambda rest: delete(named, timeout=rest))
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
@@ -303,13 +328,24 @@ class IggyConsumer(Generic[T]):
 
     # Position
 
-    async def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
+    async def seek(
+        self,
+        strategy: PollingStrategy,
+        partition_id: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+    ) -> None:
         """Go on elsewhere; without a partition, in all of them.
 
         What is acknowledged is stored first. What is stored changes only with the next commit.
+
+        Args:
+            strategy: where to go on.
+            partition_id: the partition; None is all of them.
+            timeout: how long storing may take; if it takes longer, the position stays.
         """
         self._check()
-        await self._core.seek(strategy, partition_id)
+        await within(timeout, "seek", lambda _: self._core.seek(strategy, partition_id))
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -327,32 +363,39 @@ class IggyConsumer(Generic[T]):
         """Poll partitions again; without any, all of them."""
         self._core.resume(partition_ids)
 
-    async def lag(self) -> dict[int, int]:
+    async def lag(self, *, timeout: Seconds | None = None) -> dict[int, int]:
         """Ask how many messages each partition is behind; for a group, all of the topic's.
+
+        Args:
+            timeout: how long it may take; None takes the ``request_timeout`` for each request.
 
         Raises:
             IggyError: the server refuses.
         """
         self._check()
-        return await measure_lag(
-            self._core.membership,
-            self._core.subscription,
-            self.positions(),
-            self._core.options.partitions,
+        core, positions = self._core, self.positions()
+        return await within(
+            *(timeout, "lag"),
+            lambda _: measure_lag(
+                core.membership, core.subscription, positions, core.options.partitions
+            ),
         )
 
     # Closing
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, timeout: Seconds | None = None) -> None:
         """Stop reading, store what is due, leave the group, and close an own connection.
 
-        Shielded from cancellation, but bounded by ``close_timeout``; a second call does nothing.
-        """
-        await self._core.aclose()
+        Shielded from cancellation, but bounded; a second call does nothing.
 
-    async def shutdown(self) -> None:
+        Args:
+            timeout: how long that may take; None takes ``close_timeout``.
+        """
+        await self._core.aclose(None if timeout is None else to_seconds(timeout, name="timeout"))
+
+    async def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close; the official name of ``aclose``."""
-        await self._core.aclose()
+        await self.aclose(timeout=timeout)
 
     @property
     def is_closed(self) -> bool:

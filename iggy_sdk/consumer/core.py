@@ -176,9 +176,10 @@ class ConsumerCore(Generic[T]):
         self.fetch_buffer.rewind_buffer()
         self.fetch_buffer.notify_change()
 
-    async def delete_offset(self, partition_id: int) -> None:
+    async def delete_offset(self, partition_id: int, *, timeout: float | None = None) -> None:
         """Delete a stored offset."""
-        await self.membership.request(self.subscription.delete_offset_command(partition_id))
+        command = self.subscription.delete_offset_command(partition_id)
+        await self.membership.request(command, timeout=timeout)
         tracker = self.trackers.find(partition_id)
         if tracker is not None:
             tracker.stored = None
@@ -270,19 +271,18 @@ class ConsumerCore(Generic[T]):
 
     # Closing
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Store what is due, leave, and close; a second call does nothing."""
+        seconds = self.close_timeout if timeout is None else timeout
         if self.is_closed:
             return
         self.stop()
         self.is_closed = True
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(self.close_timeout) as scope:
+            with anyio.move_on_after(seconds) as scope:
                 await self._commit_and_leave()
             if scope.cancelled_caught:
-                logger.warning(
-                    "%s: closing took longer than %s s", self.subscription, self.close_timeout
-                )
+                logger.warning("%s: closing took longer than %s s", self.subscription, seconds)
             self.membership.forget()
             if self._owns_client:
                 await self._client.aclose()

@@ -14,6 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
+from iggy_sdk.deadline import within
 from iggy_sdk.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
     from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
     from iggy_sdk.consumer.tracker import OffsetTracker
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.hooks import Hooks
 
 
@@ -213,8 +215,16 @@ class MessageList(list[ReceivedMessage[T]]):
         """Tell the last offset of each partition."""
         return {message.partition_id: message.offset for message in self}
 
-    async def commit(self) -> None:
-        """Store that all of it is done, without waiting for the next batch to be asked for."""
+    async def commit(self, *, timeout: Seconds | None = None) -> None:
+        """Store that all of it is done, without waiting for the next batch to be asked for.
+
+        Args:
+            timeout: how long it may take for all partitions; None takes the ``request_timeout``
+                for each.
+        """
+        await within(timeout, "commit", self._commit)
+
+    async def _commit(self, _: float | None) -> None:
         last = {message.partition_id: message for message in self}
         for message in last.values():
             await message.commit()

@@ -359,12 +359,14 @@ class ConsumerGroupsFamily(RequestSender):
             StreamNotFound: there is no such stream.
             TopicNotFound: there is no such topic.
         """
+        deadline = self._deadline(timeout)
         try:
             new = await self.request(CreateConsumerGroup(stream, topic, name), timeout=timeout)
         except ConsumerGroupExists:
             found = None
             if exist_ok:
-                found = await self.get_consumer_group(stream, topic, name, timeout=timeout)
+                question = GetConsumerGroup(stream, topic, name)
+                found = await self._request_by(deadline, question)
             if found is None:
                 raise
             return found

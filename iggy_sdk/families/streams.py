@@ -44,6 +44,7 @@ from iggy_sdk.families.topic_settings import (
     options_for,
     size_bytes,
 )
+from iggy_sdk.topic_difference import check_same_topic
 
 if TYPE_CHECKING:
     from iggy_sdk.durations import Seconds
@@ -71,13 +72,14 @@ class StreamsFamily(RequestSender):
         Raises:
             StreamExists: the name is taken.
         """
+        command = CreateStream(name, options=options_for(OptionScope.STREAM, options, self.dialect))
+        deadline = self._deadline(timeout)
         try:
-            command = CreateStream(
-                name, options=options_for(OptionScope.STREAM, options, self.dialect)
-            )
             new = await self.request(command, timeout=timeout)
         except StreamExists:
-            found = await self.get_stream(name, timeout=timeout) if exist_ok else None
+            found = None
+            if exist_ok:
+                found = await self._request_by(deadline, GetStream(name))
             if found is None:
                 raise
             return found
@@ -139,14 +141,14 @@ class TopicsFamily(RequestSender):
         self,
         stream: Identifier,
         name: str,
-        partitions_count: int = 1,
+        partitions_count: int | None = None,
         *,
         compression_algorithm: CompressionLabel = None,
         message_expiry: Expiry = None,
         max_topic_size: TopicSize = None,
         replication_factor: int | None = None,
         options: TopicOptions | GivenOptions | None = None,
-        exist_ok: bool = False,
+        exist_ok: bool | Literal["same"] = False,
         timeout: Seconds | None = None,
     ) -> TopicDetails:
         """Create a topic.
@@ -154,13 +156,16 @@ class TopicsFamily(RequestSender):
         Args:
             stream: name or id.
             name: 1 to 255 bytes.
-            partitions_count: up to 1000; ``create_partitions`` adds more.
+            partitions_count: up to 1000; ``create_partitions`` adds more. None makes one, and takes
+                any number where the topic exists.
             compression_algorithm: a label for clients; the server does not compress.
             message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
             max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
             replication_factor: how many nodes hold each partition; a label before 0.10.
             options: further settings, which servers have from 0.9 on.
-            exist_ok: return the topic as it is when the name is taken; nothing of it changes.
+            exist_ok: return the topic as it is when the name is taken; nothing of it changes. Where
+                it differs from what is asked for in its partitions, expiry, size or compression,
+                True warns with ``TopicDiffersWarning``, and ``"same"`` raises.
             timeout: how long it may take.
 
         Returns:
@@ -168,25 +173,37 @@ class TopicsFamily(RequestSender):
 
         Raises:
             TopicExists: the name is taken.
+            TopicDiffersError: it is, by a topic that differs, and ``exist_ok`` is ``"same"``.
             StreamNotFound: there is no such stream.
         """
         command = CreateTopic(
             stream,
             name,
-            partitions_count,
+            1 if partitions_count is None else partitions_count,
             compression_of(compression_algorithm),
             expiry_us(message_expiry),
             size_bytes(max_topic_size),
             SERVER_DEFAULT if replication_factor is None else replication_factor,
             options=options_for(OptionScope.TOPIC, options, self.dialect),
         )
+        deadline = self._deadline(timeout)
         try:
             return await self.request(command, timeout=timeout)
         except TopicExists:
-            found = await self.get_topic(stream, name, timeout=timeout) if exist_ok else None
+            found = None
+            if exist_ok:
+                found = await self._request_by(deadline, GetTopic(stream, name))
             if found is None:
                 raise
-            return found
+        asked = {} if partitions_count is None else {"partitions_count": partitions_count}
+        if message_expiry is not None:
+            asked["message_expiry_us"] = command.message_expiry_us
+        if max_topic_size is not None:
+            asked["max_topic_size_bytes"] = command.max_topic_size_bytes
+        if compression_algorithm is not None:
+            asked["compression"] = command.compression
+        check_same_topic(stream, found, asked, must_be_same=exist_ok == "same")
+        return found
 
     @overload
     async def get_topic(
@@ -222,10 +239,11 @@ class TopicsFamily(RequestSender):
             required: raise ``StreamNotFound`` or ``TopicNotFound`` rather than return None.
             timeout: how long it may take.
         """
+        deadline = self._deadline(timeout)
         details = await self.request(GetTopic(stream, topic), timeout=timeout)
         if details is None and required:
             # The server tells no difference between a missing topic and a missing stream.
-            if await self.request(GetStream(stream), timeout=timeout) is None:
+            if await self._request_by(deadline, GetStream(stream)) is None:
                 raise StreamNotFound(f"there is no stream {stream!r}")
             raise TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
         return details

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import anyio
 
 from iggy_protocol import StatusCode
+from iggy_sdk.durations import spell_seconds
 from iggy_sdk.errors import BufferFullError, IggyError
 
 if TYPE_CHECKING:
@@ -379,8 +380,12 @@ class ByteBudget:
         self.taken_bytes += size_bytes
         return True
 
-    async def take(self, size_bytes: int) -> None:
+    async def take(self, size_bytes: int, seconds_max: float | None = None) -> None:
         """Acquire bytes, and wait for space as the backpressure says.
+
+        Args:
+            size_bytes: how many.
+            seconds_max: how long the caller waits at most; None leaves it to the backpressure.
 
         Raises:
             BufferFullError: there was no space, or never will be.
@@ -398,7 +403,9 @@ class ByteBudget:
                 f"{self.taken_bytes} of {self._limit} bytes are in use, {size_bytes} are needed",
                 advice="Send slower, raise max_buffer_size, or wait with Backpressure.block().",
             )
-        await self._wait_for_space(size_bytes)
+        own = self._backpressure.timeout
+        given = [seconds for seconds in (own, seconds_max) if seconds is not None]
+        await self._wait_for_space(size_bytes, min(given, default=None))
 
     def release(self, size_bytes: int) -> None:
         """Release bytes, and admit waiting callers that fit now."""
@@ -420,11 +427,11 @@ class ByteBudget:
     def _has_space(self, size_bytes: int) -> bool:
         return self._limit is None or self.taken_bytes + size_bytes <= self._limit
 
-    async def _wait_for_space(self, size_bytes: int) -> None:
+    async def _wait_for_space(self, size_bytes: int, seconds_max: float | None) -> None:
         waiter = _SpaceWaiter(size_bytes)
         self._waiters.append(waiter)
         try:
-            with anyio.move_on_after(self._backpressure.timeout):
+            with anyio.move_on_after(seconds_max):
                 await waiter.event.wait()
         except BaseException:
             self._cancel_wait(waiter)
@@ -434,7 +441,8 @@ class ByteBudget:
         if not waiter.is_granted:
             self._cancel_wait(waiter)
             raise BufferFullError(
-                f"{size_bytes} bytes found no space within {self._backpressure.timeout} s",
+                f"{size_bytes} bytes found no space within {spell_seconds(seconds_max or 0.0)};"
+                " nothing was accepted",
                 code=StatusCode.BACKGROUND_SEND_TIMEOUT,
                 advice="Send slower, raise max_buffer_size, or wait longer.",
             )

@@ -16,10 +16,17 @@ import anyio
 import anyio.lowlevel
 
 from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
-from iggy_sdk.errors import BufferFullError, SendFailedError
+from iggy_sdk.deadline import Deadline
+from iggy_sdk.durations import Seconds, spell_seconds
+from iggy_sdk.errors import BufferFullError, IggyError, RequestTimeoutError, SendFailedError
 from iggy_sdk.producer.accumulator import ByteBudget
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, split_batches, with_overrides
-from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode, ProducerOptions
+from iggy_sdk.producer.options import (
+    REQUEST_BYTES_MAX,
+    BackgroundMode,
+    ProducerOptions,
+    delivery_seconds_max,
+)
 from iggy_sdk.producer.producer import (
     Producer,
     explicit_partitioning,
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
+    from iggy_protocol import SendConfirmation
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.message import Headers, Message
 
@@ -66,13 +74,16 @@ class BackgroundProducer(Producer[T]):
         mode = options.mode
         assert isinstance(mode, BackgroundMode)
         self._mode = mode
+        self._delivery_seconds_max = delivery_seconds_max(
+            mode, options.retry, attempt_seconds=self._seconds_max
+        )
         self._budget = ByteBudget(mode.max_buffer_size, mode.backpressure)
         self._error_reporter = (
             None if mode.on_error is None else ErrorReporter(mode.on_error, self._budget)
         )
         self._sender = BackgroundSender(
             mode,
-            transmit=self._transmit,
+            transmit=self._deliver_batch,
             unsent=self._encoder.unsent,
             budget=self._budget,
             error_reporter=self._error_reporter,
@@ -80,6 +91,21 @@ class BackgroundProducer(Producer[T]):
         self._tasks: TaskGroup | None = None
         self._since_yield_count = 0
         self._refreshes = False
+
+    async def _deliver_batch(
+        self,
+        destination: Destination,
+        wires: Sequence[Any],
+        originals: Sequence[Any],
+        oldest_at: float,
+    ) -> SendConfirmation | None:
+        """Send a batch by the time that its oldest message may take."""
+        return await self._transmit(destination, wires, originals, self._deadline_from(oldest_at))
+
+    def _deadline_from(self, begun_at: float) -> Deadline:
+        deadline = Deadline(self._delivery_seconds_max, clock=self._clock)
+        deadline.at = begun_at + self._delivery_seconds_max
+        return deadline
 
     def statistics(self) -> ProducerStatistics:
         """Return the counters of the producer."""
@@ -107,6 +133,7 @@ class BackgroundProducer(Producer[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Accept one message; see ``Producer.send``."""
         self._check()
@@ -127,19 +154,24 @@ class BackgroundProducer(Producer[T]):
             explicit = explicit_partitioning(partition_id, partitioning)
             if is_list_of_messages(value):
                 messages: Any = value
-                return await self._send_all(self._route, list(messages), key, explicit, headers)
+                return await self._send_all(
+                    self._route, list(messages), key, explicit, headers, timeout
+                )
             original = with_overrides(value, key=key, headers=headers)
-            wire, size_bytes, destination = await self._prepared(original, explicit)
+            deadline = None if timeout is None else self._deadline(timeout)
+            wire, size_bytes, destination = await self._prepared(original, explicit, deadline)
+            timeout = None if deadline is None else deadline.rest()
         self._since_yield_count += 1
         if self._since_yield_count >= MESSAGES_PER_YIELD:
             await self._yield_to_tasks()
         if not self._budget.try_acquire(size_bytes):
-            await self._reserve_bytes(size_bytes)
+            deadline = None if timeout is None else self._deadline(timeout)
+            await self._reserve_bytes(size_bytes, deadline)
         assert destination is not None
         return self._sender.accept(destination, wire, original=original, size_bytes=size_bytes)
 
     async def _prepared(
-        self, original: Any, explicit: Partitioning | None
+        self, original: Any, explicit: Partitioning | None, deadline: Deadline | None
     ) -> tuple[Any, int, Destination]:
         """Encode one message, and choose its destination."""
         route = self._route
@@ -148,7 +180,7 @@ class BackgroundProducer(Producer[T]):
         )
         destination = self._common_destination(route, (original,), explicit)
         if destination is None:
-            await self._learn_partitions(route)
+            await self._learn_partitions(route, deadline)
             destination = self._keyed_destination(route, original)
         return wire, size_bytes, destination
 
@@ -159,22 +191,24 @@ class BackgroundProducer(Producer[T]):
         key: str | bytes | None,
         explicit: Partitioning | None,
         headers: Headers | None,
+        timeout: Seconds | None,
     ) -> Receipt:
         self._check()
         if not values:
             return DELIVERED
+        deadline = None if timeout is None else self._deadline(timeout)
         originals = overridden(values, key, headers)
         wires, sizes = self._encoder.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         if destination is None:
-            await self._learn_partitions(route)
+            await self._learn_partitions(route, deadline)
         self._since_yield_count += len(originals)
         if self._since_yield_count >= MESSAGES_PER_YIELD:
             await self._yield_to_tasks()
         parts: list[tuple[BatchOutcome, int, int]] = []
         for start, stop in self._pieces(sizes):
             try:
-                await self._reserve_bytes(sum(sizes[start:stop]))
+                await self._reserve_bytes(sum(sizes[start:stop]), deadline)
             except BufferFullError as error:
                 if not start:
                     raise
@@ -229,9 +263,9 @@ class BackgroundProducer(Producer[T]):
             )
         return parts
 
-    async def _reserve_bytes(self, size_bytes: int) -> None:
+    async def _reserve_bytes(self, size_bytes: int, deadline: Deadline | None) -> None:
         """Reserve bytes of the buffer, then check for failures that occurred meanwhile."""
-        await self._budget.take(size_bytes)
+        await self._budget.take(size_bytes, None if deadline is None else deadline.rest())
         try:
             self._check()
         except BaseException:
@@ -260,12 +294,13 @@ class BackgroundProducer(Producer[T]):
 
     # Keys
 
-    async def _learn_partitions(self, route: TopicRoute) -> None:
+    async def _learn_partitions(self, route: TopicRoute, deadline: Deadline | None) -> None:
         """Request the number of partitions before the first key, then at an interval."""
         if route.partitions_count is None:
             now = anyio.current_time()
             if route.is_stale(now):
-                await route.refresh_partitions(now=now)
+                seconds = None if deadline is None else deadline.rest()
+                await route.refresh_partitions(now=now, seconds=seconds)
                 self._check()
         if not self._refreshes:
             self._refreshes = True
@@ -280,11 +315,25 @@ class BackgroundProducer(Producer[T]):
 
     # Lifetime
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: Seconds | None = None) -> None:
         """Wait until all messages accepted so far were delivered or have failed."""
         if self._sender.is_started:
-            await self._sender.flush()
+            seconds = None if timeout is None else self._deadline(timeout).seconds
+            with anyio.move_on_after(seconds) as scope:
+                await self._sender.flush()
+            if scope.cancelled_caught:
+                raise self._still_waiting_error(
+                    f"flush: not all was delivered within {spell_seconds(seconds or 0.0)}"
+                )
         self._raise_unreported()
+
+    def _still_waiting_error(self, text: str) -> RequestTimeoutError:
+        in_flight_count = self._sender.in_flight_count
+        return RequestTimeoutError(
+            f"{text}; {self._budget.taken_bytes} bytes are in the buffer",
+            advice="Wait for flush() again: the producer goes on delivering.",
+            sent=in_flight_count > 0,
+        )
 
     async def __aenter__(self) -> Self:
         """Find or create the topic, and start the tasks."""
@@ -307,7 +356,7 @@ class BackgroundProducer(Producer[T]):
         assert tasks is not None
         try:
             try:
-                await self._close()
+                await self._close(self._close_timeout)
             finally:
                 tasks.cancel_scope.cancel()
                 # The error of the block is not passed on: the task group would wrap it in a group.
@@ -320,21 +369,27 @@ class BackgroundProducer(Producer[T]):
         else:
             self._log_unreported()
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, timeout: Seconds | None = None) -> None:
         """Deliver what is in the buffer, and accept no further messages."""
-        await self._close()
+        await self._close(timeout)
         self._raise_unreported()
 
-    async def _close(self) -> None:
+    async def _close(self, timeout: Seconds | None) -> None:
         """Deliver, report, stop; if cancelled, deliver within ``close_timeout`` first."""
+        seconds = None if timeout is None else self._deadline(timeout).seconds
         self._is_closed = True
-        closed = self._closed_error()
+        closed: IggyError = self._closed_error()
         self._budget.close(closed)
         if not self._sender.is_started:
             return
         seconds_max = self._client.options.close_timeout
         try:
-            await self._sender.finish()
+            with anyio.move_on_after(seconds) as scope:
+                await self._sender.finish()
+            if scope.cancelled_caught:
+                spent = spell_seconds(seconds or 0.0)
+                text = f"the producer was closed, and had not delivered all within {spent}"
+                closed = RequestTimeoutError(text, sent=False)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(seconds_max, shield=True):
                 await self._sender.finish()

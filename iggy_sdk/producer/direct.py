@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
-from iggy_sdk.durations import to_seconds
-from iggy_sdk.errors import IggyError, SendFailedError
+from iggy_sdk.durations import Seconds, spell_seconds, to_seconds
+from iggy_sdk.errors import IggyError, RequestTimeoutError, SendFailedError
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, key_of, split_batches, with_overrides
 from iggy_sdk.producer.options import REQUEST_BYTES_MAX, DirectMode, ProducerOptions
 from iggy_sdk.producer.producer import (
@@ -22,6 +22,7 @@ from iggy_sdk.producer.producer import (
     overridden,
 )
 from iggy_sdk.producer.receipts import DELIVERED, Receipt, confirmed_receipt
+from iggy_sdk.producer.retrying_sender import log_given_up
 from iggy_sdk.producer.routing import Destination, TopicRoute, key_bytes
 from iggy_sdk.statistics import ProducerStatistics
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from iggy_protocol import SendConfirmation
     from iggy_sdk.client_interface import ClientInterface
+    from iggy_sdk.deadline import Deadline
     from iggy_sdk.message import Headers, Message
 
 
@@ -77,13 +79,17 @@ class DirectProducer(Producer[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send one message; see ``Producer.send``."""
         explicit = explicit_partitioning(partition_id, partitioning)
         if is_list_of_messages(value):
             messages: Any = value
-            return await self._send_all(self._route, list(messages), key, explicit, headers)
+            return await self._send_all(
+                self._route, list(messages), key, explicit, headers, timeout
+            )
         self._check_open()
+        deadline = self._deadline(timeout)
         if key is None and not headers and self._fits_as_it_is([value]):
             original: Any = value
             wire: Any = value
@@ -93,9 +99,11 @@ class DirectProducer(Producer[T]):
             wire, destination = self._prepared(original, explicit)
         assert destination is not None
         if self._pace:
-            await self._wait_for_pace()
+            await self._wait_for_pace(deadline)
         self._accepted_count += 1
-        confirmation = await self._send_piece(destination, [wire], [original], [original], [wire])
+        confirmation = await self._send_piece(
+            destination, [wire], [original], [original], [wire], deadline
+        )
         return DELIVERED if confirmation is None else confirmed_receipt([confirmation], 1)
 
     def _prepared(self, original: Any, explicit: Partitioning | None) -> tuple[Any, Destination]:
@@ -117,26 +125,30 @@ class DirectProducer(Producer[T]):
         key: str | bytes | None,
         explicit: Partitioning | None,
         headers: Headers | None,
+        timeout: Seconds | None,
     ) -> Receipt:
         self._check_open()
         if not values:
             return DELIVERED
+        deadline = self._deadline(timeout)
         if self._pace:
-            await self._wait_for_pace()
+            await self._wait_for_pace(deadline)
         if key is None and not headers and self._fits_as_it_is(values):
             self._accepted_count += len(values)
             destination = self._common_destination(route, values[:1], explicit)
             assert destination is not None
-            confirmation = await self._send_piece(destination, values, values, values, values)
+            confirmation = await self._send_piece(
+                destination, values, values, values, values, deadline
+            )
             return confirmed_receipt([confirmation], len(values))
         originals = overridden(values, key, headers)
         wires, sizes = self._encoder.encode_many(originals, stream=route.stream, topic=route.topic)
         destination = self._common_destination(route, originals, explicit)
         self._accepted_count += len(originals)
         if destination is not None:
-            confirmations = await self._send_pieces(destination, originals, wires, sizes)
+            confirmations = await self._send_pieces(destination, originals, wires, sizes, deadline)
         else:
-            confirmations = await self._send_by_key(route, originals, wires, sizes)
+            confirmations = await self._send_by_key(route, originals, wires, sizes, deadline)
         return confirmed_receipt(confirmations, len(originals))
 
     def _fits_as_it_is(self, values: list[Any]) -> bool:
@@ -155,12 +167,15 @@ class DirectProducer(Producer[T]):
         originals: Sequence[Any],
         wires: Sequence[Any],
         sizes: Sequence[int],
+        deadline: Deadline,
     ) -> list[SendConfirmation | None]:
         """Send messages of one destination, in their order."""
         confirmations = []
         for start, stop in self._pieces(sizes):
             if stop - start == len(wires):
-                sent = await self._send_piece(destination, wires, originals, originals, wires)
+                sent = await self._send_piece(
+                    destination, wires, originals, originals, wires, deadline
+                )
             else:
                 sent = await self._send_piece(
                     destination,
@@ -168,17 +183,23 @@ class DirectProducer(Producer[T]):
                     originals[start:stop],
                     originals[start:],
                     wires[start:],
+                    deadline,
                 )
             confirmations.append(sent)
         return confirmations
 
     async def _send_by_key(
-        self, route: TopicRoute, originals: list[Any], wires: Sequence[Any], sizes: Sequence[int]
+        self,
+        route: TopicRoute,
+        originals: list[Any],
+        wires: Sequence[Any],
+        sizes: Sequence[int],
+        deadline: Deadline,
     ) -> list[SendConfirmation | None]:
         """Send messages of several destinations, each in the order of the list."""
         now = anyio.current_time()
         if route.is_stale(now):
-            await route.refresh_partitions(now=now)
+            await route.refresh_partitions(now=now, seconds=deadline.rest())
         groups: dict[Destination, list[int]] = {}
         for at, original in enumerate(originals):
             groups.setdefault(self._keyed_destination(route, original), []).append(at)
@@ -193,6 +214,7 @@ class DirectProducer(Producer[T]):
                     [originals[at] for at in piece],
                     [originals[at] for at in unsent],
                     [wires[at] for at in unsent],
+                    deadline,
                 )
                 confirmations.append(sent)
                 for at in piece:
@@ -216,19 +238,33 @@ class DirectProducer(Producer[T]):
         originals: Sequence[Any],
         unsent_originals: Sequence[Any],
         unsent_wires: Sequence[Any],
+        deadline: Deadline,
     ) -> SendConfirmation | None:
         """Send one request; if it fails, name all messages of the call that were not sent."""
         try:
-            return await self._transmit(destination, wires, originals)
+            return await self._transmit(destination, wires, originals, deadline)
         except IggyError as error:
             unsent = self._encoder.unsent(unsent_originals, unsent_wires)
             self._failed_count += len(unsent)
-            raise SendFailedError(error, unsent) from error
+            failure = SendFailedError(error, unsent)
+            log_given_up(destination, failure)
+            raise failure from error
 
-    async def _wait_for_pace(self) -> None:
-        """Wait until ``linger_time`` has passed since the previous call."""
+    async def _wait_for_pace(self, deadline: Deadline) -> None:
+        """Wait until ``linger_time`` has passed since the previous call.
+
+        Raises:
+            RequestTimeoutError: the turn of this call comes after its deadline.
+        """
         now = anyio.current_time()
         turn = max(now, self._next_at)
+        if turn > deadline.at:
+            raise RequestTimeoutError(
+                f"the turn of this call, with linger_time {self._pace:g} s, does not come within"
+                f" {spell_seconds(deadline.seconds)}",
+                advice="Raise the timeout, shorten linger_time, or send several messages at once.",
+                sent=False,
+            )
         self._next_at = turn + self._pace
         await anyio.sleep_until(turn)
 
@@ -236,9 +272,9 @@ class DirectProducer(Producer[T]):
         if self._is_closed:
             raise self._closed_error()
 
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: Seconds | None = None) -> None:
         """Do nothing: every call has waited already."""
 
-    async def aclose(self) -> None:
+    async def aclose(self, *, timeout: Seconds | None = None) -> None:
         """Accept no further messages."""
         self._is_closed = True

@@ -116,6 +116,10 @@ class BackgroundMode:
         max_buffer_size: bytes of all messages that no server has acknowledged yet.
         max_in_flight: requests that wait for their answers, at most one for each destination.
         backpressure: what a send does while the buffer is full.
+        delivery_timeout: how long a message may take from its acceptance to the acknowledgement,
+            with all attempts, of which each takes ``request_timeout`` at most; then it counts as
+            not sent. None takes 120 seconds, or what ``linger_time`` and all attempts may take if
+            that is longer.
         on_error: called for every batch that was not sent. Without it the next call raises.
     """
 
@@ -125,13 +129,38 @@ class BackgroundMode:
     max_buffer_size: int | None = 32 << 20
     max_in_flight: int | None = 4
     backpressure: Backpressure = field(default_factory=Backpressure)
+    delivery_timeout: Seconds | None = None
     on_error: ErrorCallback | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
         object.__setattr__(self, "linger_time", to_seconds(self.linger_time, name="linger_time"))
+        if self.delivery_timeout is not None:
+            seconds = to_seconds(self.delivery_timeout, name="delivery_timeout")
+            object.__setattr__(self, "delivery_timeout", seconds)
+            if not seconds:
+                raise _invalid("delivery_timeout", seconds, "Make delivery_timeout more than 0.")
         _check_bound(self, "batch_length", "batch_size", "max_buffer_size", "max_in_flight")
         _check_request_size(self.batch_size)
+
+
+DELIVERY_SECONDS: Final = 120.0
+"""How long a delivery may take at least, unless ``delivery_timeout`` says otherwise."""
+
+
+def delivery_seconds_max(mode: BackgroundMode, retry: Retry, *, attempt_seconds: float) -> float:
+    """Tell how long the delivery of a message may take.
+
+    Args:
+        mode: of the producer.
+        retry: how often an attempt is repeated.
+        attempt_seconds: how long one attempt may take.
+    """
+    if mode.delivery_timeout is not None:
+        return to_seconds(mode.delivery_timeout)
+    pauses = retry.attempts * to_seconds(retry.max_backoff)
+    attempts = (retry.attempts + 1) * attempt_seconds
+    return max(DELIVERY_SECONDS, to_seconds(mode.linger_time) + attempts + pauses)
 
 
 @record(kw_only=True)
@@ -139,13 +168,14 @@ class NewTopic:
     """How a missing topic is created.
 
     Attributes:
-        partitions_count: how many partitions it gets.
+        partitions_count: how many partitions it gets. None makes one, and takes any number where
+            the topic exists; another number than the topic has is warned of.
         message_expiry: how long messages are kept; None takes what the server is set to.
         max_topic_size: bytes after which the oldest segments go; None as above.
         replication_factor: None takes what the server is set to.
     """
 
-    partitions_count: int = 1
+    partitions_count: int | None = None
     message_expiry: Seconds | None = None
     max_topic_size: int | None = None
     replication_factor: int | None = None
@@ -170,7 +200,9 @@ class ProducerOptions:
         partitioning: where messages go that say nothing else; None is balanced.
         partitioner: asked for the partition of each call; inherited from the client.
         retry: how often a failed request is repeated.
-        request_timeout: how long an answer may take; inherited from the client.
+        request_timeout: how long a call may take with all its attempts. Where a call is given more
+            time with ``timeout=``, and in the background, it is what one attempt may take.
+            Inherited from the client.
         idempotent_ids: whether messages get ids before the first attempt, so that a server with
             deduplication stores a repeated request once.
         create_stream_if_not_exists: whether a missing stream is created on entry.

@@ -9,97 +9,40 @@ The subclasses in ``direct`` and ``background`` do the sending.
 
 from __future__ import annotations
 
-import random
-import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
-from iggy_protocol import Identifier, Partitioning, SendMessages
+from iggy_protocol import Identifier, Partitioning
+from iggy_sdk.deadline import Deadline, deadline_of
 from iggy_sdk.errors import (
     OTHER_GENERATION_ADVICE,
-    IggyError,
     InvalidRequestError,
     PartitionNotFound,
     ProducerClosedError,
     UnsupportedByServerError,
 )
+from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import Headers, Message
 from iggy_sdk.pipeline import Pipeline
 from iggy_sdk.producer.encoder import MessageEncoder, as_list, has_keys, key_of, with_overrides
 from iggy_sdk.producer.options import BackgroundMode, Inherited, ProducerOptions, as_partitioning
+from iggy_sdk.producer.retrying_sender import RetryingSender
 from iggy_sdk.producer.routing import Destination, TopicRoute, ensure_topic, key_bytes
 from iggy_sdk.serde import RawSerde
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
     from iggy_protocol import SendConfirmation
     from iggy_sdk.client_interface import ClientInterface
-    from iggy_sdk.options import Retry
+    from iggy_sdk.durations import Seconds
     from iggy_sdk.producer.receipts import Receipt
     from iggy_sdk.statistics import ProducerStatistics
-
-
-# Sending one batch, with retries.
-#
-# Only retriable errors lead to another attempt. An attempt whose reply was lost may have succeeded,
-# so a repeated batch can be stored twice, unless its messages have ids and the server deduplicates.
-
-
-class RetryingSender:
-    """Sends batches and repeats failed requests.
-
-    Args:
-        client: sends the requests.
-        retry: how often a request is repeated.
-        timeout: how long one attempt may take, in seconds; None takes what the client says.
-    """
-
-    def __init__(self, client: ClientInterface, *, retry: Retry, timeout: float | None) -> None:
-        self._client = client
-        self._attempts = retry.attempts
-        self._backoff = retry.schedule
-        self._timeout = timeout
-        self.batches_count: int = 0
-        self.messages_count: int = 0
-        self.retries_count: int = 0
-
-    async def send(
-        self, destination: Destination, messages: Sequence[Any]
-    ) -> SendConfirmation | None:
-        """Send a batch and return when the server has acknowledged it.
-
-        Returns:
-            Where it is, if the server tells; those from 0.9 on do.
-
-        Raises:
-            IggyError: the last attempt failed, or one failed with an error that is not retriable.
-        """
-        command = SendMessages(
-            destination.stream,
-            destination.topic,
-            destination.partitioning,
-            messages,
-            origin_timestamp_us=time.time_ns() // 1_000,
-        )
-        confirmations = None
-        for attempt in range(self._attempts + 1):
-            try:
-                confirmations = await self._client.request(command, timeout=self._timeout)
-                break
-            except IggyError as error:
-                if attempt == self._attempts or not error.retriable:
-                    raise
-            self.retries_count += 1
-            await anyio.sleep(self._backoff.delay(attempt, random.random))
-        self.batches_count += 1
-        self.messages_count += len(messages)
-        return confirmations[0] if confirmations else None
 
 
 # What accepts any value accepts bytes, too.
@@ -126,8 +69,13 @@ class Producer(ABC, Generic[T]):
         self._options = options
         self._route = TopicRoute(client, stream, topic)
         self._routes: dict[tuple[Identifier, Identifier], TopicRoute] = {}
+        own_timeout = options.request_timeout
+        self._seconds_max = inherited.request_timeout if own_timeout is None else own_timeout
+        self._clock: Callable[[], float] = anyio.current_time
+        self._open_timeout: Seconds | None = None
+        self._close_timeout: Seconds | None = None
         self._retrying_sender = RetryingSender(
-            client, retry=options.retry, timeout=options.request_timeout
+            client, retry=options.retry, attempt_seconds_max=self._seconds_max
         )
         self._own_partitioner = None if isinstance(partitioner, Inherited) else partitioner
         self._last_partitioner = (
@@ -189,6 +137,12 @@ class Producer(ABC, Generic[T]):
     def statistics(self) -> ProducerStatistics:
         """Return the counters of the producer."""
 
+    def _deadline(self, timeout: Seconds | None) -> Deadline:
+        """Begin a call: its time is for waiting, all attempts and the answer together."""
+        if timeout is None:
+            return Deadline(self._seconds_max, clock=self._clock)
+        return deadline_of(timeout, clock=self._clock)
+
     # Sending
 
     @abstractmethod
@@ -200,6 +154,7 @@ class Producer(ABC, Generic[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send one message.
 
@@ -212,6 +167,9 @@ class Producer(ABC, Generic[T]):
             partition_id: the partition, instead of what the producer was told.
             partitioning: the same as a ``Partitioning``.
             headers: user headers; those of the message itself win.
+            timeout: how long the call may take with all its attempts; None takes the
+                ``request_timeout``. In the background it bounds the wait for space in the buffer,
+                and None waits as the ``backpressure`` says.
 
         Raises:
             SendFailedError: this message was not sent; in the background, one before it.
@@ -228,6 +186,7 @@ class Producer(ABC, Generic[T]):
         partition_id: int | None = None,
         partitioning: Partitioning | int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages, in as few requests as the options allow.
 
@@ -237,6 +196,7 @@ class Producer(ABC, Generic[T]):
             partition_id: the partition of all messages.
             partitioning: the same as a ``Partitioning``.
             headers: user headers of all messages; those of a message itself win.
+            timeout: how long the call may take, as in ``send``.
 
         Raises:
             SendFailedError: some were not sent; ``messages`` are those, in order.
@@ -245,7 +205,7 @@ class Producer(ABC, Generic[T]):
             ProducerClosedError: the producer was closed.
         """
         explicit = explicit_partitioning(partition_id, partitioning)
-        return await self._send_all(self._route, as_list(values), key, explicit, headers)
+        return await self._send_all(self._route, as_list(values), key, explicit, headers, timeout)
 
     async def send_to(
         self,
@@ -257,23 +217,26 @@ class Producer(ABC, Generic[T]):
         key: str | bytes | None = None,
         partition_id: int | None = None,
         headers: Headers | None = None,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages to another topic, otherwise as ``send_many``."""
         explicit = explicit_partitioning(partition_id, partitioning)
         route = self._route_to(stream, topic)
-        return await self._send_all(route, as_list(values), key, explicit, headers)
+        return await self._send_all(route, as_list(values), key, explicit, headers, timeout)
 
-    async def send_one(self, value: T | Message[T]) -> Receipt:
+    async def send_one(self, value: T | Message[T], *, timeout: Seconds | None = None) -> Receipt:
         """Send one message; the official name of ``send``."""
-        return await self.send(value)
+        return await self.send(value, timeout=timeout)
 
     async def send_with_partitioning(
         self,
         values: Iterable[T | Message[T]],
         partitioning: Partitioning | int | None = None,
+        *,
+        timeout: Seconds | None = None,
     ) -> Receipt:
         """Send several messages to a partition; the official name for ``send_many``."""
-        return await self.send_many(values, partitioning=partitioning)
+        return await self.send_many(values, partitioning=partitioning, timeout=timeout)
 
     @abstractmethod
     async def _send_all(
@@ -283,15 +246,20 @@ class Producer(ABC, Generic[T]):
         key: str | bytes | None,
         explicit: Partitioning | None,
         headers: Headers | None,
+        timeout: Seconds | None,
     ) -> Receipt:
         """Send the messages of one call."""
 
     @abstractmethod
-    async def flush(self) -> None:
+    async def flush(self, *, timeout: Seconds | None = None) -> None:
         """Wait until all messages accepted so far were delivered or have failed.
+
+        Args:
+            timeout: how long to wait; None waits until then, which ``delivery_timeout`` bounds.
 
         Raises:
             SendFailedError: some were not sent, and that was not reported yet.
+            RequestTimeoutError: some are still on their way; nothing is lost by that.
         """
 
     # Choosing a destination
@@ -341,7 +309,11 @@ class Producer(ABC, Generic[T]):
         return route.to_key(key_bytes(key))
 
     async def _transmit(
-        self, destination: Destination, wires: Sequence[Any], originals: Sequence[Any]
+        self,
+        destination: Destination,
+        wires: Sequence[Any],
+        originals: Sequence[Any],
+        deadline: Deadline,
     ) -> SendConfirmation | None:
         """Send a batch; if its partition was deleted, let the server place each key.
 
@@ -349,17 +321,17 @@ class Producer(ABC, Generic[T]):
         as failed.
         """
         try:
-            return await self._retrying_sender.send(destination, wires)
+            return await self._retrying_sender.send(destination, wires, deadline)
         except PartitionNotFound:
             if not destination.is_keyed or any(key_of(original) is None for original in originals):
                 raise
             route = self._route_to(destination.stream, destination.topic)
-            await route.refresh_partitions(now=anyio.current_time())
+            await route.refresh_partitions(now=anyio.current_time(), seconds=deadline.rest())
             groups: dict[bytes, list[Any]] = {}
             for original, wire in zip(originals, wires, strict=True):
                 groups.setdefault(key_bytes(original.key), []).append(wire)
             for key, group in groups.items():
-                await self._retrying_sender.send(route.to(Partitioning.key(key)), group)
+                await self._retrying_sender.send(route.to(Partitioning.key(key)), group, deadline)
             return None
 
     # Lifetime
@@ -372,7 +344,9 @@ class Producer(ABC, Generic[T]):
             UnsupportedByServerError: the server does not recognise messages by their ids.
         """
         route = self._route
-        count = await ensure_topic(self._client, route.stream, route.topic, self._options)
+        self._clock = event_loop_clock()
+        deadline = self._deadline(self._open_timeout)
+        count = await ensure_topic(self._client, route.stream, route.topic, self._options, deadline)
         dialect = self._client.dialect
         # From 0.10 on a server recognises a repeated send by its number, whatever its messages.
         if self._options.idempotent_ids and dialect.is_vsr and not dialect.binds_sessions:
@@ -393,30 +367,40 @@ class Producer(ABC, Generic[T]):
         """Deliver what is in the buffer, and close the producer."""
         await self.aclose()
 
-    async def open(self) -> Self:
+    async def open(self, *, timeout: Seconds | None = None) -> Self:
         """Enter the producer without a block, as ``await client.producer()`` does.
 
         The same task has to call ``shutdown`` in the end.
+
+        Args:
+            timeout: how long finding or creating the topic may take; None takes the
+                ``request_timeout``.
         """
+        self._open_timeout = timeout
         await self.__aenter__()
         self._is_hosted_by_await = True
         return self
 
     @abstractmethod
-    async def aclose(self) -> None:
+    async def aclose(self, *, timeout: Seconds | None = None) -> None:
         """Deliver what is in the buffer, and accept no further messages. May be called again.
+
+        Args:
+            timeout: how long delivering may take, after which the rest is given up; None waits for
+                all of it, which ``delivery_timeout`` bounds.
 
         Raises:
             SendFailedError: messages were not sent, and that was not reported yet.
         """
 
-    async def shutdown(self) -> None:
+    async def shutdown(self, *, timeout: Seconds | None = None) -> None:
         """Close the producer; the official name of ``aclose``."""
         if self._is_hosted_by_await:
             self._is_hosted_by_await = False
+            self._close_timeout = timeout
             await self.__aexit__(None, None, None)
         else:
-            await self.aclose()
+            await self.aclose(timeout=timeout)
 
     def _closed_error(self) -> ProducerClosedError:
         return ProducerClosedError(

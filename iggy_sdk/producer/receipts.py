@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from iggy_sdk.errors import SendFailedError
+from iggy_sdk.durations import Seconds, spell_seconds, to_seconds
+from iggy_sdk.errors import RequestTimeoutError, SendFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from iggy_protocol import SendConfirmation
 
@@ -122,19 +123,43 @@ class Receipt:
         confirmations = self.confirmations
         return confirmations[0].base_offset if len(confirmations) == 1 else None
 
-    async def delivered(self) -> None:
+    async def delivered(self, *, timeout: Seconds | None = None) -> None:
         """Wait until the server has acknowledged the messages.
+
+        Args:
+            timeout: how long to wait; None waits until it is known, which the
+                ``delivery_timeout`` of the producer bounds.
 
         Raises:
             SendFailedError: they were not sent; ``messages`` are those of this receipt.
+            RequestTimeoutError: it is not known yet; the producer goes on delivering.
         """
-        error = await self._outcome.wait_for(self._start, self._stop)
+        error = await _within(timeout, self._wait)
         if error is not None:
             raise error from error.cause
+
+    async def _wait(self) -> SendFailedError | None:
+        return await self._outcome.wait_for(self._start, self._stop)
 
     def __repr__(self) -> str:
         state = "pending" if not self.is_done else "failed" if self.error else "delivered"
         return f"<Receipt of {self._stop - self._start} messages: {state}>"
+
+
+async def _within(
+    timeout: Seconds | None, wait: Callable[[], Awaitable[SendFailedError | None]]
+) -> SendFailedError | None:
+    """Wait for an outcome, and no longer than the timeout."""
+    if timeout is None:
+        return await wait()
+    seconds = to_seconds(timeout, name="timeout")
+    with anyio.move_on_after(seconds):
+        return await wait()
+    raise RequestTimeoutError(
+        f"the messages were not delivered within {spell_seconds(seconds)}",
+        advice="Await delivered() again: the producer goes on delivering.",
+        sent=True,
+    )
 
 
 class JoinedReceipt(Receipt):
@@ -163,15 +188,8 @@ class JoinedReceipt(Receipt):
         found = [_confirmation_from(outcome, start) for outcome, start, _ in self._parts]
         return tuple(one for one in found if one is not None)
 
-    async def delivered(self) -> None:
-        """Wait until the server has acknowledged all messages.
-
-        Raises:
-            SendFailedError: some were not sent; ``messages`` are those, with the first cause.
-        """
-        error = _joined([await out.wait_for(start, stop) for out, start, stop in self._parts])
-        if error is not None:
-            raise error from error.cause
+    async def _wait(self) -> SendFailedError | None:
+        return _joined([await out.wait_for(start, stop) for out, start, stop in self._parts])
 
     def __repr__(self) -> str:
         count = sum(stop - start for _, start, stop in self._parts)

@@ -13,10 +13,11 @@ partition then in any case.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from iggy_protocol import (
     SERVER_DEFAULT,
+    Command,
     CreateStream,
     CreateTopic,
     GetStream,
@@ -35,18 +36,26 @@ from iggy_sdk.errors import (
     StreamNotFound,
     TopicExists,
     TopicNotFound,
+    describe_command,
 )
+from iggy_sdk.topic_difference import check_same_topic
 
 if TYPE_CHECKING:
     from iggy_sdk.client_interface import ClientInterface
+    from iggy_sdk.deadline import Deadline
     from iggy_sdk.producer.options import NewTopic, ProducerOptions
 
+
+R = TypeVar("R")
 
 PARTITIONS_MAX_AGE_S: Final = 10.0
 """How long the number of partitions is cached. Partitions are added by people, not by programs."""
 
 KEY_BYTES_MAX: Final = 255
 """The wire gives the length of a key one byte."""
+
+ENTERING_FRAMES: Final = 5
+"""How many calls are between a check of the topic and the block that enters a producer."""
 
 _BALANCED: Final = Partitioning.balanced()
 
@@ -152,10 +161,15 @@ class TopicRoute:
             return False
         return self._counted_at is None or now - self._counted_at >= PARTITIONS_MAX_AGE_S
 
-    async def refresh_partitions(self, *, now: float) -> None:
-        """Request how many partitions the topic has; keep the old number after an error."""
+    async def refresh_partitions(self, *, now: float, seconds: float | None = None) -> None:
+        """Request how many partitions the topic has; keep the old number after an error.
+
+        Args:
+            now: the time.
+            seconds: how long it may take; None takes the ``request_timeout`` of the client.
+        """
         try:
-            topic = await self._client.request(GetTopic(self.stream, self.topic))
+            topic = await self._client.request(GetTopic(self.stream, self.topic), timeout=seconds)
         except PermissionDeniedError:
             self._may_read_topic = False
             self.set_partitions_count(None, now=now)
@@ -172,9 +186,13 @@ class TopicRoute:
 
 
 async def ensure_topic(
-    client: ClientInterface, stream: Identifier, topic: Identifier, options: ProducerOptions
+    client: ClientInterface,
+    stream: Identifier,
+    topic: Identifier,
+    options: ProducerOptions,
+    deadline: Deadline,
 ) -> int | None:
-    """Make sure that the topic exists.
+    """Make sure that the topic exists, by the deadline.
 
     Returns:
         How many partitions it has, or None without the permission to read it.
@@ -183,28 +201,50 @@ async def ensure_topic(
         StreamNotFound, TopicNotFound: it does not, and was not to be created.
     """
     try:
-        details = await _find_topic(client, stream, topic)
+        details = await _find_topic(client, stream, topic, deadline)
     except PermissionDeniedError:
         return None
-    if details is None:
-        await _ensure_stream(client, stream, options)
-        details = await _create_topic(client, stream, topic, options.create_topic_if_not_exists)
+    new = options.create_topic_if_not_exists
+    if details is not None:
+        _check_same(stream, details, new)
+    else:
+        await _ensure_stream(client, stream, options, deadline)
+        details = await _create_topic(client, stream, topic, new, deadline)
     return details.partitions_count
 
 
+def _check_same(stream: Identifier, found: TopicDetails, new: NewTopic | None) -> None:
+    """Warn of a topic that another has created, and that is not as the options say explicitly."""
+    if new is None:
+        return
+    command = _create_topic_command(stream, found.name, new)
+    asked: dict[str, object] = {}
+    if new.partitions_count is not None:
+        asked["partitions_count"] = command.partitions_count
+    if new.message_expiry is not None:
+        asked["message_expiry_us"] = command.message_expiry_us
+    if new.max_topic_size is not None:
+        asked["max_topic_size_bytes"] = command.max_topic_size_bytes
+    check_same_topic(stream, found, asked, caller_frames=ENTERING_FRAMES)
+
+
+async def _request(client: ClientInterface, command: Command[R], deadline: Deadline) -> R:
+    return await client.request(command, timeout=deadline.rest_for(describe_command(command)))
+
+
 async def _find_topic(
-    client: ClientInterface, stream: Identifier, topic: Identifier
+    client: ClientInterface, stream: Identifier, topic: Identifier, deadline: Deadline
 ) -> TopicDetails | None:
     try:
-        return await client.request(GetTopic(stream, topic))
+        return await _request(client, GetTopic(stream, topic), deadline)
     except (StreamNotFound, TopicNotFound):
         return None
 
 
 async def _ensure_stream(
-    client: ClientInterface, stream: Identifier, options: ProducerOptions
+    client: ClientInterface, stream: Identifier, options: ProducerOptions, deadline: Deadline
 ) -> None:
-    if await client.request(GetStream(stream)) is not None:
+    if await _request(client, GetStream(stream), deadline) is not None:
         return
     if not options.create_stream_if_not_exists or isinstance(stream, int):
         raise StreamNotFound(
@@ -212,13 +252,17 @@ async def _ensure_stream(
             advice="Check its name, or set create_stream_if_not_exists.",
         )
     try:
-        await client.request(CreateStream(stream))
+        await _request(client, CreateStream(stream), deadline)
     except StreamExists:
         return
 
 
 async def _create_topic(
-    client: ClientInterface, stream: Identifier, topic: Identifier, new: NewTopic | None
+    client: ClientInterface,
+    stream: Identifier,
+    topic: Identifier,
+    new: NewTopic | None,
+    deadline: Deadline,
 ) -> TopicDetails:
     absent = TopicNotFound(
         f"stream {stream!r} has no topic {topic!r}",
@@ -227,11 +271,12 @@ async def _create_topic(
     if new is None or isinstance(topic, int):
         raise absent
     try:
-        return await client.request(_create_topic_command(stream, topic, new))
+        return await _request(client, _create_topic_command(stream, topic, new), deadline)
     except TopicExists:
-        details = await client.request(GetTopic(stream, topic))
+        details = await _request(client, GetTopic(stream, topic), deadline)
     if details is None:
         raise absent
+    _check_same(stream, details, new)
     return details
 
 
@@ -240,7 +285,7 @@ def _create_topic_command(stream: Identifier, name: str, new: NewTopic) -> Creat
     return CreateTopic(
         stream,
         name,
-        new.partitions_count,
+        1 if new.partitions_count is None else new.partitions_count,
         message_expiry_us=SERVER_DEFAULT if expiry is None else to_microseconds(expiry),
         max_topic_size_bytes=SERVER_DEFAULT if new.max_topic_size is None else new.max_topic_size,
         replication_factor=new.replication_factor or 0,

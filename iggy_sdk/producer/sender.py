@@ -20,6 +20,7 @@ from iggy_sdk.errors import IggyError, ProducerError, SendFailedError
 from iggy_sdk.producer.accumulator import Accumulator, ByteBudget, ProducerBatch
 from iggy_sdk.producer.options import REQUEST_BYTES_MAX, BackgroundMode, ErrorCallback
 from iggy_sdk.producer.receipts import BatchOutcome, JoinedReceipt, Receipt
+from iggy_sdk.producer.retrying_sender import log_given_up
 from iggy_sdk.producer.routing import Destination
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class BackgroundSender:
 
     Args:
         mode: limits and times.
-        transmit: sends one batch, with retries.
+        transmit: sends one batch, with retries; told when its oldest message was accepted.
         unsent: makes the messages of the error for a batch that failed.
         budget: the bytes of the buffer.
         error_reporter: reports failures; without it the next call raises them.
@@ -125,7 +126,7 @@ class BackgroundSender:
         mode: BackgroundMode,
         *,
         transmit: Callable[
-            [Destination, Sequence[Any], Sequence[Any]], Awaitable[SendConfirmation | None]
+            [Destination, Sequence[Any], Sequence[Any], float], Awaitable[SendConfirmation | None]
         ],
         unsent: Callable[[Sequence[Any], Sequence[Any]], list[Any]],
         budget: ByteBudget,
@@ -298,10 +299,12 @@ class BackgroundSender:
         cause: BaseException | None = None
         confirmation = None
         try:
-            confirmation = await self._transmit(batch.destination, batch.messages, batch.originals)
+            confirmation = await self._transmit(
+                batch.destination, batch.messages, batch.originals, batch.oldest_at
+            )
         except anyio.get_cancelled_exc_class():
             assert self._given_up_because is not None, "a worker was cancelled from outside"
-            self._finish_batch(batch, self._given_up_because)
+            self._finish_batch(batch, self._given_up_because.after_sending())
             raise
         except Exception as error:
             cause = error
@@ -327,8 +330,10 @@ class BackgroundSender:
         messages = self._unsent(batch.originals, batch.messages)
         self.failed_count += len(messages)
         batch.outcome.fail(cause, messages)
+        failure = SendFailedError(cause, messages)
+        log_given_up(batch.destination, failure)
         if self._error_reporter is not None:
-            self._error_reporter.add(SendFailedError(cause, messages), batch.size_bytes)
+            self._error_reporter.add(failure, batch.size_bytes)
             return
         self._unreported.append(batch.outcome)
         self._budget.release(batch.size_bytes)

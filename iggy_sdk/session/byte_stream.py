@@ -26,6 +26,7 @@ from iggy_protocol import (
     LocalProtocolError,
     VsrClientConnection,
 )
+from iggy_sdk.deadline import Deadline
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -44,6 +45,7 @@ from iggy_sdk.session.pending_requests import (
 )
 from iggy_sdk.session.states import SessionEvent
 from iggy_sdk.statistics import SessionStatistics
+from iggy_sdk.transport import HandshakeEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -409,16 +411,17 @@ class ByteStreamSession(Session):
         if self._run_wakeup is not None:
             self._run_wakeup.set()
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+        deadline = Deadline(self._options.close_timeout if timeout is None else timeout)
         self._advance(SessionEvent.CLOSE)
         self._report_loss()
-        with anyio.move_on_after(self._options.close_timeout, shield=True):
+        with anyio.move_on_after(deadline.rest(), shield=True):
             while self.failure is None and self._pending.waiting_count:
                 await self._pending.await_drained()
                 self._report_loss()
         if self.failure is None:
-            with anyio.move_on_after(self._options.close_timeout, shield=True):
+            with anyio.move_on_after(deadline.rest(), shield=True):
                 await self._say_goodbye()
                 await self._transport.aclose()
         self.abort(ClientClosedError())
@@ -466,7 +469,8 @@ async def dial_within_timeout(
             scope.deadline = min(scope.deadline, deadline)
         return await dial(endpoint, options)
     secured = " or did not finish the TLS handshake" if options.tls else ""
-    raise ConnectionFailedError(
+    kind = HandshakeEndedError if options.tls else ConnectionFailedError
+    raise kind(
         f"{endpoint.host}:{endpoint.port} did not answer{secured}"
         f" within {options.connect_timeout:g} s"
     )

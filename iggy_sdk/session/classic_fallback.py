@@ -15,6 +15,7 @@ import anyio
 
 from iggy_protocol import CLASSIC, Command, commands_of
 from iggy_sdk.connection_string import ServerProtocol
+from iggy_sdk.durations import spell_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
     IncompatibleServerError,
@@ -99,6 +100,7 @@ class ClassicFallback:
             IggyError: the error of the server.
         """
         logins_count = self._logins_count
+        is_begun = False
         with anyio.CancelScope(deadline=deadline):
             if not await self._speaks_classic(endpoint, deadline):
                 raise refusal
@@ -108,6 +110,7 @@ class ClassicFallback:
             try:
                 if client.state is ClientState.IDLE or not self._options.reconnect.enabled:
                     await client.connect()
+                is_begun = True
                 return await client.request(command, timeout=deadline - anyio.current_time())
             except IncompatibleServerError as error:
                 # Another server has taken its place.
@@ -115,7 +118,10 @@ class ClassicFallback:
                 self._end()
                 raise refusal from error
         what = describe_command(command)
-        raise RequestTimeoutError(f"{what}: no reply within {seconds:g} s in the protocol of 0.8")
+        raise RequestTimeoutError(
+            f"{what}: no reply within {spell_seconds(seconds)} in the protocol of 0.8",
+            sent=is_begun,
+        )
 
     async def _speaks_classic(self, endpoint: Endpoint, deadline: float) -> bool:
         """Tell whether a server answers in the protocol of 0.8; ask it once."""
@@ -166,9 +172,9 @@ class ClassicFallback:
         if client is not None:
             client.abort()
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Close the connection; pending requests may finish."""
         self._logins_count += 1
         client, self._client = self._client, None
         if client is not None:
-            await client.aclose()
+            await client.aclose(timeout)

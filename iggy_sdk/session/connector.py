@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
 import random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +18,7 @@ from iggy_sdk.errors import (
     IggyError,
     ProtocolError,
 )
+from iggy_sdk.log_events import ATTEMPT, REDIRECTED, log_event
 from iggy_sdk.session.interface import Session
 from iggy_sdk.session.leader import Cluster
 from iggy_sdk.session.opening import SessionOpener, abort_on_error
@@ -27,6 +30,14 @@ if TYPE_CHECKING:
     from iggy_protocol import Command
     from iggy_sdk.options import ClientOptions
 
+
+_LOGGER: Final = logging.getLogger("iggy_sdk.session")
+
+MOVED_TO_LEADER: Final = "the client moved to the leader of the cluster"
+"""Why a connection ends to a server that is not the leader."""
+
+ATTEMPTS_PER_WARNING: Final = 10
+"""Every so many attempts one is logged as a warning, and so is the first."""
 
 REDIRECTS_MAX: Final = 3
 """Servers that disagree on the leader must not redirect a client for ever."""
@@ -55,6 +66,8 @@ class Connector:
         dials_count: attempts to connect.
         failures_count: attempts that failed.
         redirects_count: how often a leader was followed.
+        attempts_count: rounds over all endpoints for the present or the last connection.
+        last_reason: why the last of them failed; empty if none has.
         report: called with each step of an attempt.
     """
 
@@ -72,6 +85,9 @@ class Connector:
         self.dials_count = 0
         self.failures_count = 0
         self.redirects_count = 0
+        self.attempts_count = 0
+        self.last_reason = ""
+        self._are_attempts_over = False
 
     def on_session_end(self, *, by_peer: bool) -> None:
         """Count a short-lived session as a failed attempt, and start the cool-down."""
@@ -83,8 +99,18 @@ class Connector:
         self._not_before = max(self._not_before, self._established_at + cool_down)
 
     def prefer(self, endpoint: Endpoint) -> None:
-        """Try this endpoint first in the next round."""
+        """Try this endpoint, that of the leader, first in the next round."""
+        if self._last is not None:
+            self._log_redirect(self._last, endpoint)
         self._last = endpoint
+
+    def _log_redirect(self, endpoint: Endpoint, leader: Endpoint) -> None:
+        log_event(
+            *(_LOGGER, logging.INFO, REDIRECTED),
+            *("%s is not the leader of the cluster, the client moves to %s", endpoint, leader),
+            endpoint=str(endpoint),
+            leader=str(leader),
+        )
 
     def skip_backoff(self) -> None:
         """Skip the backoff, because the user has called ``connect``."""
@@ -109,16 +135,39 @@ class Connector:
         while True:
             self.report(ClientEvent.BACK_OFF)
             await anyio.sleep_until(max(self._not_before, anyio.current_time()))
+            self._begin_attempt()
             found = await self._try_endpoints(login)
             if isinstance(found, EstablishedSession):
                 self._last = found.endpoint
                 self._established_at = anyio.current_time()
+                self._are_attempts_over = True
                 return found
             self._schedule_retry()
             rounds += 1
+            error = self._connect_error(found)
+            self.last_reason = error.message
             is_late = self._not_before - begun_at > seconds_max
             if is_late or (retries is not None and rounds > retries) or _is_final(found):
-                raise self._connect_error(found)
+                raise error
+            self._log_attempt()
+
+    def _begin_attempt(self) -> None:
+        if self._are_attempts_over:
+            self._are_attempts_over, self.attempts_count, self.last_reason = False, 0, ""
+        self.attempts_count += 1
+
+    def _log_attempt(self) -> None:
+        """Log a round that failed, and when the next one begins."""
+        attempt, delay_s = self.attempts_count, self._not_before - anyio.current_time()
+        is_loud = attempt == 1 or attempt % ATTEMPTS_PER_WARNING == 0
+        log_event(
+            *(_LOGGER, logging.WARNING if is_loud else logging.DEBUG, ATTEMPT),
+            *("attempt %d to connect failed, the next one follows in %.3g s: %s", attempt),
+            *(delay_s, self.last_reason),
+            attempt=attempt,
+            delay_s=delay_s,
+            reason=self.last_reason,
+        )
 
     def _schedule_retry(self) -> None:
         """Delay the next round, longer after each failed one."""
@@ -184,7 +233,8 @@ class Connector:
                 except IggyError:
                     break
             self.redirects_count += 1
-            session.abort(DisconnectedError("the client moved to the leader of the cluster"))
+            self._log_redirect(endpoint, established.endpoint)
+            session.abort(DisconnectedError(MOVED_TO_LEADER))
         return established
 
     def _connect_error(self, errors: Sequence[IggyError]) -> IggyError:
@@ -193,9 +243,12 @@ class Connector:
         if len(errors) == 1:
             return last
         reasons = "; ".join(error.message for error in errors)
-        failure = ConnectionFailedError(
-            f"none of {len(errors)} endpoints accepts a session: {reasons}"
-        )
+        text = f"none of {len(errors)} endpoints accepts a session: {reasons}"
+        if {type(error) for error in errors} != {type(last)}:
+            failure: IggyError = ConnectionFailedError(text)
+        else:
+            failure = copy.copy(last)
+            failure.message, failure.args = text, (text,)
         failure.__cause__ = last
         return failure
 

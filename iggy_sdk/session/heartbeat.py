@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from iggy_protocol import Ping
-from iggy_sdk.errors import IggyError, RequestTimeoutError
+from iggy_sdk.errors import ClientClosedError, IggyError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from iggy_sdk.session.interface import Session
 
 
-_LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
+_LOGGER: Final = logging.getLogger("iggy_sdk.session")
 
 
 class HeartbeatTask:
@@ -53,6 +53,8 @@ class HeartbeatTask:
         self.pings_count += 1
         try:
             await session.request(Ping(), timeout=self._timeout)
+        except ClientClosedError:
+            return
         except IggyError as error:
             _LOGGER.warning("the heartbeat to %s failed: %s", session.peer, error)
             # Where replies come in order, a reply that is missing has ended the session already.

@@ -156,5 +156,9 @@ class Session(ABC):
         """Close the transport, fail every pending request, and wake every task that waits."""
 
     @abstractmethod
-    async def aclose(self) -> None:
-        """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+    async def aclose(self, timeout: float | None = None) -> None:
+        """Refuse new requests, let pending ones finish within ``close_timeout``, and close.
+
+        Args:
+            timeout: seconds for all of it, instead of ``close_timeout``.
+        """

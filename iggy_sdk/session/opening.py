@@ -59,6 +59,7 @@ from iggy_sdk.session.detection import (
 from iggy_sdk.session.interface import Session
 from iggy_sdk.session.states import ClientEvent
 from iggy_sdk.session.stream import StreamSession
+from iggy_sdk.session.tls_mismatch import SUSPICIOUS, find_tls_mismatch
 from iggy_sdk.session.vsr_quic import ProbingQuicSession
 from iggy_sdk.session.vsr_session import VsrSession
 from iggy_sdk.session.vsr_stream import VsrStreamSession
@@ -100,6 +101,8 @@ class SessionOpener:
         self._dial_seconds_max = math.inf
         self._dial = dial
         self._dialects = dialects
+        # Where it is known that client and server agree on TLS; a client has few endpoints.
+        self._understood: set[Endpoint] = set()
 
     async def open(
         self,
@@ -124,6 +127,24 @@ class SessionOpener:
             IggyError: the server refuses the login.
         """
         self._dial_seconds_max = dial_seconds_max
+        try:
+            session = await self._open_as_known(endpoint, login, report)
+        except SUSPICIOUS as error:
+            # Once is enough: the next attempts are about a server that is away.
+            if endpoint in self._understood:
+                raise
+            mismatch = await find_tls_mismatch(endpoint, self._options, dial=self._dial)
+            if mismatch is None:
+                self._understood.add(endpoint)
+                raise
+            raise mismatch from error
+        self._understood.add(endpoint)
+        return session
+
+    async def _open_as_known(
+        self, endpoint: Endpoint, login: Command[Any] | None, report: Callable[[ClientEvent], None]
+    ) -> Session:
+        """Connect and log in, in the dialect that the server spoke before, if that is known."""
         deadline = anyio.current_time() + self._options.connect_timeout
         known = self._dialects.known(endpoint)
         try:

@@ -19,6 +19,7 @@ from iggy_protocol import (
     ResponseReceived,
     StatusCode,
 )
+from iggy_sdk.durations import spell_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
     DisconnectedError,
@@ -30,6 +31,7 @@ from iggy_sdk.errors import (
     error_for_status,
     error_from_protocol,
 )
+from iggy_sdk.iggy_error import sent_clause
 from iggy_sdk.session.states import SessionState, with_state
 
 if TYPE_CHECKING:
@@ -103,18 +105,20 @@ def request_timeout_error(
     """Make the error for a request that has timed out."""
     what = "no answer came" if is_sent else "it could not be sent"
     return RequestTimeoutError(
-        f"{describe_command(command)}: {what} within {seconds:g} s from {peer}"
+        f"{describe_command(command)}: {what} within {spell_seconds(seconds)} from {peer}",
+        sent=is_sent,
     )
 
 
 def session_ended_error(failure: IggyError, state: SessionState, *, is_sent: bool) -> IggyError:
     """Make the error for a request that was pending when its session ended."""
     error: IggyError
-    message = with_state(failure.message, state)
+    message = f"{with_state(failure.message, state)}; {sent_clause(is_sent)}"
     if isinstance(failure, EvictedError):
         error = EvictedError(message, eviction=failure.eviction, sent=is_sent)
     elif isinstance(failure, ClientClosedError | ProtocolError):
-        error = type(failure)(message)
+        error = type(failure)(message, advice=failure.advice)
+        error.sent = is_sent
     else:
         error = DisconnectedError(message, sent=is_sent)
     error.__cause__ = failure

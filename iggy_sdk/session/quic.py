@@ -20,6 +20,7 @@ from aioquic.quic.events import StreamDataReceived, StreamReset
 from anyio.lowlevel import checkpoint
 
 from iggy_protocol import Command, Limits
+from iggy_sdk.deadline import Deadline
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -458,16 +459,17 @@ class QuicSession(Session):
         if self._run_wakeup is not None:
             self._run_wakeup.set()
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+        deadline = Deadline(self._options.close_timeout if timeout is None else timeout)
         self._advance(SessionEvent.CLOSE)
         self._wake_all()
         self._read_available()
-        with anyio.move_on_after(self._options.close_timeout, shield=True):
+        with anyio.move_on_after(deadline.rest(), shield=True):
             while self.failure is None and self._exchanges:
                 await self._read_or_wait(self._reply_waiters)
         if self.failure is None:
-            with anyio.move_on_after(self._options.close_timeout, shield=True):
+            with anyio.move_on_after(deadline.rest(), shield=True):
                 await self._say_goodbye()
         self._pass_reading_on()
         self.abort(ClientClosedError())

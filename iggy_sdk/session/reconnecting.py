@@ -21,7 +21,8 @@ from iggy_protocol import (
     StatusCode,
 )
 from iggy_sdk.connection_string import Credentials, PasswordLogin, ServerProtocol
-from iggy_sdk.durations import Seconds, to_seconds
+from iggy_sdk.deadline import Deadline
+from iggy_sdk.durations import Seconds, spell_seconds, to_seconds
 from iggy_sdk.errors import (
     ClientClosedError,
     DisconnectedError,
@@ -30,12 +31,14 @@ from iggy_sdk.errors import (
     UnsupportedByServerError,
     describe_command,
 )
+from iggy_sdk.iggy_error import NOT_SENT, raise_truthfully
 from iggy_sdk.session.classic_fallback import ClassicFallback
+from iggy_sdk.session.connector import MOVED_TO_LEADER
 from iggy_sdk.session.nodes import NodeSessions
 from iggy_sdk.session.pending_requests import is_repeatable
 from iggy_sdk.session.repeater import FramingChangedError, RequestRepeater
 from iggy_sdk.session.states import ClientState, with_state
-from iggy_sdk.session.supervised import READY, SupervisedConnection
+from iggy_sdk.session.supervised import LOGGED_IN_ANEW, READY, SupervisedConnection
 from iggy_sdk.session.vsr_session import VsrSession
 from iggy_sdk.statistics import ClientStatistics
 from iggy_sdk.transport import Dial, open_transport
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
+_LOGGER: Final = logging.getLogger("iggy_sdk.session")
 
 REPEATS_MAX: Final = 3
 """A request that ends its connection every time must not be repeated for ever."""
@@ -118,13 +121,14 @@ class ReconnectingSession(SupervisedConnection):
             await super().host()
             tasks.cancel_scope.cancel()
 
-    async def _close_session(self) -> None:
+    async def _close_session(self, timeout: float | None) -> None:
+        deadline = Deadline(self._options.close_timeout if timeout is None else timeout)
         try:
-            await super()._close_session()
+            await super()._close_session(deadline.seconds)
         finally:
             self._nodes.abort()
             if self._classic is not None:
-                await self._classic.aclose()
+                await self._classic.aclose(deadline.rest())
 
     # Requests
 
@@ -169,10 +173,11 @@ class ReconnectingSession(SupervisedConnection):
     ) -> R:
         deadline = self._clock() + seconds
         repeats_count = 0
+        is_sent = False
         while True:
             session = self._session
             if session is None or self._state is not READY:
-                session = await self._live_session(command, deadline, seconds)
+                session = await self._live_session(command, deadline, seconds, is_sent=is_sent)
             if session.dialect.is_vsr:
                 try:
                     return await self._request_numbered(command, seconds, deadline, context)
@@ -188,7 +193,8 @@ class ReconnectingSession(SupervisedConnection):
                 if repeats_count > REPEATS_MAX or not self._may_repeat(
                     command, error, session, is_first=is_first
                 ):
-                    raise
+                    raise_truthfully(error, is_sent=is_sent)
+                is_sent |= error.sent is True
                 self._resends_count += 1
             else:
                 if type(command) in _IDENTITY_COMMANDS:
@@ -208,7 +214,8 @@ class ReconnectingSession(SupervisedConnection):
                 identity: Any = await self._log_in_again(command)
                 return cast("R", identity)
             raise RequestTimeoutError(
-                f"{describe_command(command)}: not logged in within {seconds:g} s"
+                f"{describe_command(command)}: not logged in within {spell_seconds(seconds)}",
+                sent=True,
             )
         try:
             reply = await self._repeater.request(
@@ -267,7 +274,7 @@ class ReconnectingSession(SupervisedConnection):
         before = self._login
         self._replace_login(login)
         if session is not None:
-            session.abort(DisconnectedError("the client logs in anew"))
+            session.abort(DisconnectedError(LOGGED_IN_ANEW))
         try:
             await self.connect()
         except BaseException:
@@ -277,27 +284,35 @@ class ReconnectingSession(SupervisedConnection):
         return Identity(self._session.identity.user_id or 0)
 
     async def _live_session(
-        self, command: Command[Any], deadline: float, seconds: float
+        self, command: Command[Any], deadline: float, seconds: float, *, is_sent: bool = False
     ) -> Session:
         """Wait for a connection, or make one, until the deadline of a request."""
+        try:
+            return await self._connect_by(command, deadline, seconds)
+        except IggyError as error:
+            raise_truthfully(error, is_sent=is_sent)
+
+    async def _connect_by(self, command: Command[Any], deadline: float, seconds: float) -> Session:
         self._check_open()
         what = describe_command(command)
         if self._state is ClientState.IDLE:
             raise DisconnectedError(
-                with_state(f"{what}: the client is not connected", self._state),
+                f"{with_state(f'{what}: the client is not connected', self._state)}; {NOT_SENT}",
                 code=StatusCode.NOT_CONNECTED,
                 sent=False,
             )
         if not self._options.reconnect.enabled:
             raise DisconnectedError(
-                with_state(f"{what}: the connection is lost", self._state),
+                f"{with_state(f'{what}: the connection is lost', self._state)}; {NOT_SENT}",
                 advice="Await connect(), or leave reconnecting switched on.",
                 sent=False,
             )
         with anyio.CancelScope(deadline=deadline):
             return await self._connect(retries=self._retries())
-        text = f"{what}: the connection did not come back within {seconds:g} s"
-        raise RequestTimeoutError(with_state(text, self._state))
+        text = f"{what}: the connection did not come back within {spell_seconds(seconds)}"
+        reason = self._connector.last_reason
+        text = with_state(f"{text}: {reason}" if reason else text, self._state)
+        raise RequestTimeoutError(text, sent=False)
 
     def _may_repeat(
         self, command: Command[Any], error: IggyError, session: Session, *, is_first: bool
@@ -331,7 +346,7 @@ class ReconnectingSession(SupervisedConnection):
             return  # The login itself succeeded, and the next connection repeats it.
         if leader is not None and self._options.reconnect.enabled:
             self._connector.prefer(leader)
-            session.abort(DisconnectedError("the client moved to the leader of the cluster"))
+            session.abort(DisconnectedError(MOVED_TO_LEADER))
             await self.connect()
 
     # What a request to a server from 0.9 on needs of the connections
@@ -379,7 +394,7 @@ class ReconnectingSession(SupervisedConnection):
             return
         if leader is not None and self._options.reconnect.enabled:
             self._connector.prefer(leader)
-            session.abort(DisconnectedError("the client moved to the leader of the cluster"))
+            session.abort(DisconnectedError(MOVED_TO_LEADER))
 
     async def begin_again(self, session: Session) -> bool:
         """End a session whose login the server no longer knows; say whether to try another one."""

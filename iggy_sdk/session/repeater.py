@@ -34,6 +34,7 @@ from iggy_protocol import (
     rule_after_loss,
     write_lane,
 )
+from iggy_sdk.durations import spell_seconds
 from iggy_sdk.errors import (
     OTHER_GENERATION_ADVICE,
     DisconnectedError,
@@ -44,6 +45,7 @@ from iggy_sdk.errors import (
     describe_command,
     error_for_status,
 )
+from iggy_sdk.iggy_error import raise_truthfully
 from iggy_sdk.session.opening import REPEAT_BACKOFF
 from iggy_sdk.session.partitions import PlannedRequest, RequestPlanner
 from iggy_sdk.session.pending_requests import read_reply
@@ -198,7 +200,9 @@ class _Lane:
             await self.lock.acquire()
             return
         raise RequestTimeoutError(
-            f"{describe_command(command)}: an earlier write was not answered within {seconds:g} s"
+            f"{describe_command(command)}: an earlier write was not answered"
+            f" within {spell_seconds(seconds)}",
+            sent=False,
         )
 
 
@@ -237,6 +241,8 @@ class _Call:
         self._losses_count = 0
         # The statuses that may be repeated once and have been.
         self._repeated: set[int] = set()
+        # Whether any attempt was sent whose answer is not known.
+        self._is_sent = False
         # Whether a server may have carried the request out, without our knowing.
         self._is_uncertain = False
 
@@ -254,13 +260,18 @@ class _Call:
 
     async def plan(self, context: PartitionContext | None) -> None:
         """Complete the command with what the client knows of its partition."""
-        self.planned = await self._repeater.planner.plan(
-            self._command,
-            identity=self._main.identity,
-            context=context,
-            ask=self._ask,
-            is_clustered=self._connections.is_clustered,
-        )
+        try:
+            self.planned = await self._repeater.planner.plan(
+                self._command,
+                identity=self._main.identity,
+                context=context,
+                ask=self._ask,
+                is_clustered=self._connections.is_clustered,
+            )
+        except IggyError as error:
+            if error.sent:
+                raise error.before_sending() from error
+            raise
         await self._go_to_primary()
 
     async def _go_to_primary(self) -> None:
@@ -283,6 +294,12 @@ class _Call:
         Raises:
             IggyError: that answer is an error, or there is none in time.
         """
+        try:
+            return await self._repeat_until_final()
+        except IggyError as error:
+            raise_truthfully(error, is_sent=self._is_sent)
+
+    async def _repeat_until_final(self) -> Any:
         while True:
             if self.session.failure is not None:
                 await self._connect_again()
@@ -369,7 +386,9 @@ class _Call:
             raise self._final(error)
         if self._losses_count > LOSSES_MAX or not self._connections.may_reconnect():
             raise self._final(error)
-        self._is_uncertain |= error.sent and self._is_write()
+        if error.sent:
+            self._is_sent = True
+            self._is_uncertain |= self._is_write()
         await self._connect_again(error)
 
     def _rule_after(self, error: DisconnectedError) -> RepeatRule:
@@ -429,9 +448,10 @@ class _Call:
     def _uncertain_error(self) -> RequestTimeoutError:
         what = describe_command(self._command)
         return RequestTimeoutError(
-            f"{what}: whether it was carried out is not known after {self._seconds:g} s",
+            f"{what}: whether it was carried out is not known after {spell_seconds(self._seconds)}",
             code=StatusCode.OPERATION_UNCERTAIN,
             retriable=True,
+            sent=True,
         )
 
 

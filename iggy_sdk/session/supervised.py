@@ -15,10 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from iggy_protocol import CLASSIC, Command, Dialect
-from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError
+from iggy_sdk.durations import spell_seconds
+from iggy_sdk.errors import (
+    ClientClosedError,
+    ConfigurationError,
+    ConnectionFailedError,
+    IggyError,
+)
 from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.hooks import Hooks
-from iggy_sdk.session.connector import Connector
+from iggy_sdk.log_events import BACK, CONNECTED, GAVE_UP, LOST, log_event
+from iggy_sdk.session.connector import MOVED_TO_LEADER, Connector
 from iggy_sdk.session.detection import ServerDialects
 from iggy_sdk.session.heartbeat import HeartbeatTask
 from iggy_sdk.session.opening import SessionOpener
@@ -42,7 +49,10 @@ if TYPE_CHECKING:
     from iggy_sdk.transport import Dial
 
 
-_LOGGER: Final = logging.getLogger("iggy_sdk.session.reconnecting")
+_LOGGER: Final = logging.getLogger("iggy_sdk.session")
+
+LOGGED_IN_ANEW: Final = "the client logs in anew"
+"""Why a connection ends when the client logs in as somebody else."""
 
 READY: Final = ClientState.READY
 """A global of its own, because every request compares with it."""
@@ -84,6 +94,7 @@ class SupervisedConnection:
         self._change = anyio.Event()
         self._is_running = False
         self._disconnects_count = 0
+        self._lost_at: float | None = None
 
     @property
     def epoch(self) -> int:
@@ -134,14 +145,17 @@ class SupervisedConnection:
 
     # Connecting
 
-    async def connect(self) -> None:
+    async def connect(self, timeout: float | None = None) -> None:
         """Connect and log in, unless that is done already.
 
         Without a number of retries it gives up after ``connect_timeout``, once all endpoints were
         tried.
 
+        Args:
+            timeout: seconds for all of it; None bounds each attempt alone.
+
         Raises:
-            ConnectionFailedError: no server can be reached.
+            ConnectionFailedError: no server can be reached, or not in time.
             AuthenticationError: a server refuses the login.
             ClientClosedError: the client was closed.
         """
@@ -149,12 +163,15 @@ class SupervisedConnection:
         if self._state is ClientState.IDLE:
             self._advance(ClientEvent.CONNECT)
         self._connector.skip_backoff()
-        await self._connect(
-            retries=self._retries(),
-            seconds_max=self._options.connect_timeout
-            if self._options.reconnect.retries is None
-            else math.inf,
-        )
+        seconds_max = math.inf
+        if self._options.reconnect.retries is None:
+            seconds_max = self._options.connect_timeout
+        with anyio.move_on_after(timeout):
+            await self._connect(retries=self._retries(), seconds_max=seconds_max)
+            return
+        reason = self._connector.last_reason
+        text = f"there was no connection within {spell_seconds(timeout or 0.0)}"
+        raise ConnectionFailedError(f"{text}: {reason}" if reason else text)
 
     def _retries(self) -> int | None:
         reconnect = self._options.reconnect
@@ -220,6 +237,7 @@ class SupervisedConnection:
                 # The server has begun anew, and may be another one.
                 self.dialects.forget_classic(endpoint)
         self._clock = event_loop_clock()
+        self._log_connection(session)
         session.on_end = partial(self._on_session_end, session)
         self._notify_change()
         self._hooks.on_connect(session.peer)
@@ -232,11 +250,43 @@ class SupervisedConnection:
         # After ``disconnect`` a session may end late, beside the next one.
         if session is self._session and self._state is READY:
             self._advance(ClientEvent.SESSION_ENDED)
+            self._log_loss(session, failure)
         if not is_ours:
             self._disconnects_count += 1
             self._connector.on_session_end(by_peer=session.is_ended_by_peer)
         self._notify_change()
         self._hooks.on_disconnect(session.peer, None if is_ours else failure)
+
+    def _log_connection(self, session: Session) -> None:
+        """Log that there is a connection; it closes the gap if one was lost before."""
+        where: dict[str, object] = {"endpoint": session.peer, "dialect": str(session.dialect)}
+        if self._lost_at is None:
+            log_event(
+                *(_LOGGER, logging.INFO, CONNECTED, "connected to %s, which speaks %s"),
+                *where.values(),
+                **where,
+            )
+            return
+        seconds, self._lost_at = self._clock() - self._lost_at, None
+        log_event(
+            *(_LOGGER, logging.INFO, BACK, "connected to %s again after %.3g s"),
+            *(session.peer, seconds),
+            **where,
+            seconds=seconds,
+            attempt=self._connector.attempts_count,
+        )
+
+    def _log_loss(self, session: Session, failure: IggyError | None) -> None:
+        """Log that the connection has ended, unless the client itself is closing it."""
+        self._lost_at = self._clock()
+        reason = "" if failure is None else failure.message
+        is_wanted = reason in (MOVED_TO_LEADER, LOGGED_IN_ANEW)
+        log_event(
+            *(_LOGGER, logging.INFO if is_wanted else logging.WARNING, LOST),
+            *("the connection to %s has ended: %s", session.peer, reason),
+            endpoint=session.peer,
+            reason=reason,
+        )
 
     def _notify_change(self) -> None:
         """Wake the supervisor, because the state has changed."""
@@ -292,20 +342,24 @@ class SupervisedConnection:
                     await self._connect(retries=self._retries())
                 except IggyError as error:
                     # The next request reports the error or reconnects.
-                    _LOGGER.warning("reconnecting failed, the next request tries again: %s", error)
+                    log_event(
+                        *(_LOGGER, logging.WARNING, GAVE_UP),
+                        *("reconnecting failed, the next request tries again: %s", error),
+                        reason=error.message,
+                    )
                     await change.wait()
             else:
                 await change.wait()
 
-    async def disconnect(self) -> None:
+    async def disconnect(self, timeout: float | None = None) -> None:
         """Close the connection; ``connect`` opens another one."""
         self._advance(ClientEvent.DISCONNECT)
-        await self._close_session()
+        await self._close_session(timeout)
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Close for good; pending requests may finish within ``close_timeout``."""
         self._advance(ClientEvent.CLOSE)
-        await self._close_session()
+        await self._close_session(timeout)
         self._notify_change()
 
     def abort(self) -> None:
@@ -317,8 +371,8 @@ class SupervisedConnection:
             self._session.abort(ClientClosedError())
         self._notify_change()
 
-    async def _close_session(self) -> None:
+    async def _close_session(self, timeout: float | None) -> None:
         if self._connect_scope is not None:
             self._connect_scope.cancel()
         if self._session is not None:
-            await self._session.aclose()
+            await self._session.aclose(timeout)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from iggy_sdk.errors import ConfigurationError
 from iggy_sdk.transport.tcp import open_tcp
-from iggy_sdk.transport.tls import open_tls
+from iggy_sdk.transport.tls import HandshakeEndedError, open_tls
 from iggy_sdk.transport.websocket import open_websocket
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from iggy_sdk.connection_string import Endpoint
     from iggy_sdk.options import ClientOptions
 
-__all__ = ["Dial", "StreamTransport", "open_transport"]
+__all__ = ["Dial", "HandshakeEndedError", "StreamTransport", "open_transport"]
 
 
 class StreamTransport(Protocol):

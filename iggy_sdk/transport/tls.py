@@ -39,6 +39,14 @@ CERTIFICATE_ADVICE = {
 UNTRUSTED_ADVICE = "Set tls_ca_file to the certificate of the authority that signed the server's."
 
 
+NO_TLS_REASON = "WRONG_VERSION_NUMBER"
+"""What OpenSSL says of an answer that is no TLS record."""
+
+
+class HandshakeEndedError(ConnectionFailedError):
+    """The server ended a handshake early, or never answered it, and did not say why."""
+
+
 class TlsTransport:
     """A connected non-blocking socket whose handshake is done."""
 
@@ -201,13 +209,20 @@ def tls_handshake_error(
             retriable=False,
         )
     if isinstance(error, ssl.SSLEOFError | ConnectionError):
-        return ConnectionFailedError(
+        return HandshakeEndedError(
             f"{where} ended the TLS handshake: {error.strerror or error}",
             advice="Check that the server has TLS enabled on this port, and whether it asks for"
             " a client certificate.",
         )
+    reason = getattr(error, "reason", None) or error
+    if reason == NO_TLS_REASON:
+        return HandshakeEndedError(
+            f"the TLS handshake with {where} failed: the server does not speak TLS ({reason})",
+            advice="Check that the server has TLS enabled on this port, or leave out tls=true.",
+            retriable=False,
+        )
     return ConnectionFailedError(
-        f"the TLS handshake with {where} failed: {getattr(error, 'reason', None) or error}",
+        f"the TLS handshake with {where} failed: {reason}",
         advice="Check that the server has TLS enabled on this port, or leave out tls=true.",
         retriable=False,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from iggy_sdk.errors import ConfigurationError, ConnectionFailedError
 from iggy_sdk.transport.tcp import TcpTransport, format_endpoint, open_tcp
-from iggy_sdk.transport.tls import TlsTransport, open_tls
+from iggy_sdk.transport.tls import HandshakeEndedError, TlsTransport, open_tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -242,7 +242,7 @@ async def _run_handshake(
 
 
 def _handshake_ended_error(endpoint: Endpoint, reason: str) -> ConnectionFailedError:
-    return ConnectionFailedError(
+    return HandshakeEndedError(
         f"{format_endpoint(endpoint)} ended the WebSocket handshake: {reason}",
         advice=f"{PORT_ADVICE} {PLAIN_ADVICE}",
     )

@@ -101,14 +101,14 @@ class TopicsFamily(BlockingClientBase):
         self,
         stream: Identifier,
         name: str,
-        partitions_count: int = 1,
+        partitions_count: int | None = None,
         *,
         compression_algorithm: CompressionLabel = None,
         message_expiry: Expiry = None,
         max_topic_size: TopicSize = None,
         replication_factor: int | None = None,
         options: TopicOptions | GivenOptions | None = None,
-        exist_ok: bool = False,
+        exist_ok: bool | Literal["same"] = False,
         timeout: Seconds | None = None,
     ) -> TopicDetails:
         """Create a topic.
@@ -116,13 +116,16 @@ class TopicsFamily(BlockingClientBase):
         Args:
             stream: name or id.
             name: 1 to 255 bytes.
-            partitions_count: up to 1000; ``create_partitions`` adds more.
+            partitions_count: up to 1000; ``create_partitions`` adds more. None makes one, and takes
+                any number where the topic exists.
             compression_algorithm: a label for clients; the server does not compress.
             message_expiry: seconds, a timedelta, ``"never"``, or None for the server's default.
             max_topic_size: bytes, ``"1 GB"``, ``"unlimited"``, or None for the server's default.
             replication_factor: how many nodes hold each partition; a label before 0.10.
             options: further settings, which servers have from 0.9 on.
-            exist_ok: return the topic as it is when the name is taken; nothing of it changes.
+            exist_ok: return the topic as it is when the name is taken; nothing of it changes. Where
+                it differs from what is asked for in its partitions, expiry, size or compression,
+                True warns with ``TopicDiffersWarning``, and ``"same"`` raises.
             timeout: how long it may take.
 
         Returns:
@@ -130,6 +133,7 @@ class TopicsFamily(BlockingClientBase):
 
         Raises:
             TopicExists: the name is taken.
+            TopicDiffersError: it is, by a topic that differs, and ``exist_ok`` is ``"same"``.
             StreamNotFound: there is no such stream.
         """
         return self._run(

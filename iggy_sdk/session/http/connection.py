@@ -421,7 +421,8 @@ def _too_large_error(command: Command[Any], response: HttpResponse) -> IggyError
 
 def _too_slow_error(command: Command[Any], response: HttpResponse) -> IggyError:
     return RequestTimeoutError(
-        f"{describe_command(command)}: the server did not wait for the rest of the request"
+        f"{describe_command(command)}: the server did not wait for the rest of the request",
+        sent=False,
     )
 
 

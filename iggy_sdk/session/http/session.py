@@ -36,6 +36,7 @@ from iggy_protocol.rest import (
     encode_rest_request,
 )
 from iggy_sdk import errors
+from iggy_sdk.deadline import Deadline
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
@@ -90,14 +91,21 @@ class _RequestInFlight:
     Attributes:
         scope: cancels it at its deadline or with the session.
         progress: of the current exchange.
+        was_sent: whether an earlier exchange was sent, whose response is not known.
     """
 
-    __slots__ = ("command", "progress", "scope")
+    __slots__ = ("command", "progress", "scope", "was_sent")
 
     def __init__(self, command: Command[Any], deadline: float) -> None:
         self.command = command
         self.scope = anyio.CancelScope(deadline=deadline)
         self.progress = ExchangeProgress()
+        self.was_sent = False
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether the server may have carried it out."""
+        return self.was_sent or self.progress.is_sent
 
 
 class _StaleConnection(Exception):
@@ -209,11 +217,10 @@ class HttpSession(Session):
         """Make the error of a request that was cancelled by its deadline or the session."""
         self._abandoned_count += 1
         if self.failure is not None:
-            return session_ended_error(self.failure, self.state, is_sent=in_flight.progress.is_sent)
+            return session_ended_error(self.failure, self.state, is_sent=in_flight.is_sent)
         self._timeouts_count += 1
-        is_sent = in_flight.progress.is_sent
         return request_timeout_error(
-            in_flight.command, is_sent=is_sent, seconds=seconds, peer=self.peer
+            in_flight.command, is_sent=in_flight.is_sent, seconds=seconds, peer=self.peer
         )
 
     async def _perform(
@@ -264,6 +271,8 @@ class HttpSession(Session):
                 raise DisconnectedError(
                     f"the connection to {self.peer} broke: {stale.__cause__}", sent=True
                 ) from stale.__cause__
+            if in_flight is not None:
+                in_flight.was_sent = in_flight.is_sent
         return await self._attempt(http_request, in_flight, fresh=True)
 
     async def _attempt(
@@ -278,14 +287,16 @@ class HttpSession(Session):
                 is_reused = connection.is_reused
                 response = await connection.exchange(request, progress)
         except ConnectionFailedError as error:
-            raise self._end_as_lost(error, is_sent=False) from error
+            was_sent = in_flight is not None and in_flight.was_sent
+            raise self._end_as_lost(error, is_sent=was_sent) from error
         except (ResponseTooLargeError, h11.RemoteProtocolError) as error:
             raise self._protocol_error(error) from error
         except OSError as error:
             if is_reused and not progress.is_answered and self.failure is None:
                 raise _StaleConnection from error
             lost = DisconnectedError(f"the connection to {self.peer} broke: {error}")
-            raise self._end_as_lost(lost, is_sent=progress.is_sent) from error
+            is_sent = progress.is_sent if in_flight is None else in_flight.is_sent
+            raise self._end_as_lost(lost, is_sent=is_sent) from error
         finally:
             self._bytes_out += progress.bytes_out
             self._bytes_in += progress.bytes_in
@@ -326,10 +337,11 @@ class HttpSession(Session):
             in_flight.scope.cancel()
         self._ended.set()
 
-    async def aclose(self) -> None:
+    async def aclose(self, timeout: float | None = None) -> None:
         """Refuse new requests, let pending ones finish within ``close_timeout``, and close."""
+        deadline = Deadline(self._options.close_timeout if timeout is None else timeout)
         self._advance(SessionEvent.CLOSE)
-        with anyio.move_on_after(self._options.close_timeout, shield=True):
+        with anyio.move_on_after(deadline.rest(), shield=True):
             while self._in_flight and self.failure is None:
                 self._drained = anyio.Event()
                 await self._drained.wait()

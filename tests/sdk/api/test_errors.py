@@ -12,6 +12,7 @@ from iggy_protocol import (
     STATUSES,
     CreateTopic,
     LoginUser,
+    LoginWithPersonalAccessToken,
     Partitioning,
     SendMessages,
     StatusGroup,
@@ -23,6 +24,7 @@ from iggy_sdk.errors import (
     IggyError,
     InvalidRequestError,
     ProtocolError,
+    RequestTimeoutError,
     SendFailedError,
     StreamNotFound,
     class_for_status,
@@ -217,3 +219,68 @@ def test_error_when_caught_by_its_builtin_kind_then_is_caught():
         raise StreamNotFound("there is no stream 'x'")
 
     assert isinstance(caught.value, IggyError)
+
+
+# Whether the request was sent
+
+
+def test_timeout_when_it_knows_whether_it_was_sent_then_text_and_advice_say_so():
+    sent, unsent = RequestTimeoutError("late", sent=True), RequestTimeoutError("late", sent=False)
+
+    assert (sent.sent, unsent.sent, RequestTimeoutError("late").sent) == (True, False, True)
+    assert "the request was sent, and may have been carried out" in str(sent)
+    assert "the request was not sent" in str(unsent)
+    assert "may have been carried out" not in str(unsent)
+
+
+@ways
+def test_error_after_sending_when_an_earlier_attempt_was_sent_then_says_so(again):
+    error = again(RequestTimeoutError("late", sent=False).after_sending())
+
+    assert error.sent is True
+    assert "the request was not sent" not in str(error)
+    assert "an earlier attempt was sent, and may have been carried out" in str(error)
+    assert error.after_sending() is error
+
+
+def test_error_before_sending_when_only_a_question_was_sent_then_says_so():
+    error = RequestTimeoutError("late", sent=True).before_sending()
+
+    assert error.sent is False
+    assert "may have been carried out" not in str(error)
+    assert error.before_sending() is error
+
+
+# The class of the cause
+
+
+@ways
+@pytest.mark.parametrize("code", [41, 2010, 8, 42, 12_001, 1, 4_022])
+def test_send_failed_error_when_made_then_is_of_the_class_of_its_cause(again, code):
+    cause = error_for_status(code)
+    error = again(SendFailedError(cause, [b"one"]))
+
+    assert isinstance(error, SendFailedError)
+    assert isinstance(error, type(cause))
+    assert type(error) is type(SendFailedError(cause, [b"two"])), "the class is made once"
+    assert type(error).__name__ == "SendFailedError"
+    assert (error.code, error.name, error.sent) == (cause.code, cause.name, cause.sent)
+    assert error.messages == (b"one",)
+    assert cause.message in str(error)
+
+
+def test_send_failed_error_when_its_cause_is_one_then_names_its_own_messages():
+    inner = SendFailedError(error_for_status(41), [b"one"])
+    outer = SendFailedError(inner, [b"one", b"two"])
+
+    assert isinstance(outer, PermissionError)
+    assert outer.messages == (b"one", b"two")
+    assert outer.cause is inner
+
+
+@pytest.mark.parametrize("kind", [LoginUser("a", "b"), LoginWithPersonalAccessToken("token")])
+def test_error_for_status_when_a_login_finds_nothing_then_is_about_the_login(kind):
+    error = error_for_status(20, command=kind)
+
+    assert type(error) is errors.AuthenticationError
+    assert error.code == 20

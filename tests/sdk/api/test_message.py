@@ -150,7 +150,7 @@ class Notes:
     def __init__(self) -> None:
         self.stored: list[tuple[int, int]] = []
 
-    async def commit(self, partition_id: int, offset: int, /) -> None:
+    async def commit(self, partition_id: int, offset: int, /, *, timeout: object = None) -> None:
         self.stored.append((partition_id, offset))
 
 

@@ -19,6 +19,7 @@ from iggy_sdk.errors import (
     DisconnectedError,
     InvalidRequestError,
     MessageTooLarge,
+    PermissionDeniedError,
     ProducerClosedError,
     RequestTimeoutError,
     SendFailedError,
@@ -27,7 +28,7 @@ from iggy_sdk.errors import (
     TopicNotFound,
 )
 from iggy_sdk.message import Message
-from iggy_sdk.options import Retry
+from iggy_sdk.options import Reconnect, Retry
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from iggy_sdk.producer.routing import PARTITIONS_MAX_AGE_S
 from iggy_sdk.serde import JsonSerde
@@ -158,9 +159,103 @@ async def test_send_when_answer_never_comes_then_it_is_repeated_after_the_timeou
     async with producing(client_options={"request_timeout": 1.0}) as (broker, producer):
         broker.plan("swallow")
 
-        await producer.send(b"one")
+        await producer.send(b"one", timeout=10.0)
 
     assert set(broker.payloads) == {b"one"}
+
+
+async def test_send_when_answers_never_come_then_fails_after_the_request_timeout_in_all():
+    async with producing(client_options={"request_timeout": 30.0}) as (broker, producer):
+        broker.plan("swallow", times=4)
+        begun_at = anyio.current_time()
+
+        with pytest.raises(SendFailedError, match="may have been carried out") as caught:
+            await producer.send(b"one")
+
+        assert anyio.current_time() - begun_at == pytest.approx(30.0, abs=0.01)
+    assert isinstance(caught.value, RequestTimeoutError)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.sent is True
+    assert caught.value.messages == (b"one",)
+
+
+async def test_send_when_refusals_go_on_then_the_pauses_count_for_the_deadline_too():
+    retry = Retry(attempts=1_000, backoff=0.5, max_backoff=0.5, jitter=0.0)
+    async with producing(retry=retry) as (broker, producer):
+        broker.plan("refuse", RETRIABLE, times=1_000)
+        begun_at = anyio.current_time()
+
+        with pytest.raises(SendFailedError) as caught:
+            await producer.send(b"one", timeout=10.2)
+
+        assert 9.0 < anyio.current_time() - begun_at <= 10.2
+    assert caught.value.sent is None
+    assert caught.value.code == RETRIABLE
+
+
+async def test_send_when_the_connection_is_away_then_the_error_says_that_nothing_was_sent():
+    async with producing(client_options={"reconnect": Reconnect(delay=60.0, max_delay=60.0)}) as (
+        broker,
+        producer,
+    ):
+        broker.plan("drop", times=1)
+        begun_at = anyio.current_time()
+        with pytest.raises(SendFailedError) as first:
+            await producer.send(b"one", timeout=5)
+        assert anyio.current_time() - begun_at <= 5.01
+        begun_at = anyio.current_time()
+        with pytest.raises(SendFailedError, match="the request was not sent") as second:
+            await producer.send(b"two", timeout=2)
+        assert anyio.current_time() - begun_at == pytest.approx(2.0, abs=0.01)
+
+    assert first.value.sent is True, "the first attempt was heard"
+    assert second.value.sent is False
+    assert "may have been carried out" not in str(second.value)
+
+
+async def test_send_many_when_in_several_requests_then_they_share_the_deadline():
+    async with producing(direct={"batch_length": 1}, retry=None) as (broker, producer):
+        steps = [broker.plan("hold") for _ in range(3)]
+        begun_at = anyio.current_time()
+
+        async def release_slowly() -> None:
+            for step in steps:
+                await step.is_reached.wait()
+                await anyio.sleep(1.0)
+                step.release.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(release_slowly)
+            with pytest.raises(SendFailedError) as caught:
+                await producer.send_many([b"1", b"2", b"3"], timeout=2.5)
+            assert anyio.current_time() - begun_at == pytest.approx(2.5, abs=0.01)
+
+    assert caught.value.messages == (b"3",)
+
+
+async def test_send_when_its_turn_comes_too_late_then_it_is_refused_at_once():
+    async with producing(direct={"linger_time": 10.0}) as (broker, producer):
+        await producer.send(b"one")
+
+        with pytest.raises(RequestTimeoutError, match="linger_time 10 s") as caught:
+            await producer.send(b"two", timeout=1)
+
+    assert caught.value.sent is False
+    assert broker.payloads == [b"one"]
+
+
+async def test_send_when_the_server_forbids_it_then_is_caught_as_that_and_names_the_messages():
+    async with producing() as (broker, producer):
+        broker.plan("refuse", StatusCode.UNAUTHORIZED)
+
+        with pytest.raises(PermissionDeniedError) as caught:
+            await producer.send_many([b"one", b"two"])
+
+    assert isinstance(caught.value, SendFailedError)
+    assert isinstance(caught.value, PermissionError)
+    assert caught.value.messages == (b"one", b"two")
+    assert (caught.value.code, caught.value.name) == (StatusCode.UNAUTHORIZED, "Unauthorized")
+    assert "(Unauthorized, code 41)" in str(caught.value)
 
 
 async def test_send_when_answers_never_come_then_the_timeout_is_the_cause():

@@ -287,7 +287,7 @@ async def test_reply_when_swallowed_then_repeated_after_the_timeout(running, str
         options = {"idempotent_ids": True, "partitioning": 0}
         async with to_topic(client, stream, **options) as producer:
             running.faults.swallow_reply(command="send_messages")
-            await producer.send(b"one")
+            await producer.send(b"one", timeout=10.0)
         found = await read(client, stream)
 
     assert found[0] == [b"one"]
