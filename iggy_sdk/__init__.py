@@ -95,6 +95,10 @@ if TYPE_CHECKING:
         ConsumerStatistics,
         IggyConsumer,
         MessageList,
+        PartitionsCallback,
+        ReplayFrom,
+        ReplayPlace,
+        StartIfNew,
     )
     from iggy_sdk.encryption import (
         Encryptor,
@@ -163,7 +167,7 @@ if TYPE_CHECKING:
         Serde,
         StrSerde,
     )
-    from iggy_sdk.statistics import ClientStatistics, SessionStatistics
+    from iggy_sdk.statistics import ClientStatistics, LatencySummary, SessionStatistics
 
 __all__ = [
     "AlreadyExistsError",
@@ -216,6 +220,7 @@ __all__ = [
     "InvalidOffset",
     "InvalidRequestError",
     "JsonSerde",
+    "LatencySummary",
     "LimitReachedError",
     "Message",
     "MessageColumns",
@@ -235,6 +240,7 @@ __all__ = [
     "PartitionNotOwned",
     "PartitionRestarted",
     "Partitioning",
+    "PartitionsCallback",
     "PasswordLogin",
     "PermissionDeniedError",
     "Permissions",
@@ -253,6 +259,8 @@ __all__ = [
     "ReceivedBatch",
     "ReceivedMessage",
     "Reconnect",
+    "ReplayFrom",
+    "ReplayPlace",
     "RequestTimeoutError",
     "Retry",
     "SendConfirmation",
@@ -265,6 +273,7 @@ __all__ = [
     "Snapshot",
     "SnapshotCompression",
     "SnapshotType",
+    "StartIfNew",
     "Stats",
     "StatusCode",
     "StrSerde",
@@ -347,6 +356,10 @@ _HOMES = {
         "ConsumerStatistics",
         "IggyConsumer",
         "MessageList",
+        "PartitionsCallback",
+        "ReplayFrom",
+        "ReplayPlace",
+        "StartIfNew",
     ),
     "iggy_sdk.encryption": ("Encryptor",),
     "iggy_sdk.errors": (
@@ -418,6 +431,7 @@ _HOMES = {
     ),
     "iggy_sdk.statistics": (
         "ClientStatistics",
+        "LatencySummary",
         "SessionStatistics",
     ),
 }

@@ -27,6 +27,7 @@ from tools import sdk_reference
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ROOT / "docs" / "sdk.md"
 MIGRATION = ROOT / "docs" / "sdk-migration.md"
+REPLAY = ROOT / "docs" / "replay.md"
 PRINTED_ADDRESS = "127.0.0.1:8090"
 
 pytestmark = pytest.mark.timeout(90)
@@ -58,7 +59,7 @@ async def run_page(page: Path, address: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("page", [TASKS, MIGRATION], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [TASKS, MIGRATION, REPLAY], ids=lambda page: page.name)
 def test_page_when_its_python_runs_then_prints_the_text_block_that_follows(
     iggy_server, engine, page, monkeypatch
 ):

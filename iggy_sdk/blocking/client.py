@@ -181,6 +181,23 @@ class IggyClient(AllFamilies):
             self._loop_thread, self._inner.consumer_group(name, stream, topic, **options)
         )
 
+    def consumer_lag(
+        self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
+    ) -> dict[int, int]:
+        """Ask how many messages a group is behind in each partition, without joining it.
+
+        Args:
+            name: name or id of the group, or of a standalone consumer.
+            stream: name or id.
+            topic: name or id.
+            is_group: whether it is a group.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            IggyError: the server refuses, or cannot be reached.
+        """
+        return self._run(self._inner.consumer_lag(name, stream, topic, is_group=is_group))
+
     # Lifetime
 
     def connect(self) -> None:
