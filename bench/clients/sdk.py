@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -20,6 +21,9 @@ from iggy_sdk import Consumer, IggyClient, PollingStrategy  # noqa: E402  the pa
 STREAM = "bench"
 TASKS = 64
 CHUNK = 100
+STORED = 10_000
+"""Messages of a topic that is read to its end."""
+HANDLER_SECONDS = 50e-6
 READER = Consumer.single(1)
 
 
@@ -57,6 +61,24 @@ class Workloads:
             for _ in range(TASKS):
                 tasks.start_soon(member)
 
+    async def consume(self, *, prefetch: bool = True) -> None:
+        """Read everything there is, with a handler that computes for 50 us."""
+        builder = self._client.consumer("bench", STREAM, self._topic, until_end=True)
+        builder = builder.batch_length(len(self._payloads)).replay_from("earliest")
+        if not prefetch:
+            builder = builder.prefetch_messages(0)
+        clock = time.perf_counter
+        async with builder.commit_backwards() as consumer:
+            async for message in consumer:
+                message.payload  # noqa: B018  reading it is part of the work
+                end = clock() + HANDLER_SECONDS
+                while clock() < end:
+                    pass
+
+    async def consume_plainly(self) -> None:
+        """Read in the same way, without fetching ahead."""
+        await self.consume(prefetch=False)
+
     async def background(self, watch: Stopwatch) -> None:
         builder = self._client.producer(STREAM, self._topic, partitioning=0).background()
         async with builder as producer:
@@ -92,6 +114,8 @@ async def main(
             await works.background(watch)
         else:
             await watch.repeat(getattr(works, work))
+    if work.startswith("consume"):
+        messages = STORED
     watch.report(TASKS * CHUNK if work in {"crowd", "background"} else messages)
 
 
