@@ -212,6 +212,7 @@ class ConsumerCore(Generic[T]):
     def stop(self) -> None:
         """Stop reading."""
         self.fetch_buffer.is_stopped = True
+        self.fetch_buffer.end_prefetch()
         self.fetch_buffer.rewind_buffer()
         self.fetch_buffer.notify_change()
 

@@ -90,6 +90,7 @@ class FetchBuffer(Generic[T]):
         self._prefetches = False
         self._prefetch_wanted = anyio.Event()
         self._prefetch_rounds = PartitionRound()
+        self._prefetching = anyio.CancelScope()
         # What a poll ahead has raised, for whoever reads next.
         self._prefetch_error: Exception | None = None
         self._polling = anyio.Lock(fast_acquire=True)
@@ -232,14 +233,20 @@ class FetchBuffer(Generic[T]):
     async def run_prefetch(self) -> None:
         """Poll ahead while there is room and something to fetch, until this is cancelled."""
         self._prefetches = True
-        while True:
-            await self._prefetch_wanted.wait()
-            self._prefetch_wanted = anyio.Event()
-            async with self._polling:
-                while self._may_prefetch() and await self._prefetch():
-                    if self._polling.statistics().tasks_waiting:
-                        # The reader has used up everything, and polls by itself.
-                        break
+        with self._prefetching:
+            while True:
+                await self._prefetch_wanted.wait()
+                self._prefetch_wanted = anyio.Event()
+                async with self._polling:
+                    while self._may_prefetch() and await self._prefetch():
+                        if self._polling.statistics().tasks_waiting:
+                            # The reader has used up everything, and polls by itself.
+                            break
+        self._prefetches = False
+
+    def end_prefetch(self) -> None:
+        """Poll ahead no more; a poll of a member that has left would join the group again."""
+        self._prefetching.cancel()
 
     async def _let_prefetch_begin(self) -> None:
         """Let the next poll be sent before the application works on what has come."""

@@ -54,9 +54,12 @@ class Handover:
         self._told: frozenset[int] = frozenset()
         self._leaving: frozenset[int] = frozenset()
         self._lost: frozenset[int] = frozenset()
+        self._is_over = False
 
     async def update(self, assigned: frozenset[int]) -> None:
         """Tell what has changed, now that the consumer has these partitions."""
+        if self._is_over:
+            return
         before, self._assigned = self._assigned, assigned
         if before - assigned:
             text = f"reads partitions {sorted(assigned)} instead of {sorted(before)}"
@@ -95,6 +98,7 @@ class Handover:
 
     async def end(self) -> None:
         """Tell that all partitions go, because the group is left."""
+        self._is_over = True
         self._lost = self._assigned = frozenset()
         await self._revoke(self._told)
 

@@ -7,7 +7,7 @@ import logging
 import anyio
 import pytest
 
-from iggy_protocol import PollMessages, StatusCode
+from iggy_protocol import PollMessages, StatusCode, StoreConsumerOffset
 from iggy_sdk.connection_string import PasswordLogin
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.consumer.latency import BUCKETS, LatencyHistogram
@@ -118,7 +118,6 @@ async def test_log_when_retries_go_on_warns_of_the_first_and_every_tenth(caplog)
 
 async def test_log_when_everything_goes_wrong_has_no_payload_and_no_password(caplog):
     caplog.set_level(logging.DEBUG)
-    refusal = StatusCode.NOT_RESOLVED_CONSUMER
 
     def handle(message) -> None:
         if message.offset % 2:
@@ -133,7 +132,8 @@ async def test_log_when_everything_goes_wrong_has_no_payload_and_no_password(cap
         async with builder as consumer:
             await take(consumer, 3)
             topic.hang_up()
-            topic.plan(PollMessages, None, refusal, StatusCode.ERROR)
+            topic.plan(PollMessages, None, StatusCode.TASK_TIMEOUT)
+            topic.plan(StoreConsumerOffset, StatusCode.NOT_RESOLVED_CONSUMER)
             await consumer.run(handle, dead_letter=Sink(), until_end=True)
         topic.purge()
         async with builder.start_if_new("latest").replay_from("earliest") as consumer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from iggy_protocol import PollMessages, StatusCode
+from iggy_protocol import JoinConsumerGroup, PollMessages, StatusCode
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import PermissionDeniedError
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
@@ -173,6 +173,23 @@ async def test_error_when_a_poll_ahead_fails_comes_after_what_was_fetched():
             # It is the failure of the poll ahead; nothing was asked again.
             assert fake_topic.count(PollMessages) == polls
             assert [one.offset for one in await take(consumer, 2)] == [20, 21]
+
+
+async def test_closing_when_a_poll_ahead_is_under_way_leaves_the_group_for_good():
+    async with fake_topic_and_client(2) as (fake_topic, client):
+        fake_topic.fill(0, 50)
+        fake_topic.fill(1, 50)
+        builder = ConsumerBuilder.group(client, "g", "s", "t", connection="shared")
+        async with builder.batch_length(10).prefetch_messages(10) as consumer:
+            await take(consumer, 10)
+            await anyio.sleep(1)
+            held = fake_topic.plan(PollMessages, "hold")
+            await take(consumer, 1)
+            await held.is_reached.wait()
+            held.release.set()
+        await anyio.sleep(1)
+        assert fake_topic.make_group("g").members_count == 0
+        assert fake_topic.count(JoinConsumerGroup) == 2
 
 
 @pytest.mark.parametrize("order_by", [None, "partition"])
