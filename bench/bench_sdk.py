@@ -9,7 +9,8 @@ The server runs on the first core and the clients on the second.
 
 ``ratio`` is ours on asyncio to the wheel, ``bar`` what it should be; for latencies less is better.
 ``trio`` is the same ratio on trio, ``raw`` ours to the load program. Request and reply, for which
-the wheel has nothing, are shown alone; both ends are in one process.
+the wheel has nothing, are shown alone; both ends are in one process. In the rows of prefetch ours
+with it stands beside ours without it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
@@ -30,7 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 from bench import servers  # noqa: E402  the path above comes first
 from bench.load_runs import Load, drive, fill  # noqa: E402  the same
 from bench.machine import LOAD_CORE, compile_c  # noqa: E402  the same
-from bench.servers import BenchFailed, BenchServer, ServerPlan, Topic  # noqa: E402  the same
+from bench.servers import BenchFailed, ServerPlan, Topic  # noqa: E402  the same
 
 HERE = Path(__file__).parent
 WHEELS = ROOT / ".venv-wheels"
@@ -66,6 +71,8 @@ class Row:
         raw_bar: what the ratio to the load program should be, if that is asked for.
         wheel_work: what the wheel is told to do, if that has another name.
         has_wheel: whether the wheel can do it at all.
+        own_work: what our client is told to do in the place of the wheel; the ratio is to that.
+        delay_ms: how much longer each round trip takes.
     """
 
     name: str
@@ -77,6 +84,8 @@ class Row:
     raw_bar: float | None = None
     wheel_work: str = ""
     has_wheel: bool = True
+    own_work: str = ""
+    delay_ms: float = 0.0
 
     @property
     def contenders(self) -> list[str]:
@@ -110,12 +119,38 @@ ROWS = (
         for count in (1, 100)
         for shown, shows in (("each s", "messages_s"), ("p50", "p50_us"), ("p99", "p99_us"))
     ),
+    Row(name="50 us each, batches of 1000", work="consume", messages=1000, payload_bytes=1000,
+        bar=1.0),
+    *(
+        Row(name=f"50 us each, batches of {messages}{place}, to no prefetch", work="consume",
+            own_work="consume_plainly", messages=messages, payload_bytes=1000, bar=bar,
+            delay_ms=delay)
+        for messages, delay, place, bar in (
+            (1000, 0.0, "", 0.9), (100, 0.0, "", 0.9), (10, 0.0, "", 1.0),
+            (1000, 20.0, ", 20 ms", 1.3), (100, 5.0, ", 5 ms", 1.5), (10, 5.0, ", 5 ms", 1.5),
+        )
+    ),
 )  # fmt: skip
 
 
 def wheel_python(wheel: str) -> Path:
     """Return the interpreter that has a wheel."""
     return WHEELS / f"apache-iggy-{wheel}" / "bin" / "python"
+
+
+@contextmanager
+def delay_relay(port: int, delay_ms: float) -> Iterator[int]:
+    """Yield a port from which each round trip takes longer; without a delay, the server's."""
+    if not delay_ms:
+        yield port
+        return
+    command = [sys.executable, str(HERE / "clients" / "delay_relay.py"), str(port), str(delay_ms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
+        assert relay.stdout is not None
+        try:
+            yield int(relay.stdout.readline())
+        finally:
+            relay.kill()
 
 
 class Bench:
@@ -154,7 +189,7 @@ class Bench:
         """Let one client work on a topic of its own."""
         topic = self._server.create_topic(1)
         try:
-            if row.work == "poll":
+            if row.work in {"poll", "consume"}:
                 stored = Load(work="poll", messages=1000, payload_bytes=1000, stored=10_000)
                 fill(self._load, self._server, topic, stored)
             if name == "raw":
@@ -168,18 +203,22 @@ class Bench:
                     self._load, self._server, topic, [load], self._seconds, core=LOAD_CORE
                 )
                 return figure.requests_s * row.messages
-            return self._client(row, name, self._server, topic)
+            with delay_relay(self._server.port, row.delay_ms) as port:
+                return self._client(row, name, port, topic)
         finally:
             self._server.delete_topic(topic)
 
-    def _client(self, row: Row, name: str, server: BenchServer, topic: Topic) -> float:
-        if name == "wheel":
+    def _client(self, row: Row, name: str, port: int, topic: Topic) -> float:
+        if name == "wheel" and row.own_work:
+            command = [sys.executable, str(HERE / "clients" / "sdk.py")]
+            name, work = "asyncio", row.own_work
+        elif name == "wheel":
             command = [str(self._wheel), str(HERE / "clients" / "official_wheel.py")]
             work = row.wheel_work or row.work
         else:
             command = [sys.executable, str(HERE / "clients" / "sdk.py")]
             work = row.work
-        command += [f"127.0.0.1:{server.port}", topic.name, work]
+        command += [f"127.0.0.1:{port}", topic.name, work]
         command += [str(row.messages), str(row.payload_bytes), str(self._seconds), str(LOAD_CORE)]
         command += [] if name == "wheel" else [name, self._generation.protocol]
         done = subprocess.run(

@@ -97,6 +97,10 @@ if TYPE_CHECKING:
         ConsumerStatistics,
         IggyConsumer,
         MessageList,
+        PartitionsCallback,
+        ReplayFrom,
+        ReplayPlace,
+        StartIfNew,
     )
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import (
@@ -187,7 +191,7 @@ if TYPE_CHECKING:
         Serde,
         StrSerde,
     )
-    from iggy_sdk.statistics import ClientStatistics, SessionStatistics
+    from iggy_sdk.statistics import ClientStatistics, LatencySummary, SessionStatistics
     from iggy_sdk.value_types import Payload
 
 __all__ = [
@@ -246,6 +250,7 @@ __all__ = [
     "InvalidOffset",
     "InvalidRequestError",
     "JsonSerde",
+    "LatencySummary",
     "LimitReachedError",
     "Message",
     "MessageColumns",
@@ -266,6 +271,7 @@ __all__ = [
     "PartitionNotOwned",
     "PartitionRestarted",
     "Partitioning",
+    "PartitionsCallback",
     "PasswordLogin",
     "Payload",
     "PermissionDeniedError",
@@ -291,6 +297,8 @@ __all__ = [
     "ReplyTimeoutError",
     "RequestReply",
     "RequestReplyStatistics",
+    "ReplayFrom",
+    "ReplayPlace",
     "RequestTimeoutError",
     "Responder",
     "ResponderStatistics",
@@ -306,6 +314,7 @@ __all__ = [
     "Snapshot",
     "SnapshotCompression",
     "SnapshotType",
+    "StartIfNew",
     "Stats",
     "StatusCode",
     "StrSerde",
@@ -392,6 +401,10 @@ _HOMES = {
         "ConsumerStatistics",
         "IggyConsumer",
         "MessageList",
+        "PartitionsCallback",
+        "ReplayFrom",
+        "ReplayPlace",
+        "StartIfNew",
     ),
     "iggy_sdk.encryption": ("Encryptor",),
     "iggy_sdk.errors": (
@@ -479,6 +492,7 @@ _HOMES = {
     ),
     "iggy_sdk.statistics": (
         "ClientStatistics",
+        "LatencySummary",
         "SessionStatistics",
     ),
     "iggy_sdk.durations": ("Seconds",),

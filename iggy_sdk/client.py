@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 import anyio
 
 from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.consumer.subscription import stored_lag
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
@@ -284,6 +285,23 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         from iggy_sdk.arrow.settings import read_options
 
         return ArrowTopicReader(self, read_options(stream, topic, **settings))
+
+    async def consumer_lag(
+        self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
+    ) -> dict[int, int]:
+        """Ask how many messages a group is behind in each partition, without joining it.
+
+        Args:
+            name: name or id of the group, or of a standalone consumer.
+            stream: name or id.
+            topic: name or id.
+            is_group: whether it is a group.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            IggyError: the server refuses, or cannot be reached.
+        """
+        return await stored_lag(self, name, stream, topic, is_group=is_group)
 
     # Lifetime
 

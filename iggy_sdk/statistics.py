@@ -54,22 +54,48 @@ class ClientStatistics:
 
 
 @record(kw_only=True)
+class LatencySummary:
+    """How long something took, in seconds; percentiles are right to about 9 %.
+
+    Attributes:
+        count: how often it was measured.
+        mean_s: the mean.
+        p50_s: the median.
+        p99_s: what 99 of 100 did not exceed.
+        max_s: the longest.
+    """
+
+    count: int = 0
+    mean_s: float = 0.0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    max_s: float = 0.0
+
+
+NO_LATENCIES = LatencySummary()
+
+
+@record(kw_only=True)
 class ConsumerStatistics:
-    """A snapshot; all numbers only grow, except ``buffered`` and ``in_progress``.
+    """A snapshot; all counts only grow, except ``buffered``, ``prefetched`` and ``in_progress``.
 
     Attributes:
         messages: new messages of all polls.
         polls: polls, those of 0 messages included that only determine the next partition.
         empty_polls: polls that brought nothing new.
-        buffered: messages that wait for delivery.
+        buffered: messages that wait for delivery, without those that were fetched ahead.
+        prefetched: messages that were fetched ahead.
         in_progress: messages that the handlers of ``run`` hold, or that wait for them.
         commits: offsets that were stored.
         commits_dropped: offsets that were not stored because the partition has another owner.
+        commits_held: offsets that were not stored during a replay, because a later one is.
         commit_failures: stores that failed; they are tried again where that may help.
         joins: how often the group was joined.
         handler_failures: calls of a handler that raised.
         handler_retries: how often a handler was called again.
         dead_letters: messages that failed and were sent to the dead letter producer.
+        fetch_latency: how long polls took that brought messages.
+        handler_latency: how long each call of the handler of ``run`` took.
     """
 
     messages: int
@@ -84,6 +110,10 @@ class ConsumerStatistics:
     handler_failures: int
     handler_retries: int
     dead_letters: int
+    prefetched: int = 0
+    commits_held: int = 0
+    fetch_latency: LatencySummary = NO_LATENCIES
+    handler_latency: LatencySummary = NO_LATENCIES
 
 
 # The counters of a producer.

@@ -30,6 +30,7 @@ MIGRATION = ROOT / "docs" / "sdk-migration.md"
 REQUEST_REPLY = ROOT / "docs" / "request-reply.md"
 FRAMEWORKS = ROOT / "docs" / "web-frameworks.md"
 WEB_SHOP = ROOT / "examples" / "fastapi_app" / "app.py"
+REPLAY = ROOT / "docs" / "replay.md"
 PRINTED_ADDRESS = "127.0.0.1:8090"
 
 pytestmark = pytest.mark.timeout(90)
@@ -61,7 +62,9 @@ async def run_page(page: Path, address: str) -> list[tuple[int, str, str]]:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("page", [TASKS, MIGRATION, REQUEST_REPLY], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [TASKS, MIGRATION, REPLAY, REQUEST_REPLY], ids=lambda page: page.name
+)
 def test_page_when_its_python_runs_then_prints_the_text_block_that_follows(
     iggy_server, engine, page, monkeypatch
 ):

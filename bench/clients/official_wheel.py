@@ -6,12 +6,15 @@ python official_wheel.py ADDRESS TOPIC WORK MESSAGES PAYLOAD_BYTES SECONDS CORE
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import apache_iggy  # type: ignore[import-not-found]
-from apache_iggy import IggyClient, PollingStrategy, SendMessage
+from apache_iggy import AutoCommit, IggyClient, PollingStrategy, SendMessage
 
 ROOT = next(path for path in Path(__file__).resolve().parents if (path / "Makefile").exists())
 sys.path.insert(0, str(ROOT))
@@ -23,6 +26,30 @@ TASKS = 64
 IS_CLASSIC = not hasattr(apache_iggy, "Consumer")
 """Before 0.9 a poll names no consumer."""
 CHUNK = 100
+STORED = 10_000
+HANDLER_SECONDS = 50e-6
+
+
+async def consume_group(client, group, topic, batch_length):
+    """Read everything there is as a new group, with a handler that computes for 50 us."""
+    consumer = await client.consumer_group(
+        group,
+        STREAM,
+        topic,
+        0,
+        PollingStrategy.First(),
+        batch_length,
+        AutoCommit.Interval(timedelta(milliseconds=200)),
+    )
+    clock, count = time.perf_counter, 0
+    async for message in consumer.iter_messages():
+        message.payload()
+        end = clock() + HANDLER_SECONDS
+        while clock() < end:
+            pass
+        count += 1
+        if count == STORED:
+            return
 
 
 async def main(address, topic, work, messages, payload_bytes, seconds):
@@ -59,8 +86,15 @@ async def main(address, topic, work, messages, payload_bytes, seconds):
 
         await asyncio.gather(*(member() for _ in range(TASKS)))
 
-    await watch.repeat({"send": send, "poll": poll, "crowd": crowd}[work])
-    watch.report(TASKS * CHUNK if work == "crowd" else messages)
+    groups = itertools.count()
+
+    async def consume():
+        await consume_group(client, f"bench-{next(groups)}", topic, messages)
+
+    works = {"send": send, "poll": poll, "crowd": crowd, "consume": consume}
+    await watch.repeat(works[work])
+    each = {"crowd": TASKS * CHUNK, "consume": STORED}
+    watch.report(each.get(work, messages))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+import time
 from pathlib import Path
 
 import anyio
@@ -26,6 +27,9 @@ from iggy_sdk import (  # noqa: E402  the path above comes first
 STREAM = "bench"
 TASKS = 64
 CHUNK = 100
+STORED = 10_000
+"""Messages of a topic that is read to its end."""
+HANDLER_SECONDS = 50e-6
 READER = Consumer.single(1)
 
 
@@ -62,6 +66,24 @@ class Workloads:
         async with anyio.create_task_group() as tasks:
             for _ in range(TASKS):
                 tasks.start_soon(member)
+
+    async def consume(self, *, prefetch: bool = True) -> None:
+        """Read everything there is, with a handler that computes for 50 us."""
+        builder = self._client.consumer("bench", STREAM, self._topic, until_end=True)
+        builder = builder.batch_length(len(self._payloads)).replay_from("earliest")
+        if not prefetch:
+            builder = builder.prefetch_messages(0)
+        clock = time.perf_counter
+        async with builder.commit_backwards() as consumer:
+            async for message in consumer:
+                message.payload  # noqa: B018  reading it is part of the work
+                end = clock() + HANDLER_SECONDS
+                while clock() < end:
+                    pass
+
+    async def consume_plainly(self) -> None:
+        """Read in the same way, without fetching ahead."""
+        await self.consume(prefetch=False)
 
     async def background(self, watch: Stopwatch) -> None:
         builder = self._client.producer(STREAM, self._topic, partitioning=0).background()
@@ -123,6 +145,8 @@ async def main(
             await getattr(works, work)(watch)
         else:
             await watch.repeat(getattr(works, work))
+    if work.startswith("consume"):
+        messages = STORED
     each = {"crowd": TASKS * CHUNK, "background": TASKS * CHUNK, "calls": 1}
     watch.report(each.get(work, messages))
 

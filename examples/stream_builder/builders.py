@@ -18,7 +18,6 @@ from iggy_sdk import (
     ConsumerBuilder,
     IggyClient,
     JsonSerde,
-    PollingStrategy,
     ProducerBuilder,
     Retry,
 )
@@ -43,7 +42,7 @@ def reader_of(client: IggyClient) -> ConsumerBuilder[Any]:
     return (
         client.consumer_group("builders", STREAM, TOPIC)
         .serde(JsonSerde())
-        .start(PollingStrategy.next())
+        .start_if_new("earliest")
         .commit(AutoCommit.after_each())
         .batch_length(100)
     )

@@ -258,6 +258,22 @@ class IggyClient(RequestReplyMethods, AllFamilies):
 
         inner = outside_loops(lambda: AsyncArrowTopicReader(self._inner, options))
         return ArrowTopicReader(self._loop_thread, inner)
+    def consumer_lag(
+        self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
+    ) -> dict[int, int]:
+        """Ask how many messages a group is behind in each partition, without joining it.
+
+        Args:
+            name: name or id of the group, or of a standalone consumer.
+            stream: name or id.
+            topic: name or id.
+            is_group: whether it is a group.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            IggyError: the server refuses, or cannot be reached.
+        """
+        return self._run(self._inner.consumer_lag(name, stream, topic, is_group=is_group))
 
     # Lifetime
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from iggy_sdk.blocking.arrow import ArrowBatchIterator
     from iggy_sdk.blocking.loop_thread import EventLoopThread
     from iggy_sdk.blocking.producer import Producer, ProducerBuilderBase
+    from iggy_sdk.consumer.handover import PartitionsCallback
     from iggy_sdk.consumer.runner import OrderBy
+    from iggy_sdk.consumer.start import ReplayPlace
     from iggy_sdk.durations import Seconds
     from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
     from iggy_sdk.options import Retry
@@ -48,6 +50,9 @@ class IggyConsumer(ConsumerOperations[T]):
     def __init__(self, loop_thread: EventLoopThread, builder: consumer.ConsumerBuilder[T]) -> None:
         """Enter an async consumer in the loop."""
         self._loop_thread = loop_thread
+        options = builder.options
+        builder = builder.on_assigned(_on_thread(options.on_assigned))
+        builder = builder.on_revoked(_on_thread(options.on_revoked))
         self._hosted, self._inner = loop_thread.host(builder)
         self._reader = BlockingReader(loop_thread, self._inner, builder.options.commit)
         self._is_until_end = builder.options.until_end
@@ -193,22 +198,29 @@ class IggyConsumer(ConsumerOperations[T]):
 
     def seek(
         self,
-        strategy: PollingStrategy,
+        place: ReplayPlace | PollingStrategy,
         partition_id: int | None = None,
         *,
+        commit_backwards: bool = False,
         timeout: Seconds | None = None,
     ) -> None:
         """Go on elsewhere; without a partition, in all of them.
 
-        What is acknowledged is stored first. What is stored changes only with the next commit.
+        What is acknowledged is stored first. Going back does not move back what is stored: commits
+        of lower offsets are held back until the consumer is where it was.
 
         Args:
-            strategy: where to go on.
-            partition_id: the partition; None is all of them.
+            place: ``"earliest"``, an offset, a time, or any ``PollingStrategy``.
+            partition_id: the partition to move.
+            commit_backwards: whether lower offsets are stored all the same.
             timeout: how long storing may take; if it takes longer, the position stays.
+
+        Raises:
+            ConfigurationError: there is no such place.
+            IggyError: what is acknowledged could not be stored.
         """
         self._reader.reset_position()
-        self._run(self._inner.seek(strategy, partition_id, timeout=timeout))
+        self._run(self._inner.seek(place, partition_id, commit_backwards=commit_backwards, timeout=timeout))
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -269,6 +281,17 @@ class IggyConsumer(ConsumerOperations[T]):
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
+
+
+def _on_thread(callback: PartitionsCallback | None) -> PartitionsCallback | None:
+    """Have a callback run on a worker thread, where it may use the blocking consumer."""
+    if callback is None:
+        return None
+
+    async def call(partitions: frozenset[int]) -> None:
+        await anyio.to_thread.run_sync(callback, partitions)
+
+    return call
 
 
 class ConsumerBuilderBase(BlockingBase, Generic[T]):

@@ -13,7 +13,9 @@ from iggy_sdk.blocking.wrapper import T
 if TYPE_CHECKING:
     from iggy_protocol import PollingStrategy
     from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.handover import PartitionsCallback
     from iggy_sdk.consumer.options import ConsumerOptions, Partitions
+    from iggy_sdk.consumer.start import ReplayFrom, StartIfNew
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
@@ -32,12 +34,24 @@ class ConsumerBuilder(ConsumerBuilderBase[T]):
         """Read one partition, several, or ``"all"``."""
         return ConsumerBuilder(self._loop_thread, self._inner.partition_id(partition_id))
 
+    def start_if_new(self, start_if_new: StartIfNew) -> ConsumerBuilder[T]:
+        """Start here where nothing is stored yet."""
+        return ConsumerBuilder(self._loop_thread, self._inner.start_if_new(start_if_new))
+
+    def replay_from(self, replay_from: ReplayFrom | None) -> ConsumerBuilder[T]:
+        """Read again from here, once, whatever is stored."""
+        return ConsumerBuilder(self._loop_thread, self._inner.replay_from(replay_from))
+
+    def commit_backwards(self, commit_backwards: bool = True) -> ConsumerBuilder[T]:
+        """Let commits during a replay move back what is stored."""
+        return ConsumerBuilder(self._loop_thread, self._inner.commit_backwards(commit_backwards))
+
     def start(self, start: PollingStrategy) -> ConsumerBuilder[T]:
-        """Start the first poll of each partition here."""
+        """Start the first poll of each partition here; use ``replay_from`` instead."""
         return ConsumerBuilder(self._loop_thread, self._inner.start(start))
 
     def polling_strategy(self, polling_strategy: PollingStrategy | None) -> ConsumerBuilder[T]:
-        """Start the first poll of each partition here; the official name."""
+        """Start the first poll of each partition here; use ``replay_from`` instead."""
         return ConsumerBuilder(self._loop_thread, self._inner.polling_strategy(polling_strategy))
 
     def commit(self, commit: AutoCommit) -> ConsumerBuilder[T]:
@@ -51,6 +65,14 @@ class ConsumerBuilder(ConsumerBuilderBase[T]):
     def batch_length(self, batch_length: int) -> ConsumerBuilder[T]:
         """Ask for so many messages with one poll."""
         return ConsumerBuilder(self._loop_thread, self._inner.batch_length(batch_length))
+
+    def prefetch_messages(self, prefetch_messages: int) -> ConsumerBuilder[T]:
+        """Fetch no more messages ahead than this; 0 fetches none."""
+        return ConsumerBuilder(self._loop_thread, self._inner.prefetch_messages(prefetch_messages))
+
+    def prefetch_bytes(self, prefetch_bytes: int) -> ConsumerBuilder[T]:
+        """Fetch no more bytes ahead than this; 0 fetches none."""
+        return ConsumerBuilder(self._loop_thread, self._inner.prefetch_bytes(prefetch_bytes))
 
     def poll_interval(self, poll_interval: Seconds | None) -> ConsumerBuilder[T]:
         """Leave at least this time between two polls."""
@@ -93,6 +115,14 @@ class ConsumerBuilder(ConsumerBuilderBase[T]):
     def auto_join_consumer_group(self, join: bool = True) -> ConsumerBuilder[T]:
         """Join the group, and join it again when that is needed."""
         return ConsumerBuilder(self._loop_thread, self._inner.auto_join_consumer_group(join))
+
+    def on_assigned(self, on_assigned: PartitionsCallback | None) -> ConsumerBuilder[T]:
+        """Call this with partitions that the consumer gets."""
+        return ConsumerBuilder(self._loop_thread, self._inner.on_assigned(on_assigned))
+
+    def on_revoked(self, on_revoked: PartitionsCallback | None) -> ConsumerBuilder[T]:
+        """Call this with partitions that go, before they are handed over where that is known."""
+        return ConsumerBuilder(self._loop_thread, self._inner.on_revoked(on_revoked))
 
     def connection(self, connection: Literal["own", "shared"]) -> ConsumerBuilder[T]:
         """Use a connection of its own, or that of the client."""

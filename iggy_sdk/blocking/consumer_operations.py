@@ -30,6 +30,15 @@ class ConsumerOperations(BlockingConsumerBase[T]):
         """Tell the topic that is read."""
         return self._inner.topic()
 
+    def assignment(self) -> frozenset[int]:
+        """Tell which partitions this consumer reads at the moment.
+
+        A member of a group is told by the server from 0.9 on, at the first poll and every second
+        from then on. A server of 0.8 tells nothing: there it is what the last round of polls has
+        shown, without a partition 0 that is empty. It is empty before the first poll.
+        """
+        return self._inner.assignment()
+
     def statistics(self) -> ConsumerStatistics:
         """Return what the consumer has done so far."""
         return self._inner.statistics()

@@ -10,7 +10,6 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from iggy_protocol import PollingStrategy
 from iggy_sdk.consumer.auto_commit import Basis, Trigger
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.message import ReceivedMessage as AsyncReceivedMessage
@@ -159,8 +158,7 @@ class BlockingReader(Generic[T]):
             self._fetched.clear()
             self._batches = None
             for partition_id, offset in firsts.items():
-                where = PollingStrategy.offset(offset)
-                self._loop_thread.run(self._consumer.seek(where, partition_id))
+                self._loop_thread.run(self._consumer._core.step_back(partition_id, offset))
 
     def reset_position(self) -> None:
         """Drop fetched messages and the current one, because the position changes."""

@@ -29,7 +29,9 @@ from iggy_sdk.compat.polling import Poller
 from iggy_sdk.compat.producer import IggyProducer, ProducerMode, own_mode
 from iggy_sdk.compat.settings import AnyExpiry, AnySize, Durability, TopicOptions
 from iggy_sdk.compat.streams import StreamsMethods, TopicsMethods
-from iggy_sdk.consumer import ConsumerBuilder
+from iggy_sdk.consumer import ConsumerBuilder, ConsumerOptions
+from iggy_sdk.consumer.options import apply_options
+from iggy_sdk.consumer.subscription import Subscription
 from iggy_sdk.errors import InvalidRequestError, TopicExists
 from iggy_sdk.options import Retry
 from iggy_sdk.producer import ProducerBuilder
@@ -145,23 +147,23 @@ class IggyClient(StreamsMethods, TopicsMethods, GroupsMethods, UsersMethods):
 
         Without ``auto_commit`` a message is committed after it was processed: at least once.
         """
-        builder: ConsumerBuilder[bytes] = ConsumerBuilder.group(
-            self.own,
-            name,
-            stream,
-            topic,
-            partition_id=partition_id,
-            polling_strategy=polling_strategy,
-            batch_length=batch_length,
-            auto_commit=own_auto_commit(auto_commit),
-            create_consumer_group_if_not_exists=create_consumer_group_if_not_exists,
-            auto_join_consumer_group=auto_join_consumer_group,
-            poll_interval=poll_interval,
-            polling_retry_interval=polling_retry_interval,
-            init_retries=init_retries,
-            init_retry_interval=init_retry_interval,
-            allow_replay=allow_replay,
-        )
+        options = {
+            "partition_id": partition_id,
+            "polling_strategy": polling_strategy,
+            "batch_length": batch_length,
+            "auto_commit": own_auto_commit(auto_commit),
+            "create_consumer_group_if_not_exists": create_consumer_group_if_not_exists,
+            "auto_join_consumer_group": auto_join_consumer_group,
+            "poll_interval": poll_interval,
+            "polling_retry_interval": polling_retry_interval,
+            "init_retries": init_retries,
+            "init_retry_interval": init_retry_interval,
+            "allow_replay": allow_replay,
+        }
+        # A polling strategy is deprecated in this SDK's own API, and not in the official one.
+        subscription = Subscription(iggy_protocol.Consumer.group(name), stream, topic)
+        own = apply_options(ConsumerOptions(connection="own"), options)
+        builder: ConsumerBuilder[bytes] = ConsumerBuilder(self.own, subscription, own)
         return IggyConsumer(await builder)
 
     async def producer(  # type: ignore[override]

@@ -10,7 +10,6 @@ polled already are delivered and their offsets stored, upon which it changes han
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from iggy_protocol import ConsumerGroupAssignment
     from iggy_sdk.consumer.membership import ConsumerMembership
 
-
-logger = logging.getLogger("iggy_sdk.consumer")
 
 SYNC_SECONDS: Final = 1.0
 """How often a member asks for its partitions; official clients do so as well."""
@@ -86,11 +83,10 @@ class AssignedPartitions:
         rotation: the partitions, to be polled in turn.
     """
 
-    def __init__(self, membership: ConsumerMembership, *, what: str) -> None:
-        """Take the membership, and the name of the consumer for the log."""
+    def __init__(self, membership: ConsumerMembership) -> None:
+        """Take the membership, which asks."""
         self.rotation = PartitionRotation(())
         self._membership = membership
-        self._what = what
         self._generation: int | None = None
         self._synced_at = -math.inf
         self._due_at = -math.inf
@@ -129,6 +125,5 @@ class AssignedPartitions:
         before, after = self.rotation.partitions, tuple(assignment.partitions)
         self._generation = assignment.generation
         if set(before) != set(after):
-            logger.info("%s: reads partitions %s instead of %s", self._what, after, before)
             self.rotation.replace(after)
         return frozenset(after) - frozenset(before)

@@ -151,6 +151,11 @@ class AutoCommit:
         return self.trigger is Trigger.NEVER and self.every is None
 
     @property
+    def stores_all(self) -> bool:
+        """Whether all that is done gets stored sooner or later without being asked for."""
+        return self.every is not None or self.trigger not in (Trigger.NEVER, Trigger.NTH)
+
+    @property
     def counts_handed_out(self) -> bool:
         """Whether handing a message out is what makes it done."""
         return self.basis is Basis.DELIVERED

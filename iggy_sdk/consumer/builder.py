@@ -12,6 +12,7 @@ commits happen when something is read, and its ``shutdown()`` has to be called.
 
 from __future__ import annotations
 
+import warnings
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -20,18 +21,25 @@ import anyio
 from iggy_protocol import Consumer, Identifier, PollingStrategy
 from iggy_sdk.consumer.consumer import IggyConsumer
 from iggy_sdk.consumer.core import check_transport, open_consumer_core
-from iggy_sdk.consumer.options import ConsumerOptions, Partitions, apply_options
+from iggy_sdk.consumer.options import (
+    DEPRECATED_STARTS,
+    ConsumerOptions,
+    Partitions,
+    apply_options,
+)
 from iggy_sdk.consumer.subscription import Subscription
 from iggy_sdk.option_checks import check_identifiers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Mapping
     from types import TracebackType
     from typing import Unpack
 
     from iggy_sdk.client_interface import ClientInterface
     from iggy_sdk.consumer.auto_commit import AutoCommit
+    from iggy_sdk.consumer.handover import PartitionsCallback
     from iggy_sdk.consumer.options import ConsumerSettings
+    from iggy_sdk.consumer.start import ReplayFrom, StartIfNew
     from iggy_sdk.durations import Seconds
     from iggy_sdk.encryption import Encryptor
     from iggy_sdk.serde import Serde
@@ -83,6 +91,7 @@ class ConsumerBuilder(Generic[T]):
             TypeError: there is no such option.
         """
         subscription = _subscription(Consumer.single, name, stream, topic)
+        _warn_of_start(options, stacklevel=4)
         changes = {"serde": serde, **options}
         return ConsumerBuilder(client, subscription, apply_options(_STANDALONE, changes))
 
@@ -105,6 +114,7 @@ class ConsumerBuilder(Generic[T]):
             TypeError: there is no such option.
         """
         subscription = _subscription(Consumer.group, name, stream, topic)
+        _warn_of_start(options, stacklevel=4)
         changes = {"serde": serde, **options}
         return ConsumerBuilder(client, subscription, apply_options(_GROUP, changes))
 
@@ -119,12 +129,26 @@ class ConsumerBuilder(Generic[T]):
         """Read one partition, several, or ``"all"``."""
         return self._with("partition_id", partition_id)
 
+    def start_if_new(self, start_if_new: StartIfNew) -> ConsumerBuilder[T]:
+        """Start here where nothing is stored yet."""
+        return self._with("start_if_new", start_if_new)
+
+    def replay_from(self, replay_from: ReplayFrom | None) -> ConsumerBuilder[T]:
+        """Read again from here, once, whatever is stored."""
+        return self._with("replay_from", replay_from)
+
+    def commit_backwards(self, commit_backwards: bool = True) -> ConsumerBuilder[T]:
+        """Let commits during a replay move back what is stored."""
+        return self._with("commit_backwards", commit_backwards)
+
     def start(self, start: PollingStrategy) -> ConsumerBuilder[T]:
-        """Start the first poll of each partition here."""
+        """Start the first poll of each partition here; use ``replay_from`` instead."""
+        _warn_of_start({"start": start}, stacklevel=3)
         return self._with("start", start)
 
     def polling_strategy(self, polling_strategy: PollingStrategy | None) -> ConsumerBuilder[T]:
-        """Start the first poll of each partition here; the official name."""
+        """Start the first poll of each partition here; use ``replay_from`` instead."""
+        _warn_of_start({"polling_strategy": polling_strategy}, stacklevel=3)
         return self._with("polling_strategy", polling_strategy)
 
     def commit(self, commit: AutoCommit) -> ConsumerBuilder[T]:
@@ -138,6 +162,14 @@ class ConsumerBuilder(Generic[T]):
     def batch_length(self, batch_length: int) -> ConsumerBuilder[T]:
         """Ask for so many messages with one poll."""
         return self._with("batch_length", batch_length)
+
+    def prefetch_messages(self, prefetch_messages: int) -> ConsumerBuilder[T]:
+        """Fetch no more messages ahead than this; 0 fetches none."""
+        return self._with("prefetch_messages", prefetch_messages)
+
+    def prefetch_bytes(self, prefetch_bytes: int) -> ConsumerBuilder[T]:
+        """Fetch no more bytes ahead than this; 0 fetches none."""
+        return self._with("prefetch_bytes", prefetch_bytes)
 
     def poll_interval(self, poll_interval: Seconds | None) -> ConsumerBuilder[T]:
         """Leave at least this time between two polls."""
@@ -175,6 +207,14 @@ class ConsumerBuilder(Generic[T]):
     def auto_join_consumer_group(self, join: bool = True) -> ConsumerBuilder[T]:
         """Join the group, and join it again when that is needed."""
         return self._with("auto_join_consumer_group", join)
+
+    def on_assigned(self, on_assigned: PartitionsCallback | None) -> ConsumerBuilder[T]:
+        """Call this with partitions that the consumer gets."""
+        return self._with("on_assigned", on_assigned)
+
+    def on_revoked(self, on_revoked: PartitionsCallback | None) -> ConsumerBuilder[T]:
+        """Call this with partitions that go, before they are handed over where that is known."""
+        return self._with("on_revoked", on_revoked)
 
     def connection(self, connection: Literal["own", "shared"]) -> ConsumerBuilder[T]:
         """Use a connection of its own, or that of the client."""
@@ -216,6 +256,7 @@ class ConsumerBuilder(Generic[T]):
             consumer: IggyConsumer[T] = IggyConsumer(core)
             tasks = await stack.enter_async_context(anyio.create_task_group())
             tasks.start_soon(core.run_commit_timer)
+            tasks.start_soon(core.run_prefetch)
             stack.callback(tasks.cancel_scope.cancel)
             stack.push_async_callback(core.aclose)
             self._entered.setdefault(_task_id(), []).append(stack.pop_all())
@@ -279,6 +320,19 @@ def _subscription(
 ) -> Subscription:
     check_identifiers(name=name, stream=stream, topic=topic)
     return Subscription(kind(name), stream, topic)
+
+
+def _warn_of_start(options: Mapping[str, Any], *, stacklevel: int) -> None:
+    """Warn of an option that overrides what is stored."""
+    for name in DEPRECATED_STARTS & options.keys():
+        if options[name] is not None:
+            warnings.warn(
+                f"{name}= overrides the stored offsets at every start. Leave it out to go on where "
+                "the group is, say with start_if_new= where a new group starts, or read again "
+                "with replay_from=.",
+                DeprecationWarning,
+                stacklevel=stacklevel,
+            )
 
 
 def _task_id() -> int:

@@ -14,9 +14,11 @@ import anyio
 import anyio.to_thread
 
 from iggy_sdk.consumer.delivery import BatchIterator, MessageIterator
-from iggy_sdk.consumer.fetch_buffer import EndDetector
-from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerRetry
+from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerLog, HandlerRetry
+from iggy_sdk.consumer.idle import EndDetector
+from iggy_sdk.consumer.latency import LatencyHistogram
 from iggy_sdk.consumer.runner import Runner, order_key_function
+from iggy_sdk.consumer.start import strategy_of
 from iggy_sdk.consumer.subscription import measure_lag
 from iggy_sdk.deadline import within
 from iggy_sdk.durations import to_seconds
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.core import ConsumerCore
     from iggy_sdk.consumer.handler_retry import DeadLetterProducer, Handler
     from iggy_sdk.consumer.runner import OrderBy
+    from iggy_sdk.consumer.start import ReplayPlace
     from iggy_sdk.durations import Seconds
     from iggy_sdk.message import ReceivedMessage
     from iggy_sdk.options import Retry
@@ -51,8 +54,8 @@ class IggyConsumer(Generic[T]):
     when the next one is asked for, or when its handler has returned. A message may come again
     when a connection breaks, a server is killed or a partition changes hands: those that were
     delivered and not yet committed (at most 0.2 seconds or 1000 messages of acknowledged ones,
-    the one in hand, and what ``run`` has in progress), and those of one polled batch that were
-    waiting. What is committed does not come again.
+    and as many again while the server stores them, the one in hand, and what ``run`` has in
+    progress). What was fetched ahead is not delivered. What is committed does not come again.
 
     **Order.** Messages of a partition, and so of a key, come in their order. When some come
     again, they do so in their order from the first that is not committed.
@@ -68,6 +71,7 @@ class IggyConsumer(Generic[T]):
         self._end = EndDetector() if core.options.until_end else None
         self._runner: Runner | None = None
         self._handler_runs: list[HandlerRetry] = []
+        self._handler_latency = LatencyHistogram()
 
     def __repr__(self) -> str:
         return f"<IggyConsumer {self._core.subscription}>"
@@ -90,6 +94,15 @@ class IggyConsumer(Generic[T]):
         """Tell the partition of the message that was delivered last."""
         return self._core.last_partition()
 
+    def assignment(self) -> frozenset[int]:
+        """Tell which partitions this consumer reads at the moment.
+
+        A member of a group is told by the server from 0.9 on, at the first poll and every second
+        from then on. A server of 0.8 tells nothing: there it is what the last round of polls has
+        shown, without a partition 0 that is empty. It is empty before the first poll.
+        """
+        return self._core.poller.assignment
+
     def statistics(self) -> ConsumerStatistics:
         """Return what the consumer has done so far."""
         core, retries = self._core, self._handler_runs
@@ -106,6 +119,10 @@ class IggyConsumer(Generic[T]):
             handler_failures=sum(handler_retry.failures_count for handler_retry in retries),
             handler_retries=sum(handler_retry.retries_count for handler_retry in retries),
             dead_letters=sum(handler_retry.dead_letters_count for handler_retry in retries),
+            prefetched=core.fetch_buffer.prefetched_count,
+            commits_held=core.commits.held_count,
+            fetch_latency=core.poller.latency.summary(),
+            handler_latency=self._handler_latency.summary(),
         )
 
     # Reading
@@ -231,13 +248,13 @@ class IggyConsumer(Generic[T]):
         with self._guard:
             self._delivery.acknowledge_delivered()
             self._delivery.revoke_credit()
+            log = HandlerLog(self._core.subscription)
             if dead_letter is None:
-                await self._run(
-                    HandlerRetry(handler, retry=retry), concurrency, order_by, until_end
-                )
+                handler_retry = HandlerRetry(handler, retry=retry, log=log)
+                await self._run(handler_retry, concurrency, order_by, until_end)
                 return
             async with DeadLetterSink(dead_letter) as sink:
-                handler_retry = HandlerRetry(handler, retry=retry, dead_letters=sink)
+                handler_retry = HandlerRetry(handler, retry=retry, dead_letters=sink, log=log)
                 await self._run(handler_retry, concurrency, order_by, until_end)
 
     async def consume_messages(self, callback: Handler[T], shutdown_event: Any = None) -> None:
@@ -330,22 +347,37 @@ class IggyConsumer(Generic[T]):
 
     async def seek(
         self,
-        strategy: PollingStrategy,
+        place: ReplayPlace | PollingStrategy,
         partition_id: int | None = None,
         *,
+        commit_backwards: bool = False,
         timeout: Seconds | None = None,
     ) -> None:
         """Go on elsewhere; without a partition, in all of them.
 
-        What is acknowledged is stored first. What is stored changes only with the next commit.
+        What is acknowledged is stored first. Going back does not move back what is stored: commits
+        of lower offsets are held back until the consumer is where it was.
 
         Args:
-            strategy: where to go on.
-            partition_id: the partition; None is all of them.
+            place: ``"earliest"``, an offset, a time, or any ``PollingStrategy``.
+            partition_id: the partition to move.
+            commit_backwards: whether lower offsets are stored all the same.
             timeout: how long storing may take; if it takes longer, the position stays.
+
+        Raises:
+            ConfigurationError: there is no such place.
+            IggyError: what is acknowledged could not be stored.
         """
+        strategy = strategy_of(place)
         self._check()
-        await within(timeout, "seek", lambda _: self._core.seek(strategy, partition_id))
+        if self._end is not None:
+            # What was read to its end is not any more.
+            self._end = EndDetector()
+        await within(
+            timeout,
+            "seek",
+            lambda _: self._core.seek(strategy, partition_id, guards=not commit_backwards),
+        )
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -426,6 +458,7 @@ class IggyConsumer(Generic[T]):
     ) -> None:
         core = self._core
         self._handler_runs.append(handler_retry)
+        handler_retry.latency = self._handler_latency
         runner = self._runner = Runner(
             fetch_buffer=core.fetch_buffer,
             poller=core.poller,

@@ -8,6 +8,7 @@ nor hangs.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import anyio
@@ -25,15 +26,19 @@ from iggy_sdk.consumer.assignment import PartitionRotation
 from iggy_sdk.consumer.commit_scheduler import CommitScheduler
 from iggy_sdk.consumer.cursor import PartitionCursors
 from iggy_sdk.consumer.delivery import MessageDelivery
+from iggy_sdk.consumer.events import log_event
 from iggy_sdk.consumer.fetch_buffer import FetchBuffer
+from iggy_sdk.consumer.handover import Handover
 from iggy_sdk.consumer.membership import (
     ConsumerMembership,
     GroupMembership,
     NoMembership,
     RetryPolicy,
 )
+from iggy_sdk.consumer.new_start import NewStart
 from iggy_sdk.consumer.poller import Poller
 from iggy_sdk.consumer.server_wait import ServerWait
+from iggy_sdk.consumer.start import StartPlan
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFound, TopicNotFound
@@ -77,6 +82,7 @@ class ConsumerCore(Generic[T]):
         self.options, self.subscription, self.membership = options, subscription, membership
         self.hooks = Hooks(inherited.hooks)
         self.is_closed = False
+        self._is_closing = False
         self.committer: Committer | None = None
         own = options.close_timeout
         self.close_timeout = inherited.close_timeout if own is None else to_seconds(own)
@@ -87,7 +93,12 @@ class ConsumerCore(Generic[T]):
             options.serde, encryptor=options.encryptor_of(inherited.encryptor)
         )
         self.trackers = OffsetTrackers(options.commit)
-        self.cursors = PartitionCursors(options.start, allow_replay=options.allow_replay)
+        self.cursors = PartitionCursors(
+            StartPlan(
+                options.start, options.replay_from, commit_backwards=options.commit_backwards
+            ),
+            allow_replay=options.allow_replay,
+        )
         self.poller = Poller(
             membership=membership,
             subscription=subscription,
@@ -102,6 +113,7 @@ class ConsumerCore(Generic[T]):
             membership=membership,
             subscription=subscription,
             trackers=self.trackers,
+            cursors=self.cursors,
             mode=options.commit,
             on_lost=self._on_lost,
         )
@@ -111,9 +123,25 @@ class ConsumerCore(Generic[T]):
             mode=options.commit,
             hooks=self.hooks,
         )
+        self.handover = self._make_handover()
         self.poller.on_gained = self._compare_with_stored
         if isinstance(membership, GroupMembership):
             membership.on_rejoin = self._on_rejoin
+
+    def _make_handover(self) -> Handover:
+        """Make what tells the application of its partitions."""
+        options = self.options
+        handover = Handover(
+            subscription=self.subscription,
+            trackers=self.trackers,
+            on_assigned=options.on_assigned,
+            on_revoked=options.on_revoked,
+            stores_all=options.commit.stores_all,
+        )
+        self.commits.before_store = handover.before_store
+        self.poller.on_assignment = handover.update
+        self.poller.before_poll = handover.tell_lost
+        return handover
 
     def _make_fetch_buffer(self, inherited: ClientOptions) -> FetchBuffer[T]:
         """Make what polls ahead of the application, or lets the server wait for it."""
@@ -141,16 +169,27 @@ class ConsumerCore(Generic[T]):
 
     # Position
 
-    async def seek(self, strategy: PollingStrategy, partition_id: int | None) -> None:
+    async def seek(
+        self, strategy: PollingStrategy, partition_id: int | None, *, guards: bool
+    ) -> None:
         """Continue elsewhere, after storing what is acknowledged."""
+        await self._let_go(partition_id)
+        self.cursors.seek(strategy, partition_id, guards=guards)
+        self.fetch_buffer.notify_change()
+
+    async def step_back(self, partition_id: int, offset: int) -> None:
+        """Go back to a message that was delivered to somebody who has not used it."""
+        await self._let_go(partition_id)
+        self.fetch_buffer.rewind_to(partition_id, offset)
+        self.fetch_buffer.notify_change()
+
+    async def _let_go(self, partition_id: int | None) -> None:
         self.delivery.record_taken()
         await self.commits.flush()
         self.fetch_buffer.rewind_buffer(partition_id)
-        self.cursors.seek(strategy, partition_id)
         for tracker in self.trackers:
             if partition_id in (None, tracker.partition_id):
                 self.trackers.forget(tracker.partition_id)
-        self.fetch_buffer.notify_change()
 
     def pause(self, partition_ids: Iterable[int]) -> None:
         """Stop polling some partitions, or all."""
@@ -173,6 +212,7 @@ class ConsumerCore(Generic[T]):
     def stop(self) -> None:
         """Stop reading."""
         self.fetch_buffer.is_stopped = True
+        self.fetch_buffer.end_prefetch()
         self.fetch_buffer.rewind_buffer()
         self.fetch_buffer.notify_change()
 
@@ -180,6 +220,7 @@ class ConsumerCore(Generic[T]):
         """Delete a stored offset."""
         command = self.subscription.delete_offset_command(partition_id)
         await self.membership.request(command, timeout=timeout)
+        self.cursors.lift_floor(partition_id)
         tracker = self.trackers.find(partition_id)
         if tracker is not None:
             tracker.stored = None
@@ -202,7 +243,8 @@ class ConsumerCore(Generic[T]):
         The buffer is polled again.
         """
         self.fetch_buffer.rewind_buffer()
-        self.poller.assigned.forget()
+        self.poller.forget_assignment()
+        self.handover.lose_all()
         await self._compare_with_stored(frozenset(self.positions()))
 
     async def _compare_with_stored(self, partitions: frozenset[int]) -> None:
@@ -218,21 +260,22 @@ class ConsumerCore(Generic[T]):
             except IggyError as error:
                 logger.info("%s: reading the stored offsets failed: %s", self.subscription, error)
                 return
+            floor = self.cursors.floor(partition_id)
+            if floor is not None and (stored is None or stored.stored_offset <= floor):
+                # It is read again from before the stored offset, and nobody else has read on.
+                continue
             if stored is not None and stored.stored_offset >= position:
                 self.fetch_buffer.reset_to_stored(partition_id)
 
     def _on_lost(self, partition_id: int) -> None:
         """Forget a partition whose offset the server did not store for this member."""
         self.poller.refused(partition_id)
+        self.handover.lose(partition_id)
         self.fetch_buffer.reset_to_stored(partition_id)
 
     def positions(self) -> dict[int, int]:
         """Tell the offset that is delivered next, for all partitions where it is known."""
-        positions = self.cursors.positions()
-        if self.fetch_buffer.buffer:
-            first = self.fetch_buffer.buffer[0]
-            positions[first.partition_id] = first.offset
-        return positions
+        return {**self.cursors.positions(), **self.fetch_buffer.firsts()}
 
     # Background
 
@@ -244,12 +287,19 @@ class ConsumerCore(Generic[T]):
         self.delivery.use_timer_task()
         self.commits.has_timer_task = True
         while True:
-            await anyio.sleep(seconds)
+            with anyio.move_on_after(seconds):
+                await self.commits.wait_for_request()
             self.delivery.record_taken()
             try:
                 await self.commits.on_timer()
             except Exception as error:
                 self._record_failure(error)
+
+    async def run_prefetch(self) -> None:
+        """Poll ahead of the application, until this is cancelled."""
+        if self.fetch_buffer.can_prefetch:
+            self.commits.leaves_to_timer = True
+            await self.fetch_buffer.run_prefetch()
 
     def raise_failure(self) -> None:
         """Raise the failure of the timer task since the last call.
@@ -274,21 +324,32 @@ class ConsumerCore(Generic[T]):
     async def aclose(self, timeout: float | None = None) -> None:
         """Store what is due, leave, and close; a second call does nothing."""
         seconds = self.close_timeout if timeout is None else timeout
-        if self.is_closed:
+        if self._is_closing:
             return
+        self._is_closing = True
         self.stop()
-        self.is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(seconds) as scope:
+                await self._tell_end()
+                self.is_closed = True
                 await self._commit_and_leave()
+            self.is_closed = True
             if scope.cancelled_caught:
                 logger.warning("%s: closing took longer than %s s", self.subscription, seconds)
             self.membership.forget()
             if self._owns_client:
                 await self._client.aclose()
 
-    async def _commit_and_leave(self) -> None:
+    async def _tell_end(self) -> None:
+        """Tell the application that its partitions go; it may still commit."""
         self.delivery.record_taken()
+        try:
+            await self.handover.end()
+        except Exception as error:
+            text = "on_revoked failed while the consumer closed"
+            log_event("callback_failed", self.subscription, text, level=logging.ERROR, error=error)
+
+    async def _commit_and_leave(self) -> None:
         try:
             await self.commits.finish()
         except IggyError as error:
@@ -328,13 +389,15 @@ async def open_consumer_core(
     """
     topic = await _await_topic(client, subscription, options)
     membership = _choose_membership(client, subscription, options)
+    new_start = NewStart(membership, subscription, options.start_if_new, topic, options.partitions)
+    await new_start.look(lambda one: client.request(subscription.get_offset_command(one)))
     await membership.join()
     rotation = None
     if options.partitions is not None:
         rotation = PartitionRotation(options.partitions)
     elif not subscription.is_group or options.partition_id == "all":
         rotation = PartitionRotation(range(topic.partitions_count))
-    return ConsumerCore(
+    core: ConsumerCore[Any] = ConsumerCore(
         client,
         membership=membership,
         subscription=subscription,
@@ -342,6 +405,15 @@ async def open_consumer_core(
         rotation=rotation,
         owns_client=owns_client,
     )
+    core.poller.before_first = partial(new_start.settle, core.poller.find_assigned)
+    if not subscription.is_group or options.auto_join_consumer_group:
+        try:
+            await core.poller.before_first()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await core.aclose()
+            raise
+    return core
 
 
 def _choose_membership(

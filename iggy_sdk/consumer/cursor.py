@@ -3,13 +3,21 @@
 Each partition has a cursor. Its first poll uses the start strategy; after that the cursor follows
 the last message. A cursor is reset when the group assigned the partition to another member, or when
 the log was truncated below it; the stored offset counts then. No I/O: the poller sends requests.
+
+A partition that is read again has a *floor*: the offset that was stored when that began. Commits
+below it are held back, because the server would accept them and forget how far the group had got.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from iggy_protocol import PollingKind, PollingStrategy, record
+from iggy_sdk.consumer.start import StartPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class PollDecision(Enum):
@@ -43,7 +51,7 @@ EMPTY_REPLY = ReplyOffsets(0)
 class PartitionCursor:
     """One partition."""
 
-    __slots__ = ("has_started", "position", "seek_target")
+    __slots__ = ("floor", "has_started", "is_guarded", "moves", "position", "seek_target")
 
     def __init__(self) -> None:
         self.position: int | None = None
@@ -52,6 +60,12 @@ class PartitionCursor:
         """Whether the start strategy was used."""
         self.seek_target: PollingStrategy | None = None
         """The target of a seek; the next poll starts there."""
+        self.is_guarded = False
+        """Whether the floor has to be found out before the next poll."""
+        self.floor: int | None = None
+        """The stored offset that commits may not fall below, or None."""
+        self.moves = 0
+        """How often it was moved by something else than a reply."""
 
 
 class PartitionCursors:
@@ -62,15 +76,16 @@ class PartitionCursors:
         allow_replay: whether messages that were seen are taken when the server sends them again.
     """
 
-    def __init__(self, start: PollingStrategy, *, allow_replay: bool = False) -> None:
-        self.start = start
+    def __init__(self, start: StartPlan, *, allow_replay: bool = False) -> None:
+        self._start = start
         self._allow_replay = allow_replay
         self._cursors: dict[int, PartitionCursor] = {}
+        self._seeks_count = 0
 
     @property
     def starts_at_stored(self) -> bool:
-        """Whether partitions start at the stored offset."""
-        return self.start.kind is PollingKind.NEXT
+        """Whether all partitions start at the stored offset."""
+        return self._start.strategy.kind is PollingKind.NEXT and self._start.replay is None
 
     @property
     def has_pending_seek(self) -> bool:
@@ -91,18 +106,21 @@ class PartitionCursors:
         """Return the strategy for a poll of this partition."""
         cursor = self._cursors.get(partition_id)
         if cursor is None:
-            return self.start
+            return self._start.strategy_of(partition_id)
         if cursor.seek_target is not None:
             return cursor.seek_target
         if cursor.position is not None:
             return PollingStrategy.offset(cursor.position)
-        return PollingStrategy.next() if cursor.has_started else self.start
+        if cursor.has_started:
+            return PollingStrategy.next()
+        return self._start.strategy_of(partition_id)
 
     def decide_next(self, partition_id: int, seen: ReplyOffsets) -> PollDecision:
         """Decide on a reply that started at the stored offset, in the partition that was next."""
         cursor = self._cursors.get(partition_id)
         fresh = cursor is None or not cursor.has_started
-        if (fresh and not self.starts_at_stored) or (cursor is not None and cursor.seek_target):
+        starts_elsewhere = self._start.strategy_of(partition_id).kind is not PollingKind.NEXT
+        if (fresh and starts_elsewhere) or (cursor is not None and cursor.seek_target):
             # Even an empty reply says nothing: the start may be before the stored offset.
             return PollDecision.ASK
         if seen.last is None:
@@ -147,20 +165,95 @@ class PartitionCursors:
 
     def rewind(self, partition_id: int, offset: int) -> None:
         """Go back to a message that was polled and not delivered."""
-        self._get(partition_id).position = offset
+        cursor = self._get(partition_id)
+        cursor.position = offset
+        cursor.moves += 1
 
     def reset_to_stored(self, partition_id: int) -> None:
         """Continue this partition at the stored offset."""
         cursor = self._get(partition_id)
-        cursor.position, cursor.has_started = None, True
+        cursor.position, cursor.has_started, cursor.floor = None, True, None
+        cursor.moves += 1
 
-    def seek(self, strategy: PollingStrategy, partition_id: int | None = None) -> None:
-        """Start the next poll elsewhere; without a partition, in all of them."""
-        if partition_id is not None:
-            self._get(partition_id).seek_target = strategy
+    def begin(self, partition_ids: Iterable[int]) -> None:
+        """Note that partitions have had their start, which they do not get a second time."""
+        for partition_id in partition_ids:
+            self._get(partition_id).has_started = True
+
+    def seek(
+        self,
+        strategy: PollingStrategy,
+        partition_id: int | None = None,
+        *,
+        guards: bool | None = None,
+    ) -> None:
+        """Start the next poll elsewhere; without a partition, in all of them.
+
+        Args:
+            strategy: where.
+            partition_id: the partition.
+            guards: whether commits are held back until what is stored is reached; None leaves
+                that as it is.
+        """
+        if partition_id is None:
+            self._start = StartPlan.seek(strategy, guards=bool(guards))
+            self._seeks_count = self.all_moves + 1
+            self._cursors.clear()
             return
-        self.start = strategy
-        self._cursors.clear()
+        cursor = self._get(partition_id)
+        cursor.seek_target = strategy
+        cursor.moves += 1
+        if guards is not None:
+            cursor.is_guarded, cursor.floor = guards, None
+
+    def moves(self, partition_id: int) -> tuple[int, int]:
+        """Return another value after each move of a partition by something else than a reply."""
+        cursor = self._cursors.get(partition_id)
+        return self._seeks_count, 0 if cursor is None else cursor.moves
+
+    @property
+    def all_moves(self) -> int:
+        """How often any partition was moved by something else than a reply."""
+        return self._seeks_count + sum(cursor.moves for cursor in self._cursors.values())
+
+    def disregard_reply(self, partition_id: int | None) -> None:
+        """Note that a reply which is under way comes too late; without a partition, any."""
+        if partition_id is None:
+            self._seeks_count += 1
+        else:
+            self._get(partition_id).moves += 1
+
+    # Floors
+
+    def needs_floor(self, partition_id: int) -> bool:
+        """Tell whether the floor of a partition has to be found out before its next poll."""
+        cursor = self._cursors.get(partition_id)
+        return self._start.is_guarded(partition_id) if cursor is None else cursor.is_guarded
+
+    def set_floor(self, partition_id: int, floor: int | None) -> None:
+        """Hold back commits below the stored offset, if there is one."""
+        cursor = self._get(partition_id)
+        cursor.floor, cursor.is_guarded = floor, False
+
+    def floor(self, partition_id: int) -> int | None:
+        """Return the stored offset that commits may not fall below, or None."""
+        cursor = self._cursors.get(partition_id)
+        return None if cursor is None else cursor.floor
+
+    def is_below_floor(self, partition_id: int, offset: int) -> bool:
+        """Tell whether the commit of an offset is held back."""
+        floor = self.floor(partition_id)
+        return floor is not None and offset < floor
+
+    def lift_floor(self, partition_id: int) -> None:
+        """Hold back nothing any more, because what was stored is reached."""
+        cursor = self._cursors.get(partition_id)
+        if cursor is not None:
+            cursor.floor = None
 
     def _get(self, partition_id: int) -> PartitionCursor:
-        return self._cursors.setdefault(partition_id, PartitionCursor())
+        cursor = self._cursors.get(partition_id)
+        if cursor is None:
+            cursor = self._cursors[partition_id] = PartitionCursor()
+            cursor.is_guarded = self._start.is_guarded(partition_id)
+        return cursor

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
-    from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
+    from iggy_sdk.consumer.fetch_buffer import FetchBuffer
+    from iggy_sdk.consumer.idle import EndDetector
     from iggy_sdk.consumer.tracker import OffsetTracker
     from iggy_sdk.durations import Seconds
     from iggy_sdk.hooks import Hooks
@@ -83,7 +84,7 @@ class MessageDelivery(Generic[T]):
         """
         self.acknowledge_delivered()
         buffer = self._fetch_buffer.buffer
-        await self._commits.flush_if_due(drained=not buffer)
+        await self._commits.flush_if_due(drained=self._fetch_buffer.is_drained)
         while True:
             if not buffer:
                 if not await self._fetch_buffer.refill(end=end):
@@ -277,7 +278,7 @@ class BatchIterator(Generic[T]):
         with self._guard:
             self._delivery.acknowledge_delivered()
             self._acknowledge()
-            await self._commits.flush_if_due(drained=not self._fetch_buffer.buffer)
+            await self._commits.flush_if_due(drained=self._fetch_buffer.is_drained)
             batch = await self._gather()
             if batch and self._counts_handed_out:
                 self._acknowledge()

@@ -4,6 +4,10 @@ The buffer holds the new messages of one poll, and is filled again when it is em
 message is requested. While there is nothing, a server from 0.10 on is asked to answer when there
 is; others are polled now and then. There is no await between a reply and the buffer, so a message
 is either in the buffer or will be polled again.
+
+A consumer with tasks of its own polls ahead: when the buffer was filled, the next polls are made
+while the application works, until enough is held or there is nothing more. Their replies wait in
+order until the buffer is empty. One poll is made at a time, whoever makes it.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
+import anyio.lowlevel
 
 from iggy_protocol import PollingStrategy
 from iggy_sdk.consumer.assignment import NO_PARTITION
+from iggy_sdk.consumer.idle import IdleBackoff, PartitionRound
 from iggy_sdk.consumer.poller import FetchedMessages
+from iggy_sdk.consumer.prefetch import PrefetchedPolls
 from iggy_sdk.consumer.server_wait import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN
 from iggy_sdk.errors import IggyError, PartitionNotFound
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from iggy_sdk.consumer.cursor import PartitionCursors
+    from iggy_sdk.consumer.idle import EndDetector
     from iggy_sdk.consumer.membership import RetryPolicy
     from iggy_sdk.consumer.options import ConsumerOptions
     from iggy_sdk.consumer.poller import Poller
@@ -34,6 +42,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+PREFETCH_TURNS: Final = 2
+"""How many turns of the event loop a task needs to wake up and send a request."""
 
 
 def _do_nothing() -> None:
@@ -78,6 +89,31 @@ class FetchBuffer(Generic[T]):
         # Whether the last round of polls was empty, and the request that waits on the server since.
         self._is_idle = False
         self._waiting: anyio.CancelScope | None = None
+        self._prefetched = PrefetchedPolls(options)
+        self._prefetches = False
+        self._prefetch_wanted = anyio.Event()
+        self._prefetch_rounds = PartitionRound()
+        self._prefetching = anyio.CancelScope()
+        # What a poll ahead has raised, for whoever reads next.
+        self._prefetch_error: Exception | None = None
+        self._polling = anyio.Lock(fast_acquire=True)
+
+    @property
+    def prefetched_count(self) -> int:
+        """How many messages were fetched ahead."""
+        return self._prefetched.messages_count
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether there is nothing to deliver without another poll."""
+        return not self.buffer and not self._prefetched.messages_count
+
+    def firsts(self) -> dict[int, int]:
+        """Tell the offset of each partition's first message that was fetched."""
+        firsts = self._prefetched.firsts()
+        if self.buffer:
+            firsts[self.buffer[0].partition_id] = self.buffer[0].offset
+        return firsts
 
     async def refill(self, *, end: EndDetector | None = None, deadline: float = math.inf) -> bool:
         """Poll until there are messages in the buffer.
@@ -97,8 +133,7 @@ class FetchBuffer(Generic[T]):
             fetched = None
             if not self.is_paused:
                 await self._keep_interval()
-                # Whoever reads to the end wants to know that there is nothing.
-                fetched = await self._fetch(deadline if end is None else None)
+                fetched = await self._next_fetched(end, deadline)
             if fetched is None:
                 await self._wait(deadline - anyio.current_time())
             else:
@@ -107,6 +142,7 @@ class FetchBuffer(Generic[T]):
                     expected = self._poller.round_of(self._poller.paused)
                     end.observe(fetched.partition_id, fetched.at_end, expected=expected)
                 if self._fill(fetched):
+                    await self._let_prefetch_begin()
                     return True
                 await self._wait_if_idle(fetched, deadline, on_server=end is None)
             if anyio.current_time() >= deadline:
@@ -114,7 +150,10 @@ class FetchBuffer(Generic[T]):
         return False
 
     def rewind_buffer(self, partition_id: int | None = None) -> None:
-        """Empty the buffer, to be polled again; with a partition, only its messages."""
+        """Drop what was fetched, to be polled again; with a partition, only its messages."""
+        self._drop_prefetched()
+        # A reply that is under way is from before this.
+        self._cursors.disregard_reply(partition_id)
         if not self.buffer or partition_id not in (None, self.buffer[0].partition_id):
             return
         self.before_rewind()
@@ -124,6 +163,15 @@ class FetchBuffer(Generic[T]):
         tracker = self._trackers.find(first.partition_id)
         if tracker is not None:
             tracker.forget_undelivered()
+
+    def _drop_prefetched(self) -> None:
+        """Go back to what was fetched ahead; it will be polled again."""
+        for partition_id, offset in self._prefetched.drop().items():
+            self._rewind(partition_id, offset)
+            tracker = self._trackers.find(partition_id)
+            if tracker is not None:
+                is_buffered = self.buffer and self.buffer[0].partition_id == partition_id
+                tracker.forget_undelivered(self.buffer[-1].offset if is_buffered else None)
 
     def rewind_to(self, partition_id: int, offset: int) -> None:
         """Go back to an offset that was taken and not delivered; it will be polled again."""
@@ -147,6 +195,7 @@ class FetchBuffer(Generic[T]):
 
     def reset_to_stored(self, partition_id: int) -> None:
         """Forget a partition with another owner; if it returns, the stored offset counts."""
+        self._drop_prefetched()
         if self.buffer and self.buffer[0].partition_id == partition_id:
             self.before_rewind()
             self.buffer.clear()
@@ -175,6 +224,76 @@ class FetchBuffer(Generic[T]):
         if self._waiting is not None:
             self._waiting.cancel()
 
+    # Polling ahead
+
+    @property
+    def can_prefetch(self) -> bool:
+        """Whether polls may be made ahead."""
+        # The server commits what it hands out; an interval would be kept twice.
+        is_free = not self._by_server and self._interval is None
+        return self._prefetched.is_possible and is_free
+
+    async def run_prefetch(self) -> None:
+        """Poll ahead while there is room and something to fetch, until this is cancelled."""
+        self._prefetches = True
+        with self._prefetching:
+            while True:
+                await self._prefetch_wanted.wait()
+                self._prefetch_wanted = anyio.Event()
+                async with self._polling:
+                    while self._may_prefetch() and await self._prefetch():
+                        if self._polling.statistics().tasks_waiting:
+                            # The reader has used up everything, and polls by itself.
+                            break
+        self._prefetches = False
+
+    def end_prefetch(self) -> None:
+        """Poll ahead no more; a poll of a member that has left would join the group again."""
+        self._prefetching.cancel()
+
+    async def _let_prefetch_begin(self) -> None:
+        """Let the next poll be sent before the application works on what has come."""
+        if self._prefetch_wanted.is_set():
+            for _ in range(PREFETCH_TURNS):
+                await anyio.lowlevel.checkpoint()
+
+    def _may_prefetch(self) -> bool:
+        is_open = not self.is_stopped and not self.is_paused and self._prefetch_error is None
+        return is_open and self._prefetched.room() > 0
+
+    async def _prefetch(self) -> bool:
+        """Make one poll ahead, and tell whether another one may bring something."""
+        try:
+            fetched = await self._poll_once(None, self._prefetched.room())
+        except Exception as error:
+            self._prefetch_error = error
+            return False
+        if fetched is None:
+            return False
+        self._prefetched.add(fetched)
+        return not self._is_caught_up(fetched)
+
+    def _is_caught_up(self, fetched: FetchedMessages) -> bool:
+        """Tell whether the last poll of every partition reached its end, or brought nothing."""
+        expected = self._poller.round_of(self._poller.excluded)
+        is_quiet = fetched.at_end or fetched.batch is None
+        return self._prefetch_rounds.observe(fetched.partition_id, is_quiet, expected=expected)
+
+    async def _next_fetched(
+        self, end: EndDetector | None, deadline: float
+    ) -> FetchedMessages | None:
+        """Take what was polled ahead, or poll."""
+        while self._prefetched:
+            fetched = self._prefetched.take()
+            # That there was nothing some time ago says nothing about now.
+            if fetched.batch is not None or end is not None:
+                return fetched
+        async with self._polling:
+            if self._prefetched:
+                return self._prefetched.take()
+            # Whoever reads to the end wants to know that there is nothing.
+            return await self._fetch(deadline if end is None else None)
+
     async def _fetch(self, wait_until: float | None) -> FetchedMessages | None:
         """Poll, or wait on the server; until no later than a time, or not at all."""
         while True:
@@ -192,7 +311,12 @@ class FetchBuffer(Generic[T]):
                 self._retry_policy.reset()
                 return fetched
 
-    async def _poll_once(self, wait_until: float | None) -> FetchedMessages | None:
+    async def _poll_once(
+        self, wait_until: float | None, count: int | None = None
+    ) -> FetchedMessages | None:
+        failed, self._prefetch_error = self._prefetch_error, None
+        if failed is not None:
+            raise failed
         if await self._poller.upkeep():
             self._is_idle = False
         if self._is_idle and wait_until is not None and self._server_wait.is_possible:
@@ -202,7 +326,7 @@ class FetchBuffer(Generic[T]):
             self._is_idle = False
         # The server has committed the reply, so cancelling here would skip messages.
         with anyio.CancelScope(shield=self._by_server):
-            return await self._poller.poll()
+            return await self._poller.poll(count)
         raise AssertionError("this scope is never cancelled")
 
     async def _wait_on_server(self, seconds: float) -> FetchedMessages:
@@ -235,6 +359,9 @@ class FetchBuffer(Generic[T]):
         else:
             self.buffer.extend(fetched.batch)
         self.tracker = self._trackers.get(fetched.partition_id)
+        self._prefetched.note_size(fetched)
+        if self._prefetches and (self._prefetched or not self._is_caught_up(fetched)):
+            self._prefetch_wanted.set()
         self.messages_count += len(self.buffer)
         self._idle.reset()
         self._rounds.clear()
@@ -279,93 +406,3 @@ class FetchBuffer(Generic[T]):
                 await self._changed.wait()
         if self._changed.is_set():
             self._changed = anyio.Event()
-
-
-# Detecting that there is nothing to read, and the backoff of polls meanwhile.
-#
-# A poll sees one partition, so an empty reply says nothing about the others; only a whole round
-# over all partitions does. No I/O here: the fetch buffer sleeps.
-
-IDLE_SECONDS_MIN: Final = 0.001
-"""The first wait: about what a request costs on a busy machine."""
-
-IDLE_SECONDS_MAX: Final = 0.1
-"""The longest wait; ten empty polls a second do not hurt a server."""
-
-
-class PartitionRound:
-    """Detects a round in which every partition met a condition.
-
-    Where the partitions are not known, they are polled in turn: the round is complete when one
-    comes a second time and none in between failed the condition.
-    """
-
-    __slots__ = ("_streak",)
-
-    def __init__(self) -> None:
-        self._streak: set[int] = set()
-
-    def observe(
-        self, partition_id: int, agrees: bool, *, expected: frozenset[int] | None = None
-    ) -> bool:
-        """Record a poll of a partition, and tell whether the round is complete.
-
-        Args:
-            partition_id: the partition that was polled.
-            agrees: whether it met the condition.
-            expected: the partitions that make a round, if they are known.
-        """
-        if not agrees:
-            self._streak.clear()
-            return False
-        is_second = partition_id in self._streak
-        self._streak.add(partition_id)
-        if expected is None:
-            return is_second
-        return len(self._streak) >= len(expected) and expected <= self._streak
-
-    def clear(self) -> None:
-        """Begin a new round."""
-        self._streak.clear()
-
-
-class EndDetector:
-    """Detects that every partition was read to its end at some moment.
-
-    A producer that keeps sending does not delay it: a partition counts once it was caught up.
-    """
-
-    __slots__ = ("_reached", "_rounds", "is_over")
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self._reached: set[int] = set()
-        self._rounds = PartitionRound()
-
-    def observe(
-        self, partition_id: int, at_end: bool, *, expected: frozenset[int] | None = None
-    ) -> None:
-        """Record a poll of a partition, and whether it reached the end."""
-        if at_end:
-            self._reached.add(partition_id)
-        agrees = partition_id in self._reached
-        self.is_over = self._rounds.observe(partition_id, agrees, expected=expected)
-
-
-class IdleBackoff:
-    """The wait after a round of empty polls."""
-
-    __slots__ = ("_next",)
-
-    def __init__(self) -> None:
-        self._next = IDLE_SECONDS_MIN
-
-    def reset(self) -> None:
-        """Start with short waits again, because there were messages."""
-        self._next = IDLE_SECONDS_MIN
-
-    def take(self) -> float:
-        """Return the next wait, which is twice the one before until it is long enough."""
-        delay = self._next
-        self._next = min(delay * 2, IDLE_SECONDS_MAX)
-        return delay

@@ -7,13 +7,17 @@ message that cannot be decoded is not retried, as it would fail again.
 from __future__ import annotations
 
 import inspect
+import logging
 import random
+import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 import anyio
 
 from iggy_protocol import HeaderKey, HeaderScalar, HeaderValue
 from iggy_sdk.compression import CONTENT_ENCODING
+from iggy_sdk.consumer.events import log_event
+from iggy_sdk.consumer.latency import LatencyHistogram
 from iggy_sdk.errors import DecryptionError, IggyError, SerdeError
 from iggy_sdk.message import Message, ReceivedMessage
 from iggy_sdk.options import Retry
@@ -21,6 +25,8 @@ from iggy_sdk.options import Retry
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
+
+    from iggy_sdk.consumer.subscription import Subscription
 
 
 T = TypeVar("T")
@@ -31,6 +37,47 @@ Handler: TypeAlias = "Callable[[ReceivedMessage[T]], Awaitable[None] | None]"
 NO_RETRY = Retry(attempts=0)
 
 
+class HandlerLog:
+    """Logs what handlers could not do; never what is in a message.
+
+    Args:
+        subscription: whose messages they are.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def failed(self, message: ReceivedMessage[Any], error: Exception, attempt: int) -> None:
+        """Log a call of the handler that raised, with its traceback."""
+        self._write("handler_failed", "handling failed", message, attempt, error, logging.ERROR)
+
+    def dead_lettered(self, message: ReceivedMessage[Any], error: Exception, attempts: int) -> None:
+        """Log a message that was sent to the dead letters."""
+        text = f"sent to the dead letters after {type(error).__name__}"
+        self._write("dead_lettered", text, message, attempts, None, logging.WARNING)
+
+    def _write(
+        self,
+        event: str,
+        text: str,
+        message: ReceivedMessage[Any],
+        attempt: int,
+        error: Exception | None,
+        level: int,
+    ) -> None:
+        place = f"message {message.offset} of partition {message.partition_id}"
+        log_event(
+            event,
+            self._subscription,
+            f"{place}, attempt {attempt}: {text}",
+            level=level,
+            error=error,
+            partition=message.partition_id,
+            offset=message.offset,
+            attempt=attempt,
+        )
+
+
 class HandlerRetry:
     """Calls the handler for a message, with retries.
 
@@ -38,6 +85,7 @@ class HandlerRetry:
         handler: the user's function.
         retry: how often it is called again.
         dead_letters: where messages go that it cannot handle; None raises instead.
+        log: told of failures and dead letters.
     """
 
     def __init__(
@@ -46,13 +94,16 @@ class HandlerRetry:
         *,
         retry: Retry | None = None,
         dead_letters: DeadLetterSink | None = None,
+        log: HandlerLog | None = None,
     ) -> None:
+        self.latency = LatencyHistogram()
         self.failures_count = 0
         self.retries_count = 0
         self.dead_letters_count = 0
         self._handler = handler
         self._retry = retry or NO_RETRY
         self._dead_letters = dead_letters
+        self._log = log
 
     async def handle(self, message: ReceivedMessage[Any]) -> None:
         """Call the handler until it succeeds or the message became a dead letter.
@@ -62,13 +113,18 @@ class HandlerRetry:
         """
         attempt = 0
         while True:
+            began = time.perf_counter()
             try:
                 result = self._handler(message)
                 if inspect.isawaitable(result):
                     await result
+                self.latency.add(time.perf_counter() - began)
                 return
             except Exception as error:
+                self.latency.add(time.perf_counter() - began)
                 self.failures_count += 1
+                if self._log is not None:
+                    self._log.failed(message, error, attempt + 1)
                 if self._is_last(error, attempt):
                     await self._send_to_dead_letters(message, error, attempt + 1)
                     return
@@ -86,6 +142,8 @@ class HandlerRetry:
             raise error
         await self._dead_letters.send(message, error, attempts)
         self.dead_letters_count += 1
+        if self._log is not None:
+            self._log.dead_lettered(message, error, attempts)
 
 
 # Dead letters: messages that failed go to a producer, with headers that describe the failure.

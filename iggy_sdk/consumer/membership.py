@@ -17,6 +17,7 @@ import anyio
 
 from iggy_protocol import (
     Command,
+    Consumer,
     CreateConsumerGroup,
     Identifier,
     JoinConsumerGroup,
@@ -24,6 +25,8 @@ from iggy_protocol import (
     StatusCode,
     SyncConsumerGroup,
 )
+from iggy_sdk.consumer.events import log_event
+from iggy_sdk.consumer.subscription import Subscription
 from iggy_sdk.errors import (
     ConfigurationError,
     ConnectionFailedError,
@@ -185,6 +188,7 @@ class GroupMembership:
         self.joins_count = 0
         self._client = client
         self._stream, self._topic, self._group = stream, topic, group
+        self._subscription = Subscription(Consumer.group(group), stream, topic)
         self._create = create
         self._key = (stream, topic, group)
         # The epoch of the session that is a member, or None.
@@ -207,7 +211,7 @@ class GroupMembership:
             )
         joined.add(self._key)
         try:
-            await self._join()
+            await self._ensure_joined()
         except BaseException:
             self.forget()
             raise
@@ -270,10 +274,10 @@ class GroupMembership:
             except (NotAMember, ConsumerGroupNotFound) as error:
                 if attempt >= REJOINS_MAX:
                     raise
-                logger.info(
-                    "the server no longer lists this consumer in group %r, joining again: %s",
-                    self._group,
-                    error,
+                log_event(
+                    "membership_lost",
+                    self._subscription,
+                    f"the server no longer lists this consumer, joining again: {error}",
                 )
                 if self.joins_count == joins:
                     self._epoch = None
@@ -288,10 +292,10 @@ class GroupMembership:
                 command = LeaveConsumerGroup(self._stream, self._topic, self._group)
                 await self._client.request(command)
         except IggyError as error:
-            logger.info(
-                "leaving group %r failed, the end of the connection removes the member: %s",
-                self._group,
-                error,
+            log_event(
+                "leave_failed",
+                self._subscription,
+                f"leaving failed, the end of the connection removes the member: {error}",
             )
         finally:
             self.forget()
@@ -308,8 +312,9 @@ class GroupMembership:
                 return
             again = self.joins_count > 0
             await self._join()
+            text = "joined again" if again else "joined"
+            log_event("joined", self._subscription, text, joins=self.joins_count)
             if again:
-                logger.info("joined group %r again", self._group)
                 await self.on_rejoin()
 
     async def _join(self) -> None:
@@ -373,6 +378,9 @@ logger = logging.getLogger("iggy_sdk.consumer")
 ERROR_REPLIES_MAX: Final = 10
 """How many error replies in a row are retried before the last one is raised."""
 
+WARNED_FAILURES: Final = 10
+"""Of how many failures in a row one is a warning; the others are for debugging."""
+
 RETRY_SECONDS_MIN: Final = 0.05
 """The first wait after an error; a short glitch is over by then."""
 
@@ -407,7 +415,13 @@ class RetryPolicy:
         if not self._may_retry(error):
             raise error
         delay = self._backoff.delay(self._failures - 1, random.random)
-        logger.warning("%s failed, retrying in %.2f s: %s", self._what, delay, error)
+        is_seen = self._failures == 1 or self._failures % WARNED_FAILURES == 0
+        logger.log(
+            logging.WARNING if is_seen else logging.DEBUG,
+            "%s failed, retrying in %.2f s: %s",
+            *(self._what, delay, error),
+            extra={"iggy_event": "retry", "attempt": self._failures, "delay_s": delay},
+        )
         await anyio.sleep(delay)
 
     def _may_retry(self, error: IggyError) -> bool:

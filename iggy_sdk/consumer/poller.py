@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import anyio
 
-from iggy_protocol import GetTopic, PartitionContext, PolledMessages, PollingStrategy
+from iggy_protocol import GetTopic, PartitionContext, PolledMessages, PollingKind, PollingStrategy
 from iggy_sdk.consumer.assignment import (
     NO_PARTITION,
     NO_PARTITIONS,
@@ -27,6 +28,8 @@ from iggy_sdk.consumer.assignment import (
     PartitionRotation,
 )
 from iggy_sdk.consumer.cursor import PartitionCursors, PollDecision, ReplyOffsets
+from iggy_sdk.consumer.handover import ObservedPartitions
+from iggy_sdk.consumer.latency import LatencyHistogram
 from iggy_sdk.errors import PartitionNotOwned, PartitionRestarted
 from iggy_sdk.message import ReceivedBatch
 
@@ -82,8 +85,16 @@ class Poller:
     ) -> None:
         self.on_gained: Callable[[frozenset[int]], Awaitable[None]] = _do_nothing
         """Called with partitions that the member did not read before."""
-        self.assigned = AssignedPartitions(membership, what=str(subscription))
+        self.on_assignment: Callable[[frozenset[int]], Awaitable[None]] = _do_nothing
+        """Called with the partitions of the consumer, now and then and when they have changed."""
+        self.before_poll: Callable[[], Awaitable[None]] = _do_nothing_before
+        """Called before each poll."""
+        self.before_first: Callable[[], Awaitable[None]] = _do_nothing_before
+        """Called before the first poll."""
+        self.assigned = AssignedPartitions(membership)
         self.polls_count = 0
+        self.latency = LatencyHistogram()
+        """How long polls took that brought messages."""
         self.paused: frozenset[int] = frozenset()
         """Partitions that the user has paused."""
         self.held: frozenset[int] = frozenset()
@@ -97,6 +108,8 @@ class Poller:
         self._make_batch = make_batch
         self._by_server = options.commit.by_server
         self._refresh_at = -math.inf
+        self._has_begun = False
+        self._observed = ObservedPartitions()
         # The state of each partition as the last reply told it, from 0.10 on.
         self._contexts: dict[int, PartitionContext] = {}
 
@@ -113,6 +126,12 @@ class Poller:
         return self._rotation
 
     @property
+    def assignment(self) -> frozenset[int]:
+        """The partitions that are read, as far as they are known."""
+        rotation = self.rotation
+        return self._observed.partitions if rotation is None else rotation.as_set
+
+    @property
     def excluded(self) -> frozenset[int]:
         """The partitions that are not polled at the moment."""
         return self.paused | self.held
@@ -122,19 +141,23 @@ class Poller:
         rotation = self.rotation
         return None if rotation is None else (rotation.as_set - excluded or NO_PARTITIONS)
 
-    async def poll(self) -> FetchedMessages | None:
+    async def poll(self, count: int | None = None) -> FetchedMessages | None:
         """Poll once; None when all partitions are paused or held.
+
+        Args:
+            count: how many messages to ask for; None takes ``batch_length``.
 
         Raises:
             IggyError: the poll failed; nothing has changed.
         """
         rotation = self.rotation
+        count = count or self._options.batch_length
         if rotation is None:
-            return await self._poll_in_turn()
+            return await self._poll_in_turn(count)
         if not rotation.partitions:
             return FetchedMessages(NO_PARTITION)
         partition_id = rotation.take(self.excluded)
-        return None if partition_id is None else await self._poll_partition(partition_id)
+        return None if partition_id is None else await self._poll_partition(partition_id, count)
 
     def context(self, partition_id: int) -> PartitionContext | None:
         """Return the state of a partition that the position of this consumer belongs to."""
@@ -157,6 +180,12 @@ class Poller:
         Raises:
             IggyError: the server refuses, or cannot be reached.
         """
+        await self.before_poll()
+        if not self._has_begun:
+            await self.before_first()
+            self._has_begun = True
+            if self.rotation is not None:
+                await self.on_assignment(self.assignment)
         if anyio.current_time() < self.upkeep_at:
             return False
         rotation = self.rotation
@@ -166,9 +195,30 @@ class Poller:
             await self._refresh_partitions(rotation)
         else:
             gained = await self.assigned.refresh()
+            # Whatever happens to a partition elsewhere: it has had its start here.
+            self._cursors.begin(frozenset(before) - rotation.as_set)
             if gained:
                 await self.on_gained(gained)
+        await self.on_assignment(rotation.as_set)
         return rotation.partitions != before
+
+    async def find_assigned(self) -> frozenset[int]:
+        """Ask which partitions this consumer has, without reading any.
+
+        Raises:
+            IggyError: the server refuses, or cannot be reached.
+        """
+        rotation = self.rotation
+        if rotation is not None:
+            if rotation is self.assigned.rotation:
+                await self.assigned.refresh()
+            return rotation.as_set
+        found: set[int] = set()
+        while True:
+            probe = await self._request(None, NEXT, 0)
+            if probe.partition_id in found:
+                return frozenset(found)
+            found.add(probe.partition_id)
 
     async def _refresh_partitions(self, rotation: PartitionRotation) -> None:
         """Request the partitions of the topic, to read new ones as well."""
@@ -190,10 +240,14 @@ class Poller:
         context = self.context(partition_id)
         return None if context is None else replace(context, owner_generation=0)
 
-    async def _poll_in_turn(self) -> FetchedMessages:
+    async def _poll_in_turn(self, count: int) -> FetchedMessages:
         if self._can_poll_stored_offset():
-            batch = await self._request(None, NEXT, self._options.batch_length)
+            moves = self._cursors.all_moves
+            batch = await self._request(None, NEXT, count)
             seen, partition_id = _reply_offsets(batch), batch.partition_id
+            await self._observe(batch)
+            if self._cursors.all_moves != moves and not self._by_server:
+                return FetchedMessages(partition_id, at_end=False)
             decision = self._cursors.decide_next(partition_id, seen)
             if decision is PollDecision.TAKE:
                 return self._take(partition_id, batch, seen)
@@ -204,9 +258,22 @@ class Poller:
         else:
             probe = await self._request(None, NEXT, 0)
             partition_id = probe.partition_id
+            await self._observe(probe)
         if partition_id in self.paused or partition_id in self.held:
             return FetchedMessages(partition_id, at_end=partition_id not in self.held)
-        return await self._poll_partition(partition_id)
+        return await self._poll_partition(partition_id, count)
+
+    async def _observe(self, batch: ReceivedBatch[Any]) -> None:
+        """Learn from the poll of a partition that the server has chosen."""
+        # A member without partitions gets zeros as well.
+        if batch.partition_id or len(batch) or batch.current_offset:
+            self._observed.observe(batch.partition_id)
+        await self.on_assignment(self._observed.partitions)
+
+    def forget_assignment(self) -> None:
+        """Begin anew, because the group was joined again."""
+        self.assigned.forget()
+        self._observed.forget()
 
     def _can_poll_stored_offset(self) -> bool:
         """Tell whether this consumer continues exactly at the stored offsets."""
@@ -221,6 +288,10 @@ class Poller:
         """Return where the next poll of a partition starts."""
         return NEXT if self._replays(partition_id) else self._cursors.strategy(partition_id)
 
+    def moves(self, partition_id: int) -> tuple[int, int]:
+        """Return another value after each move that makes a reply which is under way useless."""
+        return self._cursors.moves(partition_id)
+
     def _replays(self, partition_id: int) -> bool:
         """Tell whether a member goes by the stored offset, because it may have been moved back."""
         if not self._options.allow_replay or self.rotation is not self.assigned.rotation:
@@ -230,15 +301,36 @@ class Poller:
         tracker = self._trackers.find(partition_id)
         return tracker is None or tracker.is_fully_stored
 
-    async def _poll_partition(self, partition_id: int) -> FetchedMessages:
-        strategy = self.strategy(partition_id)
+    async def _poll_partition(self, partition_id: int, count: int) -> FetchedMessages:
+        moves = self.moves(partition_id)
         try:
-            batch = await self._request(partition_id, strategy, self._options.batch_length)
+            if self._cursors.needs_floor(partition_id):
+                await self._find_floor(partition_id)
+            strategy = self.strategy(partition_id)
+            batch = await self._request(partition_id, strategy, count)
         except PartitionNotOwned:
             return self.refused(partition_id)
         except PartitionRestarted:
             return self.restarted(partition_id)
+        if self.moves(partition_id) != moves and not self._by_server:
+            # It was moved while the request was under way: the reply is from somewhere else.
+            return FetchedMessages(partition_id, at_end=False)
+        if self._by_server and batch.partition_id == partition_id and len(batch):
+            await self._pass_floor(partition_id, batch[-1].offset)
         return self.take_reply(partition_id, batch)
+
+    async def _find_floor(self, partition_id: int) -> None:
+        """Ask what is stored, because the partition is read again from before it."""
+        stored = await self._membership.request(self._subscription.get_offset_command(partition_id))
+        self._cursors.set_floor(partition_id, None if stored is None else stored.stored_offset)
+
+    async def _pass_floor(self, partition_id: int, last: int) -> None:
+        """Store the end of a poll that the server did not commit, once it is not held back."""
+        floor = self._cursors.floor(partition_id)
+        if floor is not None and last >= floor:
+            store = self._subscription.store_command(partition_id, last)
+            await self._membership.request(store)
+            self._cursors.lift_floor(partition_id)
 
     def take_reply(self, partition_id: int, batch: ReceivedBatch[Any]) -> FetchedMessages:
         """Decide what of a reply to a poll of this partition is new."""
@@ -257,12 +349,16 @@ class Poller:
         if decision is PollDecision.LOST:
             self._reset_partition(partition_id, seen)
             return FetchedMessages(partition_id, at_end=False)
+        if certain and self.strategy(partition_id).kind is PollingKind.FIRST:
+            # Its oldest message is the next one, whoever reads the partition meanwhile.
+            self._cursors.begin((partition_id,))
         return FetchedMessages(partition_id)
 
     def refused(self, partition_id: int) -> FetchedMessages:
         """Ask for the assignment again, because the member does not own this partition."""
         self.forget_context(partition_id)
         self.assigned.expire()
+        self._observed.forget(partition_id)
         return FetchedMessages(partition_id)
 
     def restarted(self, partition_id: int) -> FetchedMessages:
@@ -312,12 +408,17 @@ class Poller:
     async def _request(
         self, partition_id: int | None, strategy: PollingStrategy, count: int
     ) -> ReceivedBatch[Any]:
-        commits = self._by_server and count > 0
+        is_replay = partition_id is not None and self._cursors.floor(partition_id) is not None
+        commits = self._by_server and count > 0 and not is_replay
         command = self._subscription.poll_command(
             partition_id, strategy, count, auto_commit=commits
         )
         context = None if partition_id is None else self.plain_context(partition_id)
-        return self.read(await self.send(command, context=context))
+        began = time.perf_counter()
+        batch = self.read(await self.send(command, context=context))
+        if len(batch):
+            self.latency.add(time.perf_counter() - began)
+        return batch
 
     async def send(
         self,
@@ -339,6 +440,10 @@ class Poller:
 
 async def _do_nothing(partitions: frozenset[int]) -> None:
     """Do nothing with new partitions."""
+
+
+async def _do_nothing_before() -> None:
+    """Do nothing before a poll."""
 
 
 def _reply_offsets(batch: ReceivedBatch[Any]) -> ReplyOffsets:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from iggy_sdk.consumer.commit_scheduler import CommitScheduler
-    from iggy_sdk.consumer.fetch_buffer import EndDetector, FetchBuffer
+    from iggy_sdk.consumer.fetch_buffer import FetchBuffer
     from iggy_sdk.consumer.handler_retry import HandlerRetry
+    from iggy_sdk.consumer.idle import EndDetector
     from iggy_sdk.consumer.poller import Poller
     from iggy_sdk.hooks import Hooks
 
@@ -268,7 +269,7 @@ class Runner:
 
     async def _acknowledge(self, job: Job) -> None:
         job.tracker.acknowledge(job.message.offset)
-        drained = len(self._queue) == 1 and not self._fetch_buffer.buffer
+        drained = len(self._queue) == 1 and self._fetch_buffer.is_drained
         if drained or not self._commits.can_defer(job.tracker):
             await self._commits.flush_if_due(drained=drained)
 

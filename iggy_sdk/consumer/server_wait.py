@@ -142,7 +142,10 @@ class ServerWait:
             partition_id=partition_id,
         )
         context = self._poller.context(partition_id)
+        moves = self._poller.moves(partition_id)
         polled = await self._poller.send(command, context=context, timeout=timeout)
+        if self._poller.moves(partition_id) != moves:
+            return FetchedMessages(partition_id, at_end=False)
         return self._poller.take_reply(partition_id, self._poller.read(polled))
 
     async def _ready(self, partitions: Sequence[int], seconds: float) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from iggy_protocol import (
     Consumer,
@@ -22,7 +22,17 @@ from iggy_sdk.errors import TopicNotFound
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from iggy_sdk.consumer.membership import ConsumerMembership
+    from iggy_protocol import Command
+
+
+R = TypeVar("R")
+
+
+class CommandSender(Protocol):
+    """A client, or a member of a group."""
+
+    async def request(self, command: Command[R], /) -> R:
+        """Send a command and return the reply."""
 
 
 @record
@@ -37,6 +47,12 @@ class Subscription:
     def is_group(self) -> bool:
         """Whether offsets belong to a group."""
         return self.consumer.kind is ConsumerKind.GROUP
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of each record in the log."""
+        kind = "group" if self.is_group else "consumer"
+        return {kind: self.consumer.id, "stream": self.stream, "topic": self.topic}
 
     def __str__(self) -> str:
         kind = "group" if self.is_group else "consumer"
@@ -72,7 +88,7 @@ class Subscription:
 
 
 async def measure_lag(
-    membership: ConsumerMembership,
+    sender: CommandSender,
     subscription: Subscription,
     positions: Mapping[int, int],
     partitions: tuple[int, ...] | None,
@@ -80,7 +96,7 @@ async def measure_lag(
     """Count the messages after the position of the consumer.
 
     Args:
-        membership: sends the requests.
+        sender: sends the requests; to look at a group it needs no membership.
         subscription: the consumer and its topic.
         positions: known positions; for other partitions the stored offset counts.
         partitions: the partitions to count, or None for all of the topic.
@@ -88,7 +104,7 @@ async def measure_lag(
     Raises:
         TopicNotFound: the topic was deleted.
     """
-    topic = await membership.request(GetTopic(subscription.stream, subscription.topic))
+    topic = await sender.request(GetTopic(subscription.stream, subscription.topic))
     if topic is None:
         raise TopicNotFound(f"there is no topic {subscription.topic!r} in {subscription.stream!r}")
     lags: dict[int, int] = {}
@@ -97,10 +113,27 @@ async def measure_lag(
             continue
         position = positions.get(partition.id)
         if position is None:
-            stored = await membership.request(subscription.get_offset_command(partition.id))
+            stored = await sender.request(subscription.get_offset_command(partition.id))
             position = 0 if stored is None else stored.stored_offset + 1
         lags[partition.id] = messages_behind(partition, position)
     return lags
+
+
+async def stored_lag(
+    sender: CommandSender,
+    name: Identifier,
+    stream: Identifier,
+    topic: Identifier,
+    *,
+    is_group: bool,
+) -> dict[int, int]:
+    """Count the messages behind the stored offsets of a group or a consumer.
+
+    Raises:
+        TopicNotFound: there is no such topic.
+    """
+    consumer = Consumer.group(name) if is_group else Consumer.single(name)
+    return await measure_lag(sender, Subscription(consumer, stream, topic), {}, None)
 
 
 def messages_behind(partition: Partition, position: int) -> int:

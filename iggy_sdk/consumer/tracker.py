@@ -28,6 +28,7 @@ class OffsetTracker:
         "_ends",
         "_mode",
         "_open",
+        "_settled",
         "acknowledged",
         "context",
         "delivered",
@@ -55,6 +56,8 @@ class OffsetTracker:
         self.waiting = 0
         """How many acknowledged messages are not stored yet."""
         self._mode = mode
+        # The last offset that was stored, or held back.
+        self._settled: int | None = None
         self._open: deque[int] = deque()
         self._done: set[int] = set()
         self._ends: deque[int] = deque()
@@ -66,9 +69,14 @@ class OffsetTracker:
         return self.polled == self.stored
 
     @property
+    def has_open_messages(self) -> bool:
+        """Whether something was polled that is neither stored nor held back."""
+        return self.polled is not None and self.polled != self._settled
+
+    @property
     def has_due(self) -> bool:
         """Whether there is something to store that is not stored yet."""
-        return self.due is not None and (self.stored is None or self.due > self.stored)
+        return self.due is not None and (self._settled is None or self.due > self._settled)
 
     @property
     def oldest_open(self) -> int | None:
@@ -124,14 +132,23 @@ class OffsetTracker:
     def store(self, offset: int) -> None:
         """Record a stored offset; the user may store one below an earlier one."""
         self.stored = offset
+        self.hold(offset)
+
+    def hold(self, offset: int) -> None:
+        """Record an offset that is not sent to the server, because that has a higher one."""
+        self._settled = offset
         if self.acknowledged is None or offset >= self.acknowledged:
             self.waiting = 0
 
-    def forget_undelivered(self) -> None:
-        """Record that what was polled and not delivered will be polled again."""
+    def forget_undelivered(self, kept: int | None = None) -> None:
+        """Record that what was polled and not delivered will be polled again.
+
+        Args:
+            kept: the last offset that waits for its delivery all the same.
+        """
         if self.polled is None:
             return
-        self.polled = self.delivered
+        self.polled = self.delivered if kept is None else kept
         while self._ends and (self.polled is None or self._ends[-1] > self.polled):
             self._ends.pop()
 

@@ -223,6 +223,35 @@ def test_consumer_when_it_seeks_then_reads_from_there(client):
         assert consumer.lag() == {0: 9}
 
 
+def test_group_when_its_partitions_go_then_the_callback_may_commit_on_its_thread(client):
+    fill(client, 10)
+    calls = []
+    mode = AutoCommit.disabled()
+
+    def commit(partitions):
+        calls.append((threading.current_thread() is threading.main_thread(), partitions))
+        consumer.commit(0, 4)
+
+    group = client.consumer_group("g", "shop", "orders", commit=mode, until_end=True)
+    with group.on_revoked(commit) as consumer:
+        assert len(list(consumer)) == 10
+        assert consumer.assignment() == {0, 1}
+    assert calls == [(False, frozenset({0, 1}))]
+    assert client.consumer_lag("g", "shop", "orders") == {0: 5, 1: 0}
+
+
+def test_consumer_when_it_reads_again_then_holds_back_what_it_commits(client):
+    payloads = fill(client, 10)
+    group = client.consumer_group("g", "shop", "orders", until_end=True)
+    with group as consumer:
+        assert len(list(consumer)) == 10
+    with group.replay_from("earliest") as consumer:
+        assert next(consumer).payload == payloads[0]
+        consumer.seek(7)
+        assert next(consumer).payload == payloads[7]
+    assert client.consumer_lag("g", "shop", "orders") == {0: 0, 1: 0}
+
+
 def test_run_when_given_a_plain_function_then_it_runs_on_threads_and_may_block(client):
     fill(client, 20)
     seen, threads = [], set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -18,11 +18,16 @@ from tests.sdk.consumer.fake_topic import fake_topic_and_client, take
 
 SAMPLES: dict[str, Any] = {
     "partition_id": [0, 2],
+    "start_if_new": "latest",
+    "replay_from": {1: 40},
+    "commit_backwards": True,
     "start": PollingStrategy.first(),
     "polling_strategy": PollingStrategy.last(),
     "commit": AutoCommit.after_all(),
     "auto_commit": AutoCommit.disabled(),
     "batch_length": 7,
+    "prefetch_messages": 0,
+    "prefetch_bytes": 1_000,
     "poll_interval": 0.5,
     "polling_retry_interval": 2.0,
     "init_retries": 4,
@@ -31,6 +36,8 @@ SAMPLES: dict[str, Any] = {
     "until_end": True,
     "create_consumer_group_if_not_exists": False,
     "auto_join_consumer_group": False,
+    "on_assigned": print,
+    "on_revoked": print,
     "connection": "shared",
     "close_timeout": 9.0,
     "serde": JsonSerde(),
@@ -43,6 +50,7 @@ def group() -> ConsumerBuilder:
     return ConsumerBuilder.group(IggyClient(), "g", "s", "t")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_option_when_set_by_method_equals_the_keyword_and_leaves_the_builder_alone(group, name):
     by_method = getattr(group, name)(SAMPLES[name])
@@ -80,12 +88,22 @@ def test_defaults_when_nothing_is_said_fit_the_kind():
     ("options", "hint"),
     [
         ({"batch_length": 0}, "batch_length"),
+        ({"prefetch_messages": -1}, "prefetch_messages"),
+        ({"prefetch_bytes": -1}, "prefetch_bytes"),
         ({"init_retries": -1}, "init_retries"),
         ({"poll_interval": -1}, "poll_interval"),
         ({"partition_id": []}, "partition_id"),
         ({"partition_id": [1, 1]}, "once"),
         ({"partition_id": -1}, "partition_id"),
         ({"connection": "none"}, "connection"),
+        ({"start_if_new": "first"}, "start_if_new is 'first'.*'latest'"),
+        ({"start_if_new": -1}, "start_if_new"),
+        ({"start_if_new": True}, "start_if_new"),
+        ({"start_if_new": datetime(2026, 1, 1)}, "time zone"),  # noqa: DTZ001  what is refused
+        ({"replay_from": "latest"}, "replay_from is 'latest'.*'earliest'"),
+        ({"replay_from": {0: "latest"}}, "replay_from"),
+        ({"replay_from": {"0": 3}}, "replay_from"),
+        ({"on_revoked": 3}, "on_revoked"),
     ],
 )
 def test_option_when_it_makes_no_sense_is_refused_with_advice(options, hint):
@@ -159,3 +177,12 @@ async def test_builder_when_entered_again_gives_another_consumer():
             assert "consumer 'c'" in repr(one)
         assert one.is_closed
         assert other.is_closed
+
+
+@pytest.mark.parametrize("name", ["start", "polling_strategy"])
+def test_start_when_it_overrides_what_is_stored_warns_where_it_was_given(group, name):
+    with pytest.warns(DeprecationWarning, match=f"{name}=.*replay_from=") as by_method:
+        getattr(group, name)(PollingStrategy.first())
+    with pytest.warns(DeprecationWarning, match=name) as by_keyword:
+        group._client.consumer("c", "s", "t", **{name: PollingStrategy.first()})
+    assert [one.filename for one in (*by_method, *by_keyword)] == [__file__] * 2

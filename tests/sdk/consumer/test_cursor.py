@@ -8,6 +8,7 @@ from hypothesis import given
 
 from iggy_protocol import PollingStrategy
 from iggy_sdk.consumer.cursor import EMPTY_REPLY, PartitionCursors, PollDecision, ReplyOffsets
+from iggy_sdk.consumer.start import StartPlan
 
 NEXT, FIRST = PollingStrategy.next(), PollingStrategy.first()
 
@@ -17,7 +18,7 @@ NEXT, FIRST = PollingStrategy.next(), PollingStrategy.first()
     lasts=st.dictionaries(st.integers(0, 5), st.integers(0, 100)),
 )
 def test_strategy_when_some_partitions_were_read_starts_the_others_afresh(start, lasts):
-    cursors = PartitionCursors(start)
+    cursors = PartitionCursors(StartPlan(start))
     for partition_id, last in lasts.items():
         cursors.take(partition_id, last)
     for partition_id in range(6):
@@ -29,7 +30,7 @@ def test_strategy_when_some_partitions_were_read_starts_the_others_afresh(start,
 
 
 def test_strategy_when_a_partition_is_lost_asks_for_the_stored_offset():
-    cursors = PartitionCursors(FIRST)
+    cursors = PartitionCursors(StartPlan(FIRST))
     cursors.take(1, 40)
     cursors.reset_to_stored(1)
     assert cursors.strategy(1) == NEXT
@@ -37,7 +38,7 @@ def test_strategy_when_a_partition_is_lost_asks_for_the_stored_offset():
 
 
 def test_strategy_when_seeking_goes_there_once():
-    cursors = PartitionCursors(NEXT)
+    cursors = PartitionCursors(StartPlan(NEXT))
     cursors.take(0, 9)
     cursors.seek(PollingStrategy.offset(3), 0)
     assert cursors.has_pending_seek
@@ -49,7 +50,7 @@ def test_strategy_when_seeking_goes_there_once():
 
 
 def test_strategy_when_seeking_everywhere_applies_to_all_partitions():
-    cursors = PartitionCursors(NEXT)
+    cursors = PartitionCursors(StartPlan(NEXT))
     cursors.take(0, 9)
     cursors.seek(FIRST)
     assert cursors.strategy(0) == FIRST
@@ -71,7 +72,7 @@ def test_strategy_when_seeking_everywhere_applies_to_all_partitions():
     ],
 )
 def test_judge_next_when_the_server_chose_the_partition(start, read, seen, verdict):
-    cursors = PartitionCursors(start)
+    cursors = PartitionCursors(StartPlan(start))
     if read is not None:
         cursors.take(0, read)
     assert cursors.decide_next(0, seen) is verdict
@@ -91,14 +92,17 @@ def test_judge_next_when_the_server_chose_the_partition(start, read, seen, verdi
     ],
 )
 def test_judge_when_the_partition_was_named(read, seen, certain, verdict):
-    cursors = PartitionCursors(NEXT)
+    cursors = PartitionCursors(StartPlan(NEXT))
     if read is not None:
         cursors.take(0, read)
     assert cursors.decide(0, seen, certain=certain) is verdict
 
 
 def test_skip_before_when_replay_is_allowed_leaves_nothing_out():
-    strict, lenient = PartitionCursors(NEXT), PartitionCursors(NEXT, allow_replay=True)
+    strict, lenient = (
+        PartitionCursors(StartPlan(NEXT)),
+        PartitionCursors(StartPlan(NEXT), allow_replay=True),
+    )
     for cursors in (strict, lenient):
         cursors.take(0, 9)
     assert strict.skip_before(0) == 10
@@ -107,7 +111,7 @@ def test_skip_before_when_replay_is_allowed_leaves_nothing_out():
 
 
 def test_positions_when_rewound_tell_what_is_read_next():
-    cursors = PartitionCursors(NEXT)
+    cursors = PartitionCursors(StartPlan(NEXT))
     cursors.take(2, 9)
     cursors.take(1, 3)
     cursors.rewind(2, 5)

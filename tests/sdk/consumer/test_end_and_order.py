@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import hypothesis.strategies as st
 from hypothesis import given
 
-from iggy_sdk.consumer.fetch_buffer import (
+from iggy_sdk.consumer.idle import (
     IDLE_SECONDS_MAX,
     IDLE_SECONDS_MIN,
     EndDetector,

@@ -62,7 +62,8 @@ async def test_message_when_committed_by_hand_is_stored_at_once():
 async def test_commit_when_the_buffer_is_drained_comes_before_the_next_poll():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 3)
-        async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=3) as consumer:
+        builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=3)
+        async with builder.prefetch_messages(0) as consumer:
             await take(consumer, 3)
             fake_topic.fill(0, 1)
             await take(consumer, 1)
@@ -96,10 +97,30 @@ async def test_commit_when_a_handler_takes_long_does_not_wait_for_it():
 async def test_commits_when_messages_are_fast_are_gathered_by_the_thousand():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 3_500)
-        async with ConsumerBuilder.group(client, "g", "s", "t", batch_length=5_000) as consumer:
+        builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=5_000)
+        async with builder.prefetch_messages(0) as consumer:
             await take(consumer, 3_500)
             assert fake_topic.stores() == [(0, 999), (0, 1_999), (0, 2_999)]
         assert fake_topic.offset() == 3_498
+
+
+async def test_commits_when_there_is_more_to_read_are_stored_meanwhile_and_not_late():
+    async with fake_topic_and_client() as (fake_topic, client):
+        fake_topic.fill(0, 5_000)
+        builder = ConsumerBuilder.group(client, "g", "s", "t", batch_length=4_000)
+        async with builder as consumer:
+            step = fake_topic.plan(StoreConsumerOffset, "hold")
+            # While the first store is under way, the reader goes on, but not for ever.
+            await take(consumer, 1_500)
+            await step.is_reached.wait()
+            await take(consumer, 400)
+            assert [partition_id for partition_id, _ in fake_topic.stores()] == [0]
+            with anyio.move_on_after(1):
+                await take(consumer, 200)
+                pytest.fail("the store is late")
+            step.release.set()
+            await take(consumer, 100)
+            assert consumer.statistics().commits >= 2
 
 
 async def test_commits_when_the_consumer_has_no_background_task_happen_as_messages_are_read():

@@ -211,7 +211,8 @@ async def test_partition_when_it_is_away_for_a_while_is_read_on_from_where_it_wa
     async with fake_topic_and_client(2) as (fake_topic, client):
         fake_topic.fill(1, 6)
         builder = ConsumerBuilder.group(client, "g", "s", "t", commit=AutoCommit.disabled())
-        async with builder.partition_id([1]).batch_length(3) as consumer:
+        builder = builder.partition_id([1]).batch_length(3).prefetch_messages(0)
+        async with builder as consumer:
             await (await take(consumer, 3))[-1].commit()
             await client.request(JoinConsumerGroup("s", "t", "g"))
             with anyio.move_on_after(1):

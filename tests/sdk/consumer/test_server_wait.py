@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.virtual_time,
     pytest.mark.usefixtures("later_dialect"),
+    pytest.mark.filterwarnings("ignore:start= overrides:DeprecationWarning"),
 ]
 
 WAITS = (PollDeferred, WaitForMessages, FetchMessages)
