@@ -6,7 +6,7 @@ async with IggyClient("iggy://user:secret@localhost:8090") as client:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import anyio
 

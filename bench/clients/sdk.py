@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial
 import time
+from functools import partial
 from pathlib import Path
 
 import anyio

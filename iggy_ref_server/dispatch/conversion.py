@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 SLICE_BYTES_MAX: Final = 2 << 20
-"""A thousand messages of 1000 bytes fit, and it takes less than a millisecond. A larger message is a
-slice of its own."""
+"""A thousand messages of 1000 bytes fit, and it takes less than a millisecond. A larger message is
+a slice of its own."""
 
 
 class Conversions:

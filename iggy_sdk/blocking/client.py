@@ -9,7 +9,7 @@ may share it. A process that was forked needs another one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from iggy_sdk.blocking.consumer_builder import ConsumerBuilder
 from iggy_sdk.blocking.families import AllFamilies
@@ -258,6 +258,7 @@ class IggyClient(RequestReplyMethods, AllFamilies):
 
         inner = outside_loops(lambda: AsyncArrowTopicReader(self._inner, options))
         return ArrowTopicReader(self._loop_thread, inner)
+
     def consumer_lag(
         self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
     ) -> dict[int, int]:

@@ -220,7 +220,11 @@ class IggyConsumer(ConsumerOperations[T]):
             IggyError: what is acknowledged could not be stored.
         """
         self._reader.reset_position()
-        self._run(self._inner.seek(place, partition_id, commit_backwards=commit_backwards, timeout=timeout))
+        self._run(
+            self._inner.seek(
+                place, partition_id, commit_backwards=commit_backwards, timeout=timeout
+            )
+        )
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""

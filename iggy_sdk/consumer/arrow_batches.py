@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 
 from iggy_sdk.arrow import ArrowRowBuilder
-from iggy_sdk.consumer.fetch_buffer import EndDetector
+from iggy_sdk.consumer.idle import EndDetector
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -120,7 +120,9 @@ class ConsumerOptions:
         object.__setattr__(self, "start_if_new", read_start_if_new(self.start_if_new))
         object.__setattr__(self, "replay_from", read_replay_from(self.replay_from))
         if not 1 <= self.batch_length <= BATCH_LENGTH_MAX:
-            raise invalid_option("batch_length", self.batch_length, f"Use 1 to {BATCH_LENGTH_MAX:,}.")
+            raise invalid_option(
+                "batch_length", self.batch_length, f"Use 1 to {BATCH_LENGTH_MAX:,}."
+            )
         for name in ("prefetch_messages", "prefetch_bytes"):
             if getattr(self, name) < 0:
                 raise invalid_option(name, getattr(self, name), "Use 0 or more.")

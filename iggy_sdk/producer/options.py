@@ -139,7 +139,9 @@ class BackgroundMode:
             seconds = to_seconds(self.delivery_timeout, name="delivery_timeout")
             object.__setattr__(self, "delivery_timeout", seconds)
             if not seconds:
-                raise _invalid("delivery_timeout", seconds, "Make delivery_timeout more than 0.")
+                raise invalid_option(
+                    "delivery_timeout", seconds, "Make delivery_timeout more than 0."
+                )
         _check_bound(self, "batch_length", "batch_size", "max_buffer_size", "max_in_flight")
         _check_request_size(self.batch_size)
 
