@@ -65,10 +65,10 @@ async def test_login_when_the_user_was_deleted_then_is_an_authentication_error(
         await IggyClient(address).connect()
 
 
-@pytest.mark.parametrize("mode", ["direct", "background"])
+@pytest.mark.parametrize("is_background", [False, True], ids=["direct", "background"])
 @pytest.mark.parametrize(("transport", "protocol"), WAYS)
 async def test_send_when_the_user_may_not_then_is_a_permission_error_with_the_messages(
-    server, transport, protocol, mode
+    server, transport, protocol, is_background
 ):
     name = server.fresh_name()
     async with IggyClient(server.url(transport, protocol=protocol)) as root:
@@ -77,12 +77,11 @@ async def test_send_when_the_user_may_not_then_is_a_permission_error_with_the_me
         await root.create_user(name, "secret-word", permissions=Permissions())
 
     address = server.url(transport, login=f"{name}:secret-word@", protocol=protocol)
-    async with (
-        IggyClient(address) as client,
-        client.producer(name, "orders", **{mode: True}) as producer,
-    ):
-        with pytest.raises(PermissionDeniedError) as caught:
-            await (await producer.send(b"one", partition_id=0)).delivered()
+    async with IggyClient(address) as client:
+        builder = client.producer(name, "orders")
+        async with builder.background() if is_background else builder.direct() as producer:
+            with pytest.raises(PermissionDeniedError) as caught:
+                await (await producer.send(b"one", partition_id=0)).delivered()
 
     error = caught.value
     assert isinstance(error, SendFailedError)
