@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from iggy_sdk import ConfigurationError, IggyClient
@@ -36,12 +38,12 @@ def test_responder_when_the_tolerance_cannot_be_used_then_the_call_names_it(valu
 
 
 def test_options_when_misspelt_then_the_call_fails():
-    client = IggyClient()
+    client: Any = IggyClient()
 
     with pytest.raises(TypeError, match="time_out"):
-        client.request_reply("shop", "prices", reply_topic="replies", time_out=1)  # type: ignore[call-overload]
+        client.request_reply("shop", "prices", reply_topic="replies", time_out=1)
     with pytest.raises(TypeError, match="groups"):
-        client.responder("shop", "prices", groups="g")  # type: ignore[call-overload]
+        client.responder("shop", "prices", groups="g")
 
 
 @pytest.mark.parametrize(
