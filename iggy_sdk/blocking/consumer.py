@@ -181,7 +181,8 @@ class IggyConsumer(ConsumerOperations[T]):
         Args:
             strategy: where to go on.
             partition_id: the partition; None is all of them.
-            timeout: how long storing may take; if it takes longer, the position stays.
+            timeout: how long storing may take; None takes the ``request_timeout``. If it takes
+                longer, the position stays.
         """
         self._reader.reset_position()
         self._run(self._inner.seek(strategy, partition_id, timeout=timeout))
@@ -198,7 +199,7 @@ class IggyConsumer(ConsumerOperations[T]):
         """Ask how many messages each partition is behind; for a group, all of the topic's.
 
         Args:
-            timeout: how long it may take; None takes the ``request_timeout`` for each request.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             IggyError: the server refuses.

@@ -244,7 +244,7 @@ class IggyConsumer(Generic[T]):
             partition_id: the partition.
             offset: the last offset that is done.
             timeout: how long it may take, joining the group again included; None takes the
-                ``request_timeout`` for each request.
+                ``request_timeout``.
 
         Raises:
             PartitionNotOwned: the group gave the partition to another member.
@@ -253,7 +253,10 @@ class IggyConsumer(Generic[T]):
         """
         self._check()
         store = self._core.commits.store
-        await within(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest))
+        await within(
+            *(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest)),
+            default=self._core.request_timeout,
+        )
 
     async def store_offset(
         self, offset: int, partition_id: int | None = None, *, timeout: Seconds | None = None
@@ -286,7 +289,10 @@ class IggyConsumer(Generic[T]):
         """
         self._check()
         named, delete = self._named_or_last(partition_id), self._core.delete_offset
-        await within(timeout, "delete_offset", lambda rest: delete(named, timeout=rest))
+        await within(
+            *(timeout, "delete_offset", lambda rest: delete(named, timeout=rest)),
+            default=self._core.request_timeout,
+        )
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
@@ -313,10 +319,14 @@ class IggyConsumer(Generic[T]):
         Args:
             strategy: where to go on.
             partition_id: the partition; None is all of them.
-            timeout: how long storing may take; if it takes longer, the position stays.
+            timeout: how long storing may take; None takes the ``request_timeout``. If it takes
+                longer, the position stays.
         """
         self._check()
-        await within(timeout, "seek", lambda _: self._core.seek(strategy, partition_id))
+        await within(
+            *(timeout, "seek", lambda _: self._core.seek(strategy, partition_id)),
+            default=self._core.request_timeout,
+        )
 
     def position(self, partition_id: int) -> int | None:
         """Tell the offset that is delivered next, if it is known."""
@@ -338,7 +348,7 @@ class IggyConsumer(Generic[T]):
         """Ask how many messages each partition is behind; for a group, all of the topic's.
 
         Args:
-            timeout: how long it may take; None takes the ``request_timeout`` for each request.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             IggyError: the server refuses.
@@ -350,6 +360,7 @@ class IggyConsumer(Generic[T]):
             lambda _: measure_lag(
                 core.membership, core.subscription, positions, core.options.partitions
             ),
+            default=core.request_timeout,
         )
 
     # Closing
