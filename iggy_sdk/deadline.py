@@ -7,7 +7,7 @@ for room, connecting, each attempt and each pause spend the same time once.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -77,22 +77,31 @@ def deadline_of(
     return Deadline(seconds, clock=anyio.current_time if clock is None else clock)
 
 
+GRACE_SECONDS: Final = 0.05
+"""How much later a call ends than its request does, whose error tells more."""
+
+
 async def within(
-    timeout: Seconds | None, what: str, work: Callable[[float | None], Awaitable[R]]
+    timeout: Seconds | None,
+    what: str,
+    work: Callable[[float | None], Awaitable[R]],
+    *,
+    default: float | None = None,
 ) -> R:
     """Do the work of a call within its timeout.
 
     Args:
-        timeout: the one of the call; None lets each request have its own.
+        timeout: the one of the call.
         what: the name of the call, for the error.
         work: called with the timeout in seconds, for its requests.
+        default: the timeout of a call that was given none; None lets each request have its own.
 
     Raises:
         RequestTimeoutError: it took longer; requests of it may have been carried out.
     """
-    if timeout is None:
+    seconds = default if timeout is None else to_seconds(timeout, name="timeout")
+    if seconds is None:
         return await work(None)
-    seconds = to_seconds(timeout, name="timeout")
-    with anyio.move_on_after(seconds):
+    with anyio.move_on_after(seconds + GRACE_SECONDS):
         return await work(seconds)
     raise RequestTimeoutError(f"{what} took longer than {spell_seconds(seconds)}", sent=True)

@@ -213,7 +213,8 @@ class IggyConsumer(ConsumerOperations[T]):
             place: ``"earliest"``, an offset, a time, or any ``PollingStrategy``.
             partition_id: the partition to move.
             commit_backwards: whether lower offsets are stored all the same.
-            timeout: how long storing may take; if it takes longer, the position stays.
+            timeout: how long storing may take; None takes the ``request_timeout``. If it takes
+                longer, the position stays.
 
         Raises:
             ConfigurationError: there is no such place.
@@ -238,7 +239,7 @@ class IggyConsumer(ConsumerOperations[T]):
         """Ask how many messages each partition is behind; for a group, all of the topic's.
 
         Args:
-            timeout: how long it may take; None takes the ``request_timeout`` for each request.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             IggyError: the server refuses.

@@ -54,7 +54,7 @@ class ConsumerOperations(BlockingConsumerBase[T]):
             partition_id: the partition.
             offset: the last offset that is done.
             timeout: how long it may take, joining the group again included; None takes the
-                ``request_timeout`` for each request.
+                ``request_timeout``.
 
         Raises:
             PartitionNotOwned: the group gave the partition to another member.

@@ -290,7 +290,7 @@ class IggyConsumer(Generic[T]):
             partition_id: the partition.
             offset: the last offset that is done.
             timeout: how long it may take, joining the group again included; None takes the
-                ``request_timeout`` for each request.
+                ``request_timeout``.
 
         Raises:
             PartitionNotOwned: the group gave the partition to another member.
@@ -299,7 +299,10 @@ class IggyConsumer(Generic[T]):
         """
         self._check()
         store = self._core.commits.store
-        await within(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest))
+        await within(
+            *(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest)),
+            default=self._core.request_timeout,
+        )
 
     async def store_offset(
         self, offset: int, partition_id: int | None = None, *, timeout: Seconds | None = None
@@ -332,7 +335,10 @@ class IggyConsumer(Generic[T]):
         """
         self._check()
         named, delete = self._named_or_last(partition_id), self._core.delete_offset
-        await within(timeout, "delete_offset", lambda rest: delete(named, timeout=rest))
+        await within(
+            *(timeout, "delete_offset", lambda rest: delete(named, timeout=rest)),
+            default=self._core.request_timeout,
+        )
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
@@ -362,7 +368,8 @@ class IggyConsumer(Generic[T]):
             place: ``"earliest"``, an offset, a time, or any ``PollingStrategy``.
             partition_id: the partition to move.
             commit_backwards: whether lower offsets are stored all the same.
-            timeout: how long storing may take; if it takes longer, the position stays.
+            timeout: how long storing may take; None takes the ``request_timeout``. If it takes
+                longer, the position stays.
 
         Raises:
             ConfigurationError: there is no such place.
@@ -373,10 +380,10 @@ class IggyConsumer(Generic[T]):
         if self._end is not None:
             # What was read to its end is not any more.
             self._end = EndDetector()
+        guards = not commit_backwards
         await within(
-            timeout,
-            "seek",
-            lambda _: self._core.seek(strategy, partition_id, guards=not commit_backwards),
+            *(timeout, "seek", lambda _: self._core.seek(strategy, partition_id, guards=guards)),
+            default=self._core.request_timeout,
         )
 
     def position(self, partition_id: int) -> int | None:
@@ -399,7 +406,7 @@ class IggyConsumer(Generic[T]):
         """Ask how many messages each partition is behind; for a group, all of the topic's.
 
         Args:
-            timeout: how long it may take; None takes the ``request_timeout`` for each request.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             IggyError: the server refuses.
@@ -411,6 +418,7 @@ class IggyConsumer(Generic[T]):
             lambda _: measure_lag(
                 core.membership, core.subscription, positions, core.options.partitions
             ),
+            default=core.request_timeout,
         )
 
     # Closing

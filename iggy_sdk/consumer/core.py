@@ -84,6 +84,7 @@ class ConsumerCore(Generic[T]):
         self.is_closed = False
         self._is_closing = False
         self.committer: Committer | None = None
+        self.request_timeout = inherited.request_timeout
         own = options.close_timeout
         self.close_timeout = inherited.close_timeout if own is None else to_seconds(own)
         self._client = client

@@ -7,6 +7,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
+from iggy_sdk import TopicDiffersWarning
 from spark_jobs import IggyDataSource, OptionError, SchemaError
 
 KINDS = {"payload": StringType(), "key": StringType(), "partition": IntegerType()}
@@ -27,7 +28,8 @@ def test_writer_when_the_topic_is_missing_then_it_is_created_if_that_was_asked_f
         make_writer(options, "payload")
 
     make_writer(options, "payload", createTopic=3)
-    make_writer(options, "payload", createTopic=5)
+    with pytest.warns(TopicDiffersWarning, match="3 partitions instead of 5"):
+        make_writer(options, "payload", createTopic=5)
 
     assert client.get_topic(stream, "t", required=True).partitions_count == 3
 

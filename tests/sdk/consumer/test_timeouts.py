@@ -63,6 +63,24 @@ async def test_commit_when_it_is_not_answered_in_time_then_says_that_it_may_be_s
     assert "may have been carried out" in str(caught.value)
 
 
+async def test_commit_when_an_earlier_one_is_not_answered_then_waits_no_longer_than_told(
+    running, stream
+):
+    async with (
+        IggyClient(running.url, request_timeout=20.0) as client,
+        client.consumer("four", stream, "orders", auto_commit=None) as consumer,
+        anyio.create_task_group() as tasks,
+    ):
+        message = await anext(consumer)
+        running.faults.swallow_reply(command="store_consumer_offset")
+        tasks.start_soon(consumer.commit, 0, 1)
+        await anyio.wait_all_tasks_blocked()
+        with anyio.fail_after(60), pytest.raises(RequestTimeoutError, match="commit took longer"):
+            await message.commit(timeout=0.2)
+        tasks.cancel_scope.cancel()
+        running.faults.heal()
+
+
 def test_blocking_calls_when_they_are_given_a_timeout_then_do_what_they_do(running, stream):
     with iggy_sdk.blocking.IggyClient(running.url) as client:
         client.get_streams(timeout=20)
