@@ -283,14 +283,17 @@ class FetchBuffer(Generic[T]):
         self, end: EndDetector | None, deadline: float
     ) -> FetchedMessages | None:
         """Take what was polled ahead, or poll."""
-        while self._prefetched:
-            fetched = self._prefetched.take()
+        # Where the partitions are not known, only their order tells which make a round.
+        needs_order = end is not None and self._poller.rotation is None
+        held = frozenset[int]() if needs_order else self._poller.held
+        while (fetched := self._prefetched.take(held)) is not None:
             # That there was nothing some time ago says nothing about now.
             if fetched.batch is not None or end is not None:
                 return fetched
         async with self._polling:
-            if self._prefetched:
-                return self._prefetched.take()
+            fetched = self._prefetched.take(held)
+            if fetched is not None:
+                return fetched
             # Whoever reads to the end wants to know that there is nothing.
             return await self._fetch(deadline if end is None else None)
 

@@ -59,11 +59,14 @@ class PrefetchedPolls:
         self._count(fetched, 1)
         self.note_size(fetched)
 
-    def take(self) -> FetchedMessages:
-        """Take the oldest reply."""
-        fetched = self._polls.popleft()
-        self._count(fetched, -1)
-        return fetched
+    def take(self, held: frozenset[int]) -> FetchedMessages | None:
+        """Take the oldest reply that is not of a partition which is held; None if there is none."""
+        for place, fetched in enumerate(self._polls):
+            if fetched.partition_id not in held:
+                del self._polls[place]
+                self._count(fetched, -1)
+                return fetched
+        return None
 
     def firsts(self) -> dict[int, int]:
         """Tell the offset of the first new message of each partition."""

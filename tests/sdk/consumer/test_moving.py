@@ -162,6 +162,8 @@ async def test_pause_when_everything_pauses_polls_nothing_until_resumed():
         ):
             await take(consumer, 2)
             consumer.pause()
+            # A poll ahead that was under way may end.
+            await anyio.sleep(1)
             polls = consumer.statistics().polls
 
             async def resume_later() -> None:
@@ -200,7 +202,8 @@ async def test_behind_when_messages_are_gone_counts_those_that_are_there(
 async def test_reader_when_retention_overtakes_it_goes_on_with_what_is_left():
     async with fake_topic_and_client() as (fake_topic, client):
         fake_topic.fill(0, 10)
-        async with ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=2) as consumer:
+        builder = ConsumerBuilder.standalone(client, "c", "s", "t", batch_length=2)
+        async with builder.prefetch_messages(0) as consumer:
             await take(consumer, 2)
             fake_topic.delete_before(0, 7)
             assert places(await take(consumer, 3)) == [(0, 7), (0, 8), (0, 9)]
@@ -254,7 +257,7 @@ async def test_partitions_when_added_while_there_is_always_something_to_read_are
     async with fake_topic_and_client(1) as (fake_topic, client):
         fake_topic.fill(0, 10_000)
         builder = ConsumerBuilder.standalone(client, "c", "s", "t", partition_id="all")
-        async with builder.batch_length(10) as consumer:
+        async with builder.batch_length(10).prefetch_messages(50) as consumer:
             await take(consumer, 1)
             fake_topic.add_partition()
             fake_topic.fill(1, 1)
