@@ -82,8 +82,9 @@ class ArrowTopicReader:
         self._builders: dict[int, ArrowRowBuilder] = {}
         self._left = math.inf if options.limit is None else options.limit
         self._plan: ReadPlan | None = None
-        # The end, or the error that ended polling; it stays.
-        self._last: _Polled | None = None
+        # A reply that is not handed out yet, the end, or the error that ended polling.
+        self._pending: _Polled | None = None
+        self._guard = anyio.ResourceGuard("reading from")
         self._polls: MemoryObjectReceiveStream[_Polled] | None = None
         self._open = AsyncExitStack()
 
@@ -97,8 +98,13 @@ class ArrowTopicReader:
 
         Raises:
             StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            ClientClosedError: it was entered before.
             IggyError: the server refuses.
         """
+        if self._plan is not None:
+            raise ClientClosedError(
+                "a reader reads once", advice="Make another one with client.arrow_batches()."
+            )
         plan = await plan_read(self._client, self._options)
         sending, polls = anyio.create_memory_object_stream[_Polled](POLLS_AHEAD)
         async with AsyncExitStack() as opening:
@@ -127,40 +133,39 @@ class ArrowTopicReader:
         return self
 
     async def __anext__(self) -> Any:
-        """Return the next record batch.
+        """Return the next record batch; after an error, the same one is tried again.
 
         Raises:
             DecryptionError: a payload was not sealed with the key of the client.
             PayloadDecodeError: a payload is not what the schema says.
             IggyError: polling failed for good.
         """
-        while True:
-            if self._polls is None:
-                raise ClientClosedError(
-                    "the reader is not open",
-                    advice="Use `async with client.arrow_batches(...) as batches:`.",
-                )
-            polled = await self._next_polled(self._polls)
-            if polled is _END:
-                raise StopAsyncIteration
-            if polled.error is not None:
-                raise polled.error
-            rows = await self._rows(polled)
-            if rows.num_rows:
-                return rows
+        if self._polls is None:
+            raise ClientClosedError(
+                "the reader is not open",
+                advice="Use `async with client.arrow_batches(...) as batches:`.",
+            )
+        with self._guard:
+            while True:
+                polled = await self._next_polled(self._polls)
+                if polled is _END:
+                    raise StopAsyncIteration
+                if polled.error is not None:
+                    raise polled.error
+                rows = await self._rows(polled)
+                self._pending = None
+                if rows.num_rows:
+                    return rows
 
     async def _next_polled(self, polls: MemoryObjectReceiveStream[_Polled]) -> _Polled:
-        if self._last is None:
+        if self._pending is None:
             try:
-                polled = await polls.receive()
+                self._pending = await polls.receive()
             except anyio.EndOfStream:
                 # The task was cancelled, and so is this one.
                 await checkpoint()
                 raise
-            if polled.batch is not None:
-                return polled
-            self._last = polled
-        return self._last
+        return self._pending
 
     async def _rows(self, polled: _Polled) -> Any:
         batch = polled.batch
