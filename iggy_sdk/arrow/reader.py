@@ -18,6 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from iggy_protocol import PollingStrategy, PollMessages
 from iggy_sdk.arrow.columns import ArrowRowBuilder, rows_between
+from iggy_sdk.arrow.memory import keep_freed_memory
 from iggy_sdk.arrow.planning import READER, PartitionRange, ReadPlan, plan_read
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, RequestTimeoutError
@@ -106,6 +107,7 @@ class ArrowTopicReader:
                 "a reader reads once", advice="Make another one with client.arrow_batches()."
             )
         plan = await plan_read(self._client, self._options)
+        keep_freed_memory(self._options.batch_bytes)
         sending, polls = anyio.create_memory_object_stream[_Polled](POLLS_AHEAD)
         async with AsyncExitStack() as opening:
             opening.callback(polls.close)
@@ -218,6 +220,8 @@ class ArrowTopicReader:
             await sending.send(_Polled(batch, at, wanted.end))
             self._left -= len(batch) if last < wanted.end else _count_before(batch, wanted.end)
             at, message_bytes = max(at, last + 1), batch.nbytes // len(batch)
+            # Its memory is free for the next reply as soon as it is converted.
+            del batch
 
     async def _poll(self, partition_id: int, at: int, count: int) -> ReceivedBatch[bytes]:
         options = self._options
