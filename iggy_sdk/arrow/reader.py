@@ -18,6 +18,7 @@ from anyio.lowlevel import checkpoint
 
 from iggy_protocol import PollingStrategy, PollMessages
 from iggy_sdk.arrow.columns import ArrowRowBuilder, rows_between
+from iggy_sdk.arrow.memory import keep_freed_memory
 from iggy_sdk.arrow.planning import READER, PartitionRange, ReadPlan, plan_read
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, RequestTimeoutError
@@ -82,8 +83,9 @@ class ArrowTopicReader:
         self._builders: dict[int, ArrowRowBuilder] = {}
         self._left = math.inf if options.limit is None else options.limit
         self._plan: ReadPlan | None = None
-        # The end, or the error that ended polling; it stays.
-        self._last: _Polled | None = None
+        # A reply that is not handed out yet, the end, or the error that ended polling.
+        self._pending: _Polled | None = None
+        self._guard = anyio.ResourceGuard("reading from")
         self._polls: MemoryObjectReceiveStream[_Polled] | None = None
         self._open = AsyncExitStack()
 
@@ -97,9 +99,15 @@ class ArrowTopicReader:
 
         Raises:
             StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            ClientClosedError: it was entered before.
             IggyError: the server refuses.
         """
+        if self._plan is not None:
+            raise ClientClosedError(
+                "a reader reads once", advice="Make another one with client.arrow_batches()."
+            )
         plan = await plan_read(self._client, self._options)
+        keep_freed_memory(self._options.batch_bytes)
         sending, polls = anyio.create_memory_object_stream[_Polled](POLLS_AHEAD)
         async with AsyncExitStack() as opening:
             opening.callback(polls.close)
@@ -127,40 +135,39 @@ class ArrowTopicReader:
         return self
 
     async def __anext__(self) -> Any:
-        """Return the next record batch.
+        """Return the next record batch; after an error, the same one is tried again.
 
         Raises:
             DecryptionError: a payload was not sealed with the key of the client.
             PayloadDecodeError: a payload is not what the schema says.
             IggyError: polling failed for good.
         """
-        while True:
-            if self._polls is None:
-                raise ClientClosedError(
-                    "the reader is not open",
-                    advice="Use `async with client.arrow_batches(...) as batches:`.",
-                )
-            polled = await self._next_polled(self._polls)
-            if polled is _END:
-                raise StopAsyncIteration
-            if polled.error is not None:
-                raise polled.error
-            rows = await self._rows(polled)
-            if rows.num_rows:
-                return rows
+        if self._polls is None:
+            raise ClientClosedError(
+                "the reader is not open",
+                advice="Use `async with client.arrow_batches(...) as batches:`.",
+            )
+        with self._guard:
+            while True:
+                polled = await self._next_polled(self._polls)
+                if polled is _END:
+                    raise StopAsyncIteration
+                if polled.error is not None:
+                    raise polled.error
+                rows = await self._rows(polled)
+                self._pending = None
+                if rows.num_rows:
+                    return rows
 
     async def _next_polled(self, polls: MemoryObjectReceiveStream[_Polled]) -> _Polled:
-        if self._last is None:
+        if self._pending is None:
             try:
-                polled = await polls.receive()
+                self._pending = await polls.receive()
             except anyio.EndOfStream:
                 # The task was cancelled, and so is this one.
                 await checkpoint()
                 raise
-            if polled.batch is not None:
-                return polled
-            self._last = polled
-        return self._last
+        return self._pending
 
     async def _rows(self, polled: _Polled) -> Any:
         batch = polled.batch
@@ -213,6 +220,8 @@ class ArrowTopicReader:
             await sending.send(_Polled(batch, at, wanted.end))
             self._left -= len(batch) if last < wanted.end else _count_before(batch, wanted.end)
             at, message_bytes = max(at, last + 1), batch.nbytes // len(batch)
+            # Its memory is free for the next reply as soon as it is converted.
+            del batch
 
     async def _poll(self, partition_id: int, at: int, count: int) -> ReceivedBatch[bytes]:
         options = self._options

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from iggy_sdk.arrow import ArrowRowBuilder
+from iggy_sdk.arrow.memory import keep_freed_memory
 from iggy_sdk.consumer.idle import EndDetector
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ArrowBatchIterator(Generic[T]):
         until_end: bool,
     ) -> None:
         """Take the parts of a consumer; its buffer is polled again."""
+        keep_freed_memory(options.batch_bytes)
         self._core = core
         self._fetch_buffer = core.fetch_buffer
         self._options = options

@@ -218,6 +218,21 @@ async def test_consumer_when_a_payload_cannot_be_read_then_it_is_not_acknowledge
     assert stored.stored_offset == 2
 
 
+async def test_reader_when_a_payload_cannot_be_read_then_it_is_not_passed_over(url, stream):
+    schema = pa.schema([("a", pa.int64())])
+    async with IggyClient(url) as client:
+        await fill(client, stream, 0)
+        payloads = [b'{"a": 1}', b"bad", b'{"a": 3}']
+        await client.send_messages(stream, "t", payloads, partition_id=0)
+        reading = client.arrow_batches(stream, "t", schema=schema)
+        async with reading as batches:
+            for _ in range(2):
+                with pytest.raises(PayloadDecodeError, match="message 1 in partition 0"):
+                    await anext(batches)
+        with pytest.raises(ClientClosedError, match="a reader reads once"):
+            await reading.__aenter__()
+
+
 async def test_topic_when_it_is_encrypted_then_it_is_read_with_the_key_of_the_client(url, stream):
     async with IggyClient(url, encryptor=Encryptor.aes256_gcm(bytes(32))) as client:
         await fill(client, stream, 3)

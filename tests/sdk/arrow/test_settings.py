@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -80,3 +82,31 @@ def test_options_when_checked_then_partitions_are_kept_as_numbers():
     assert read_options("s", "t", partitions=iter([2, 0])).partitions == (2, 0)
     one: Any = 1
     assert read_options("s", "t", partitions=one).partitions == (1,)
+
+
+def test_sdk_when_arrow_is_not_asked_for_then_it_is_not_imported():
+    script = (
+        "import sys, iggy_sdk.blocking; from iggy_sdk import IggyClient, IggyConsumer; "
+        "print('pyarrow' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+
+    assert done.stdout == "False\n"
+
+
+def test_arrow_when_pyarrow_is_missing_then_the_answer_helps():
+    script = (
+        "import sys; sys.modules['pyarrow'] = None; import iggy_sdk; "
+        "iggy_sdk.IggyClient().arrow_batches('s', 't')"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 1
+    assert "Arrow needs the package pyarrow" in done.stderr
+    assert "pip install 'iggy-python[arrow]'" in done.stderr
