@@ -197,7 +197,7 @@ def _sequence(item: Kind) -> Kind:
             return False
         return all(map(item.accepts, value))
 
-    return Kind(accepts, (f"a list, each of it {_either(item.words)}",))
+    return Kind(accepts, (f"a list (each {_either(item.words)})",))
 
 
 def _mapping(key: Kind, item: Kind) -> Kind:

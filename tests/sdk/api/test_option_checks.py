@@ -126,7 +126,7 @@ SAID = [
     (CLIENT.consumer, {"batch_length": "10"}, "Give batch_length as a whole number or None."),
     (CLIENT.consumer, {"batch_length": 0}, "Use 1 to 1,000,000."),
     (CLIENT.consumer, {"partition_id": -1}, "Partitions count from 0: "),
-    (CLIENT.consumer, {"partition_id": "some"}, "a whole number, a list, each of it a whole "),
+    (CLIENT.consumer, {"partition_id": "some"}, "a whole number, a list (each a whole number"),
     (CLIENT.consumer, {"partition_id": True}, "Give partition_id as a whole number, "),
     (CLIENT.consumer, {"connection": "mine"}, "Give connection as 'own' or 'shared'."),
     (CLIENT.consumer, {"serde": json}, "encode() and decode() such as JsonSerde() or None."),
@@ -149,8 +149,8 @@ PRODUCER_SAID = [
 ]
 CLIENT_SAID = [
     ({"tls": "yes"}, "a TlsOptions such as TlsOptions(ca_file='ca.pem'), True, False or None."),
-    ({"hooks": object()}, "Give hooks as a list, each of it a Hook."),
-    ({"endpoints": "host:1"}, "Give endpoints as a list, each of it an Endpoint such as "),
+    ({"hooks": object()}, "Give hooks as a list (each a Hook)."),
+    ({"endpoints": "host:1"}, "Give endpoints as a list (each an Endpoint such as "),
     ({"transport": "udp"}, "Give transport as 'tcp', 'ws', 'quic' or 'http'."),
     ({"nodelay": 1}, "Give nodelay as True or False."),
     ({"url": 8090}, "Give url as text, such as 'iggy://localhost:8090'."),
