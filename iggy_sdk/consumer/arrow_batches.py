@@ -77,7 +77,9 @@ class ArrowBatchIterator(Generic[T]):
         with self._guard:
             core = self._core
             core.delivery.acknowledge_delivered()
-            self._fetch_buffer.rewind_buffer()
+            if self._fetch_buffer.buffer:
+                # Single messages of a batch were taken before; the rest of it is polled again.
+                self._fetch_buffer.rewind_buffer()
             self._acknowledge()
             await core.commits.flush_if_due(drained=True)
             rows = await self._next_rows()
