@@ -91,9 +91,9 @@ class ConsumerBuilder(Generic[T]):
             TypeError: there is no such option.
         """
         subscription = _subscription(Consumer.single, name, stream, topic)
+        chosen = apply_options(_STANDALONE, {"serde": serde, **options})
         _warn_of_start(options, stacklevel=4)
-        changes = {"serde": serde, **options}
-        return ConsumerBuilder(client, subscription, apply_options(_STANDALONE, changes))
+        return ConsumerBuilder(client, subscription, chosen)
 
     @classmethod
     def group(
@@ -114,9 +114,9 @@ class ConsumerBuilder(Generic[T]):
             TypeError: there is no such option.
         """
         subscription = _subscription(Consumer.group, name, stream, topic)
+        chosen = apply_options(_GROUP, {"serde": serde, **options})
         _warn_of_start(options, stacklevel=4)
-        changes = {"serde": serde, **options}
-        return ConsumerBuilder(client, subscription, apply_options(_GROUP, changes))
+        return ConsumerBuilder(client, subscription, chosen)
 
     @property
     def options(self) -> ConsumerOptions:
@@ -143,13 +143,15 @@ class ConsumerBuilder(Generic[T]):
 
     def start(self, start: PollingStrategy) -> ConsumerBuilder[T]:
         """Start the first poll of each partition here; use ``replay_from`` instead."""
+        builder: ConsumerBuilder[T] = self._with("start", start)
         _warn_of_start({"start": start}, stacklevel=3)
-        return self._with("start", start)
+        return builder
 
     def polling_strategy(self, polling_strategy: PollingStrategy | None) -> ConsumerBuilder[T]:
         """Start the first poll of each partition here; use ``replay_from`` instead."""
+        builder: ConsumerBuilder[T] = self._with("polling_strategy", polling_strategy)
         _warn_of_start({"polling_strategy": polling_strategy}, stacklevel=3)
-        return self._with("polling_strategy", polling_strategy)
+        return builder
 
     def commit(self, commit: AutoCommit) -> ConsumerBuilder[T]:
         """Store offsets in this way."""

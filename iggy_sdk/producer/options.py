@@ -245,13 +245,14 @@ class BackgroundSettings(TypedDict, total=False):
     max_buffer_size: int | None
     max_in_flight: int | None
     backpressure: Backpressure
+    delivery_timeout: Seconds | None
     on_error: ErrorCallback | None
 
 
 class NewTopicSettings(TypedDict, total=False):
     """The fields of ``NewTopic`` as keywords."""
 
-    partitions_count: int
+    partitions_count: int | None
     message_expiry: Seconds | None
     max_topic_size: int | None
     replication_factor: int | None
