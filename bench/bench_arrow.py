@@ -39,13 +39,13 @@ from bench import servers  # noqa: E402  the path above comes first
 from bench.machine import LOAD_CORE  # noqa: E402  the same
 from bench.servers import BenchFailed, ServerPlan, Topic  # noqa: E402  the same
 from iggy_protocol import PollMessages  # noqa: E402  the same
-from iggy_sdk import Consumer, IggyClient, PollingStrategy  # noqa: E402  the same
+from iggy_sdk import ConsumerIdentity, IggyClient, PollingStrategy  # noqa: E402  the same
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 STREAM = "bench"
-READER = Consumer.single("bench")
+READER = ConsumerIdentity.single("bench")
 POLL_BYTES = 4 << 20
 HEADER_BYTES = 64
 RUN_S_MAX = 300.0

@@ -11,7 +11,7 @@ import timeit
 from iggy_protocol import (
     CLASSIC,
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateTopic,
     CreateUser,
     LoginUser,
@@ -29,7 +29,9 @@ TARGET_US = 50
 SAMPLES: list[Command[object]] = [
     LoginUser("iggy", "iggy", version="0.10.0"),
     CreateTopic("stream-1", "topic-1", 3),
-    PollMessages(Consumer.group("group-1"), "stream-1", "topic-1", PollingStrategy.next(), 1000),
+    PollMessages(
+        ConsumerIdentity.group("group-1"), "stream-1", "topic-1", PollingStrategy.next(), 1000
+    ),
     CreateUser(
         "user-1",
         "secret",

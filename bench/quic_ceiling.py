@@ -41,7 +41,7 @@ from aioquic.quic.connection import QuicConnection  # noqa: E402  the same
 
 from iggy_protocol import (  # noqa: E402  the same
     ClientConnection,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Partitioning,
@@ -217,7 +217,7 @@ def _send(count: int, size: int) -> Callable[[int], Any]:
 
 def _poll(offset: int) -> Any:
     return PollMessages(
-        Consumer.single(1), "bench", "topic", PollingStrategy.offset(offset), BATCH, 0
+        ConsumerIdentity.single(1), "bench", "topic", PollingStrategy.offset(offset), BATCH, 0
     )
 
 

@@ -23,6 +23,7 @@ project that has it installed.
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
         ClusterMetadata,
         ClusterNode,
         CompressionAlgorithm,
-        Consumer,
         ConsumerGroup,
         ConsumerGroupAssignment,
         ConsumerGroupDetails,
         ConsumerGroupMember,
+        ConsumerIdentity,
         ConsumerOffset,
         Dialect,
         GlobalPermissions,
@@ -114,22 +115,22 @@ if TYPE_CHECKING:
         ConfigurationError,
         ConnectionFailedError,
         ConsumerGroupError,
-        ConsumerGroupExists,
-        ConsumerGroupNotFound,
+        ConsumerGroupExistsError,
+        ConsumerGroupNotFoundError,
         DecryptionError,
         DisconnectedError,
         EncryptionError,
         IggyError,
         IncompatibleServerError,
-        InvalidOffset,
+        InvalidOffsetError,
         InvalidRequestError,
         LimitReachedError,
-        MessageTooLarge,
-        NotAMember,
+        MessageTooLargeError,
+        NotAMemberError,
         NotFoundError,
-        PartitionNotFound,
-        PartitionNotOwned,
-        PartitionRestarted,
+        PartitionNotFoundError,
+        PartitionNotOwnedError,
+        PartitionRestartedError,
         PermissionDeniedError,
         ProducerClosedError,
         ProducerError,
@@ -138,12 +139,12 @@ if TYPE_CHECKING:
         SendFailedError,
         SerdeError,
         ServerError,
-        StreamExists,
-        StreamNotFound,
+        StreamExistsError,
+        StreamNotFoundError,
         TopicDiffersError,
         TopicDiffersWarning,
-        TopicExists,
-        TopicNotFound,
+        TopicExistsError,
+        TopicNotFoundError,
         UnsupportedByServerError,
     )
     from iggy_sdk.families.topic_settings import TopicOptions
@@ -215,15 +216,15 @@ __all__ = [
     "CompressionAlgorithm",
     "ConfigurationError",
     "ConnectionFailedError",
-    "Consumer",
     "ConsumerBuilder",
     "ConsumerGroup",
     "ConsumerGroupAssignment",
     "ConsumerGroupDetails",
     "ConsumerGroupError",
-    "ConsumerGroupExists",
+    "ConsumerGroupExistsError",
     "ConsumerGroupMember",
-    "ConsumerGroupNotFound",
+    "ConsumerGroupNotFoundError",
+    "ConsumerIdentity",
     "ConsumerOffset",
     "ConsumerOptions",
     "ConsumerSettings",
@@ -247,7 +248,7 @@ __all__ = [
     "IggyConsumer",
     "IggyError",
     "IncompatibleServerError",
-    "InvalidOffset",
+    "InvalidOffsetError",
     "InvalidRequestError",
     "JsonSerde",
     "LatencySummary",
@@ -255,21 +256,21 @@ __all__ = [
     "Message",
     "MessageColumns",
     "MessageList",
-    "MessageTooLarge",
+    "MessageTooLargeError",
     "MetadataChanges",
     "MetadataCursor",
     "MetadataGroup",
     "MsgspecSerde",
     "NewTopic",
-    "NotAMember",
+    "NotAMemberError",
     "NotFoundError",
     "OptionDescription",
     "OptionScope",
     "Partition",
     "PartitionContext",
-    "PartitionNotFound",
-    "PartitionNotOwned",
-    "PartitionRestarted",
+    "PartitionNotFoundError",
+    "PartitionNotOwnedError",
+    "PartitionRestartedError",
     "Partitioning",
     "PartitionsCallback",
     "PasswordLogin",
@@ -320,8 +321,8 @@ __all__ = [
     "StrSerde",
     "Stream",
     "StreamDetails",
-    "StreamExists",
-    "StreamNotFound",
+    "StreamExistsError",
+    "StreamNotFoundError",
     "StreamPermissions",
     "TlsOptions",
     "TokenLogin",
@@ -329,8 +330,8 @@ __all__ = [
     "TopicDetails",
     "TopicDiffersError",
     "TopicDiffersWarning",
-    "TopicExists",
-    "TopicNotFound",
+    "TopicExistsError",
+    "TopicNotFoundError",
     "TopicOptions",
     "TopicPermissions",
     "UnsupportedByServerError",
@@ -347,7 +348,7 @@ _HOMES = {
         "ClusterMetadata",
         "ClusterNode",
         "CompressionAlgorithm",
-        "Consumer",
+        "ConsumerIdentity",
         "ConsumerGroup",
         "ConsumerGroupAssignment",
         "ConsumerGroupDetails",
@@ -415,22 +416,22 @@ _HOMES = {
         "ConfigurationError",
         "ConnectionFailedError",
         "ConsumerGroupError",
-        "ConsumerGroupExists",
-        "ConsumerGroupNotFound",
+        "ConsumerGroupExistsError",
+        "ConsumerGroupNotFoundError",
         "DecryptionError",
         "DisconnectedError",
         "EncryptionError",
         "IggyError",
         "IncompatibleServerError",
-        "InvalidOffset",
+        "InvalidOffsetError",
         "InvalidRequestError",
         "LimitReachedError",
-        "MessageTooLarge",
-        "NotAMember",
+        "MessageTooLargeError",
+        "NotAMemberError",
         "NotFoundError",
-        "PartitionNotFound",
-        "PartitionNotOwned",
-        "PartitionRestarted",
+        "PartitionNotFoundError",
+        "PartitionNotOwnedError",
+        "PartitionRestartedError",
         "PermissionDeniedError",
         "ProducerClosedError",
         "ProducerError",
@@ -439,12 +440,12 @@ _HOMES = {
         "SendFailedError",
         "SerdeError",
         "ServerError",
-        "StreamExists",
-        "StreamNotFound",
+        "StreamExistsError",
+        "StreamNotFoundError",
         "TopicDiffersError",
         "TopicDiffersWarning",
-        "TopicExists",
-        "TopicNotFound",
+        "TopicExistsError",
+        "TopicNotFoundError",
         "UnsupportedByServerError",
     ),
     "iggy_sdk.families.topic_settings": ("TopicOptions",),
@@ -507,11 +508,76 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         home = _HOME_OF.get(name)
         if home is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return _by_old_name(name)
         value: object = getattr(import_module(home), name)
         globals()[name] = value
         return value
 
+    def _by_old_name(name: str) -> object:
+        from iggy_sdk.old_names import OLD_NAMES
+
+        new = OLD_NAMES.get(name)
+        if new is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # The caller of __getattr__ is one step farther away.
+        warnings.warn(f"{__name__}.{name} is now {new}", DeprecationWarning, stacklevel=3)
+        return getattr(import_module(_HOME_OF[new]), new)
+
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+# What type checkers see of the old names.
+if TYPE_CHECKING:
+    from typing_extensions import deprecated
+
+    Consumer = ConsumerIdentity
+
+    @deprecated("it is now ConsumerGroupExistsError")
+    class ConsumerGroupExists(ConsumerGroupExistsError):
+        """Now ``ConsumerGroupExistsError``."""
+
+    @deprecated("it is now ConsumerGroupNotFoundError")
+    class ConsumerGroupNotFound(ConsumerGroupNotFoundError):
+        """Now ``ConsumerGroupNotFoundError``."""
+
+    @deprecated("it is now InvalidOffsetError")
+    class InvalidOffset(InvalidOffsetError):
+        """Now ``InvalidOffsetError``."""
+
+    @deprecated("it is now MessageTooLargeError")
+    class MessageTooLarge(MessageTooLargeError):
+        """Now ``MessageTooLargeError``."""
+
+    @deprecated("it is now NotAMemberError")
+    class NotAMember(NotAMemberError):
+        """Now ``NotAMemberError``."""
+
+    @deprecated("it is now PartitionNotFoundError")
+    class PartitionNotFound(PartitionNotFoundError):
+        """Now ``PartitionNotFoundError``."""
+
+    @deprecated("it is now PartitionNotOwnedError")
+    class PartitionNotOwned(PartitionNotOwnedError):
+        """Now ``PartitionNotOwnedError``."""
+
+    @deprecated("it is now PartitionRestartedError")
+    class PartitionRestarted(PartitionRestartedError):
+        """Now ``PartitionRestartedError``."""
+
+    @deprecated("it is now StreamExistsError")
+    class StreamExists(StreamExistsError):
+        """Now ``StreamExistsError``."""
+
+    @deprecated("it is now StreamNotFoundError")
+    class StreamNotFound(StreamNotFoundError):
+        """Now ``StreamNotFoundError``."""
+
+    @deprecated("it is now TopicExistsError")
+    class TopicExists(TopicExistsError):
+        """Now ``TopicExistsError``."""
+
+    @deprecated("it is now TopicNotFoundError")
+    class TopicNotFound(TopicNotFoundError):
+        """Now ``TopicNotFoundError``."""

@@ -64,7 +64,7 @@ def register(
         The names of the tables, as SQL has them.
 
     Raises:
-        StreamNotFound, TopicNotFound: there is none.
+        StreamNotFoundError, TopicNotFoundError: there is none.
         ConfigurationError: this is no blocking client, or a setting cannot be used.
     """
     if not isinstance(client, IggyClient):

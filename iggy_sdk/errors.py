@@ -11,17 +11,24 @@
     ├─ AuthenticationError                    no login, a wrong or an expired one
     ├─ PermissionDeniedError(PermissionError) known, but not allowed
     ├─ NotFoundError(LookupError)
-    │  └─ StreamNotFound, TopicNotFound, PartitionNotFound, ConsumerGroupNotFound,
-    │     PartitionRestarted                  its messages have gone, and offsets start over
+    │  ├─ StreamNotFoundError
+    │  ├─ TopicNotFoundError
+    │  ├─ PartitionNotFoundError
+    │  ├─ ConsumerGroupNotFoundError
+    │  └─ PartitionRestartedError             its messages have gone, and offsets start over
     ├─ AlreadyExistsError
-    │  └─ StreamExists, TopicExists, ConsumerGroupExists
-    │     └─ TopicDiffersError                and not as it was asked for (.differences)
+    │  ├─ StreamExistsError
+    │  ├─ TopicExistsError
+    │  ├─ ConsumerGroupExistsError
+    │  └─ TopicDiffersError                   it is not as it was asked for (.differences)
     ├─ LimitReachedError                      a limit is reached
     ├─ InvalidRequestError(ValueError)        it will fail again
-    │  └─ InvalidOffset, MessageTooLarge, UnsupportedByServerError
+    │  ├─ InvalidOffsetError
+    │  ├─ MessageTooLargeError
+    │  └─ UnsupportedByServerError
     ├─ ConfigurationError(ValueError)         a connection string or an option
     ├─ ConsumerGroupError
-    │  └─ NotAMember, PartitionNotOwned
+    │  └─ NotAMemberError, PartitionNotOwnedError
     ├─ ProducerError
     │  └─ SendFailedError (.cause .messages), BufferFullError, ProducerClosedError
     ├─ ServerError                            files, damage and other trouble of the server
@@ -45,6 +52,7 @@ from iggy_sdk.command_text import is_login
 from iggy_sdk.error_advice import UNKNOWN_LOGIN_ADVICE, UNSENT_ADVICE
 from iggy_sdk.iggy_error import IggyError as IggyError
 from iggy_sdk.iggy_error import layout_of, merged_class, restore_error, sent_clause
+from iggy_sdk.old_names import OLD_ERRORS, warn_of_old_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -148,31 +156,31 @@ class NotFoundError(IggyError, LookupError):
     default_code = StatusCode.RESOURCE_NOT_FOUND
 
 
-class StreamNotFound(NotFoundError):
+class StreamNotFoundError(NotFoundError):
     """There is no such stream."""
 
     default_code = StatusCode.STREAM_ID_NOT_FOUND
 
 
-class TopicNotFound(NotFoundError):
+class TopicNotFoundError(NotFoundError):
     """There is no such topic, or it has no partition to choose from."""
 
     default_code = StatusCode.TOPIC_ID_NOT_FOUND
 
 
-class PartitionNotFound(NotFoundError):
+class PartitionNotFoundError(NotFoundError):
     """The topic has no such partition."""
 
     default_code = StatusCode.PARTITION_NOT_FOUND
 
 
-class PartitionRestarted(NotFoundError):
+class PartitionRestartedError(NotFoundError):
     """The partition was purged or made anew since the request was prepared."""
 
     default_code = StatusCode.PARTITION_HISTORY_UNAVAILABLE
 
 
-class ConsumerGroupNotFound(NotFoundError):
+class ConsumerGroupNotFoundError(NotFoundError):
     """The topic has no such consumer group."""
 
     default_code = StatusCode.CONSUMER_GROUP_ID_NOT_FOUND
@@ -184,19 +192,19 @@ class AlreadyExistsError(IggyError):
     default_code = StatusCode.USER_ALREADY_EXISTS
 
 
-class StreamExists(AlreadyExistsError):
+class StreamExistsError(AlreadyExistsError):
     """A stream has this name."""
 
     default_code = StatusCode.STREAM_NAME_ALREADY_EXISTS
 
 
-class TopicExists(AlreadyExistsError):
+class TopicExistsError(AlreadyExistsError):
     """A topic of the stream has this name."""
 
     default_code = StatusCode.TOPIC_NAME_ALREADY_EXISTS
 
 
-class TopicDiffersError(TopicExists):
+class TopicDiffersError(TopicExistsError):
     """A topic of the stream has this name, and is not as it was asked for.
 
     Attributes:
@@ -218,7 +226,7 @@ class TopicDiffersWarning(UserWarning):
     """A topic exists and is not as it was asked for; it is used as it is."""
 
 
-class ConsumerGroupExists(AlreadyExistsError):
+class ConsumerGroupExistsError(AlreadyExistsError):
     """A consumer group of the topic has this name."""
 
     default_code = StatusCode.CONSUMER_GROUP_NAME_ALREADY_EXISTS
@@ -236,13 +244,13 @@ class InvalidRequestError(IggyError, ValueError):
     default_code = StatusCode.INVALID_FORMAT
 
 
-class InvalidOffset(InvalidRequestError):
+class InvalidOffsetError(InvalidRequestError):
     """The partition has no such offset."""
 
     default_code = StatusCode.INVALID_OFFSET
 
 
-class MessageTooLarge(InvalidRequestError):
+class MessageTooLargeError(InvalidRequestError):
     """A payload or its headers are above the limit."""
 
     default_code = StatusCode.TOO_BIG_MESSAGE_PAYLOAD
@@ -266,11 +274,11 @@ class ConsumerGroupError(IggyError):
     default_code = StatusCode.CONSUMER_GROUP_MEMBER_NOT_FOUND
 
 
-class NotAMember(ConsumerGroupError):
+class NotAMemberError(ConsumerGroupError):
     """This connection has not joined the group."""
 
 
-class PartitionNotOwned(ConsumerGroupError):
+class PartitionNotOwnedError(ConsumerGroupError):
     """The group gave this partition to another member, or to none."""
 
     default_code = StatusCode.NOT_RESOLVED_CONSUMER
@@ -399,29 +407,29 @@ _CODE_CLASSES: Final[tuple[tuple[int, type[IggyError]], ...]] = (
     (61, DisconnectedError),
     (70, ConfigurationError),
     (72, DecryptionError),
-    (87, PartitionRestarted),
+    (87, PartitionRestartedError),
     (206, DisconnectedError),
-    (1009, StreamNotFound),
-    (1010, StreamNotFound),
-    (1012, StreamExists),
-    (2010, TopicNotFound),
-    (2011, TopicNotFound),
-    (2013, TopicExists),
-    (3007, PartitionNotFound),
-    (3008, PartitionNotFound),
-    (3022, PartitionNotOwned),
-    (4017, MessageTooLarge),
-    (4022, MessageTooLarge),
+    (1009, StreamNotFoundError),
+    (1010, StreamNotFoundError),
+    (1012, StreamExistsError),
+    (2010, TopicNotFoundError),
+    (2011, TopicNotFoundError),
+    (2013, TopicExistsError),
+    (3007, PartitionNotFoundError),
+    (3008, PartitionNotFoundError),
+    (3022, PartitionNotOwnedError),
+    (4017, MessageTooLargeError),
+    (4022, MessageTooLargeError),
     (4052, BufferFullError),
     (4053, BufferFullError),
     (4055, BufferFullError),
     (4057, ProducerClosedError),
-    (4100, InvalidOffset),
-    (5000, ConsumerGroupNotFound),
-    (5003, ConsumerGroupNotFound),
-    (5004, ConsumerGroupExists),
-    (5006, NotAMember),
-    (5009, PartitionNotOwned),
+    (4100, InvalidOffsetError),
+    (5000, ConsumerGroupNotFoundError),
+    (5003, ConsumerGroupNotFoundError),
+    (5004, ConsumerGroupExistsError),
+    (5006, NotAMemberError),
+    (5009, PartitionNotOwnedError),
 )
 
 
@@ -487,3 +495,12 @@ def error_from_protocol(
     if isinstance(error, iggy_protocol.NotInDialect):
         return UnsupportedByServerError(text, advice=OTHER_GENERATION_ADVICE)
     return InvalidRequestError(text)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in OLD_ERRORS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warn_of_old_name(f"{__name__}.{name}", OLD_ERRORS[name])
+        return globals()[OLD_ERRORS[name]]

@@ -23,8 +23,8 @@ from pyspark.sql.streaming.datasource import (
 
 from iggy_sdk import (
     ConnectionFailedError,
-    Consumer,
-    InvalidOffset,
+    ConsumerIdentity,
+    InvalidOffsetError,
     NotFoundError,
     RequestTimeoutError,
 )
@@ -210,10 +210,15 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
                 self.options.stream,
                 place.topic,
                 offset - 1,
-                consumer=Consumer.single(self.options.consumer),
+                consumer=ConsumerIdentity.single(self.options.consumer),
                 partition_id=place.partition,
             )
-        except (ConnectionFailedError, InvalidOffset, NotFoundError, RequestTimeoutError) as error:
+        except (
+            ConnectionFailedError,
+            InvalidOffsetError,
+            NotFoundError,
+            RequestTimeoutError,
+        ) as error:
             # Spark continues from its checkpoint, and a later micro-batch stores a later offset. A
             # deleted partition is handled where offsets are chosen.
             _LOGGER.warning(

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
-from iggy_sdk import Consumer, PollingStrategy
+from iggy_sdk import ConsumerIdentity, PollingStrategy
 from iggy_sdk.blocking import IggyClient
 from spark_jobs.errors import OptionError
 from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, TopicPartition
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_jobs.options import TopicSelection
 
 
-POLL_CONSUMER: Final = Consumer.single("spark")
+POLL_CONSUMER: Final = ConsumerIdentity.single("spark")
 """The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""
 
 
@@ -26,8 +26,8 @@ def end_offsets(place: TopicSelection) -> Offsets:
     """Return the partitions of all topics, each with the offset of its next message.
 
     Raises:
-        StreamNotFound: there is no such stream.
-        TopicNotFound: there is no such topic.
+        StreamNotFoundError: there is no such stream.
+        TopicNotFoundError: there is no such topic.
     """
     client = connection(place.server)
     ends: Offsets = {}

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     CreateStream,
     CreateTopic,
@@ -207,7 +207,7 @@ def in_socket_server() -> bool:
 SEND = SendMessages("shop", "orders", Partitioning.partition(0), [bytes(100)])
 LARGE = SendMessages("shop", "orders", Partitioning.partition(0), [bytes(100_000)])
 POLL = PollMessages(
-    consumer=Consumer(ConsumerKind.SINGLE, 1),
+    consumer=ConsumerIdentity(ConsumerKind.SINGLE, 1),
     stream="shop",
     topic="orders",
     partition_id=0,

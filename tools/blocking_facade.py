@@ -143,6 +143,7 @@ TWINS = (
                 "get_last_consumed_offset",
                 "iter_messages",
                 "lag",
+                "last_partition_id",
                 "partition_id",
                 "position",
                 "positions",

@@ -18,7 +18,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "protocol")]
 
 from bench.clients.stopwatch import Stopwatch  # noqa: E402  the path above comes first
 from iggy_sdk import (  # noqa: E402  the path above comes first
-    Consumer,
+    ConsumerIdentity,
     IggyClient,
     PollingStrategy,
     ReceivedMessage,
@@ -30,7 +30,7 @@ CHUNK = 100
 STORED = 10_000
 """Messages of a topic that is read to its end."""
 HANDLER_SECONDS = 50e-6
-READER = Consumer.single(1)
+READER = ConsumerIdentity.single(1)
 
 
 class Workloads:

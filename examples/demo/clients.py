@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from examples.demo.shop import PARTITIONS, STREAM, TOPIC, events, rate
-from iggy_sdk import Consumer, IggyClient, JsonSerde
+from iggy_sdk import ConsumerIdentity, IggyClient, JsonSerde
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ async def ask_for_ingested(client: IggyClient) -> int:
     total = 0
     for number in range(PARTITIONS):
         found = await client.get_consumer_offset(
-            STREAM, TOPIC, consumer=Consumer.single(LAKE), partition_id=number
+            STREAM, TOPIC, consumer=ConsumerIdentity.single(LAKE), partition_id=number
         )
         total += 0 if found is None else found.stored_offset + 1
     return total

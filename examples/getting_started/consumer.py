@@ -9,7 +9,7 @@ import sys
 
 import anyio
 
-from iggy_sdk import Consumer, IggyClient, PollingStrategy
+from iggy_sdk import ConsumerIdentity, IggyClient, PollingStrategy
 
 URL = "iggy://iggy:iggy@127.0.0.1:8090"
 STREAM, TOPIC = "getting-started", "messages"
@@ -24,7 +24,7 @@ async def consume(url: str) -> None:
             batch = await client.poll_messages(
                 STREAM,
                 TOPIC,
-                consumer=Consumer.single("getting-started"),
+                consumer=ConsumerIdentity.single("getting-started"),
                 partition_id=0,
                 strategy=PollingStrategy.offset(offset),
                 count=MESSAGES_PER_POLL,

@@ -17,7 +17,7 @@ from iggy_protocol import (
     Buffer,
     ClientConnection,
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     ErrorReceived,
@@ -174,7 +174,9 @@ def main() -> None:
     print(f"sent {len(messages)} messages")
 
     polled = conversation.ask(
-        PollMessages(Consumer.single(1), "orders", "paid", PollingStrategy.first(), count=10)
+        PollMessages(
+            ConsumerIdentity.single(1), "orders", "paid", PollingStrategy.first(), count=10
+        )
     )
     polled.messages.verify()
     for message in polled.messages:

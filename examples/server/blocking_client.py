@@ -23,7 +23,7 @@ from iggy_protocol import (
     NEED_DATA,
     ClientConnection,
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     DeleteStream,
@@ -105,7 +105,12 @@ def run_session(client: Client) -> None:
     for partition_id in range(3):
         polled = client.ask(
             PollMessages(
-                Consumer.single("till"), "shop", "orders", PollingStrategy.first(), 10, partition_id
+                ConsumerIdentity.single("till"),
+                "shop",
+                "orders",
+                PollingStrategy.first(),
+                10,
+                partition_id,
             )
         )
         for message in polled.messages:

@@ -20,7 +20,7 @@ from time import perf_counter
 from examples.server.blocking_client import Client, produce
 from examples.server.start_a_server import ExampleServer, usable_shards
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     LoginUser,
@@ -39,7 +39,7 @@ BATCH = 25
 CONSUMED_BEFORE_THE_KILL = 10_000
 PRODUCED_AFTERWARDS = 500
 BAR_COLUMNS = 40
-CONSUMER = Consumer.single("consumer")
+CONSUMER = ConsumerIdentity.single("consumer")
 
 
 def log_in(server: ExampleServer) -> Client:

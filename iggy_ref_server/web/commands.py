@@ -16,7 +16,7 @@ from iggy_protocol import (
     Command,
     CommandCode,
     CompressionAlgorithm,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePartitions,
     CreatePersonalAccessToken,
@@ -304,7 +304,7 @@ def _send(parts: RequestParts) -> SendMessages:
 def _poll(parts: RequestParts) -> PollMessages:
     query = parts.query
     return PollMessages(
-        Consumer.single(identifier(query.consumer_id)),
+        ConsumerIdentity.single(identifier(query.consumer_id)),
         parts.stream,
         parts.topic,
         PollingStrategy(PollingKind[query.strategy.upper()], query.value),
@@ -320,18 +320,18 @@ def _flush(parts: RequestParts) -> FlushUnsavedBuffer:
 
 
 def _get_offset(parts: RequestParts) -> GetConsumerOffset:
-    consumer = Consumer.single(identifier(parts.query.consumer_id))
+    consumer = ConsumerIdentity.single(identifier(parts.query.consumer_id))
     return GetConsumerOffset(consumer, parts.stream, parts.topic, parts.query.partition_id)
 
 
 def _store_offset(parts: RequestParts) -> StoreConsumerOffset:
     body = parts.body
-    consumer = Consumer.single(identifier(body.consumer_id))
+    consumer = ConsumerIdentity.single(identifier(body.consumer_id))
     return StoreConsumerOffset(consumer, parts.stream, parts.topic, body.offset, body.partition_id)
 
 
 def _delete_offset(parts: RequestParts) -> DeleteConsumerOffset:
-    consumer = Consumer.single(parts.name("consumer_id"))
+    consumer = ConsumerIdentity.single(parts.name("consumer_id"))
     return DeleteConsumerOffset(consumer, parts.stream, parts.topic, parts.query.partition_id)
 
 

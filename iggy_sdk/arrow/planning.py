@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from iggy_protocol import Consumer, GetStream, GetTopic, PollingStrategy, PollMessages
+from iggy_protocol import ConsumerIdentity, GetStream, GetTopic, PollingStrategy, PollMessages
 from iggy_sdk.arrow.settings import ArrowReadOptions, Bound, microseconds
 from iggy_sdk.arrow.spans import Span
-from iggy_sdk.errors import PartitionNotFound, StreamNotFound, TopicNotFound
+from iggy_sdk.errors import PartitionNotFoundError, StreamNotFoundError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from iggy_sdk.client_interface import ClientInterface
 
 
-READER: Final = Consumer.single("arrow")
+READER: Final = ConsumerIdentity.single("arrow")
 """The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""
 
 
@@ -55,7 +55,7 @@ async def plan_read(client: ClientInterface, options: ArrowReadOptions) -> ReadP
     """Ask the server for the partitions and where the bounds are in them.
 
     Raises:
-        StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+        StreamNotFoundError, TopicNotFoundError, PartitionNotFoundError: there is none.
         IggyError: the server refuses.
     """
     planner = _Planner(client, options)
@@ -84,7 +84,7 @@ class _Planner:
             return stream
         found = await self._client.request(GetStream(stream))
         if found is None:
-            raise StreamNotFound(f"there is no stream {stream!r}")
+            raise StreamNotFoundError(f"there is no stream {stream!r}")
         return found.name
 
     async def topic(self) -> TopicDetails:
@@ -94,8 +94,8 @@ class _Planner:
         if found is not None:
             return found
         if await self._client.request(GetStream(stream)) is None:
-            raise StreamNotFound(f"there is no stream {stream!r}")
-        raise TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
+            raise StreamNotFoundError(f"there is no stream {stream!r}")
+        raise TopicNotFoundError(f"stream {stream!r} has no topic {topic!r}")
 
     def partitions(self, topic: TopicDetails) -> list[Partition]:
         """Return the partitions that are read, in their order."""
@@ -109,7 +109,7 @@ class _Planner:
         numbers: Iterable[int] = given if isinstance(given, tuple | dict) else ()
         unknown = sorted(set(numbers) - set(known))
         if unknown:
-            raise PartitionNotFound(
+            raise PartitionNotFoundError(
                 f"{name} names partition {unknown[0]}, and topic {self._options.topic!r} has "
                 f"{len(known)}",
                 advice="Partitions are numbered from 0.",

@@ -98,7 +98,7 @@ class ArrowTopicReader:
         """Find the offsets to read, and begin to poll.
 
         Raises:
-            StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError, PartitionNotFoundError: there is none.
             ClientClosedError: it was entered before.
             IggyError: the server refuses.
         """

@@ -50,7 +50,7 @@ class ArrowTopicReader:
         """Find the offsets to read, and begin to poll.
 
         Raises:
-            StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError, PartitionNotFoundError: there is none.
             IggyError: the server refuses.
         """
         self._hosted, _ = self._loop_thread.host(self._inner)

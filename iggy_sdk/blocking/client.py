@@ -224,7 +224,7 @@ class IggyClient(RequestReplyMethods, AllFamilies):
                 ``iggy_sdk.arrow.ArrowReadSettings``.
 
         Raises:
-            StreamNotFound, TopicNotFound, PartitionNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError, PartitionNotFoundError: there is none.
             PayloadDecodeError: a payload is not what ``schema`` says.
             DecryptionError: a payload was not sealed with the key of this client.
             RequestTimeoutError: it took longer than ``timeout``.
@@ -271,7 +271,7 @@ class IggyClient(RequestReplyMethods, AllFamilies):
             is_group: whether it is a group.
 
         Raises:
-            TopicNotFound: there is no such topic.
+            TopicNotFoundError: there is no such topic.
             IggyError: the server refuses, or cannot be reached.
         """
         return self._run(self._inner.consumer_lag(name, stream, topic, is_group=is_group))

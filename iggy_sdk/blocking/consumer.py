@@ -16,6 +16,7 @@ import anyio.to_thread
 from iggy_sdk.blocking.consumer_operations import ConsumerOperations
 from iggy_sdk.blocking.reader import BatchIterator, BlockingReader, MessageIterator, ReceivedMessage
 from iggy_sdk.blocking.wrapper import BlockingBase, T
+from iggy_sdk.old_names import warn_of_old_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,10 +173,16 @@ class IggyConsumer(ConsumerOperations[T]):
 
     # Offsets and positions
 
-    def partition_id(self) -> int | None:
-        """Tell the partition of the message that was delivered last."""
+    @property
+    def last_partition_id(self) -> int | None:
+        """The partition of the message that was delivered last; None before the first."""
         last = next(reversed(self._reader.delivered), None)
-        return self._inner.partition_id() if last is None else last
+        return self._inner.last_partition_id if last is None else last
+
+    def partition_id(self) -> int | None:
+        """Return ``last_partition_id``, whose old name this is."""
+        warn_of_old_name("IggyConsumer.partition_id()", "last_partition_id")
+        return self.last_partition_id
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
@@ -186,14 +193,14 @@ class IggyConsumer(ConsumerOperations[T]):
         self, offset: int, partition_id: int | None = None, *, timeout: Seconds | None = None
     ) -> None:
         """Store an offset; without a partition, for that of the last message."""
-        named = self.partition_id() if partition_id is None else partition_id
+        named = self.last_partition_id if partition_id is None else partition_id
         self._run(self._inner.store_offset(offset, named, timeout=timeout))
 
     def delete_offset(
         self, partition_id: int | None = None, *, timeout: Seconds | None = None
     ) -> None:
         """Delete the stored offset; without a partition, that of the last message's."""
-        named = self.partition_id() if partition_id is None else partition_id
+        named = self.last_partition_id if partition_id is None else partition_id
         self._run(self._inner.delete_offset(named, timeout=timeout))
 
     def seek(
@@ -313,7 +320,7 @@ class ConsumerBuilderBase(BlockingBase, Generic[T]):
         """Enter a consumer without a block; ``close()`` it in the end.
 
         Raises:
-            StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError, ConsumerGroupNotFoundError: there is none.
             IggyError: the server refuses, or cannot be reached.
         """
         return IggyConsumer(self._loop_thread, self._inner)

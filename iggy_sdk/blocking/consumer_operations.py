@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 class ConsumerOperations(BlockingConsumerBase[T]):
     """Reads messages; made by ``client.consumer()`` and ``client.consumer_group()``."""
 
+    @property
     def name(self) -> Identifier:
-        """Tell the name of the consumer or of its group."""
-        return self._inner.name()
+        """The name of the consumer or of its group."""
+        return self._inner.name
 
+    @property
     def stream(self) -> Identifier:
-        """Tell the stream that is read."""
-        return self._inner.stream()
+        """The stream that is read."""
+        return self._inner.stream
 
+    @property
     def topic(self) -> Identifier:
-        """Tell the topic that is read."""
-        return self._inner.topic()
+        """The topic that is read."""
+        return self._inner.topic
 
     def assignment(self) -> frozenset[int]:
         """Tell which partitions this consumer reads at the moment.
@@ -57,7 +60,7 @@ class ConsumerOperations(BlockingConsumerBase[T]):
                 ``request_timeout``.
 
         Raises:
-            PartitionNotOwned: the group gave the partition to another member.
+            PartitionNotOwnedError: the group gave the partition to another member.
             RequestTimeoutError: the offset may have been stored.
             IggyError: the server refuses.
         """

@@ -81,7 +81,7 @@ class ProducerBuilderBase(BlockingBase, Generic[P_contra]):
         """Enter a producer without a block; ``close()`` it in the end.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            StreamNotFoundError, TopicNotFoundError: there is none, and none was to be created.
         """
         return Producer(self._loop_thread, self._run(in_loop(self._inner.make)))
 

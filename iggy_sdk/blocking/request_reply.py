@@ -125,7 +125,7 @@ class RequestReply(BlockingBase, Generic[Q, P]):
         """Find both topics and the end of the replies, and begin to read.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            StreamNotFoundError, TopicNotFoundError: there is none, and none was to be created.
             ConfigurationError: it is entered already.
             IggyError: the server refuses, or cannot be reached.
         """
@@ -205,7 +205,7 @@ class Responder(BlockingBase, Generic[Q, P]):
         """Find the topic, and join the group.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError: there is none.
             ConfigurationError: it is entered already.
             IggyError: the server refuses, or cannot be reached.
         """

@@ -95,7 +95,7 @@ class NextStrategy(PollingStrategy):
 # Who polls.
 
 
-class Consumer(iggy_protocol.Consumer):
+class Consumer(iggy_protocol.ConsumerIdentity):
     """Who polls."""
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class Consumer(iggy_protocol.Consumer):
     Group: ClassVar[type[GroupConsumer]]
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, iggy_protocol.Consumer):
+        if not isinstance(other, iggy_protocol.ConsumerIdentity):
             return NotImplemented
         return (self.kind, self.id) == (other.kind, other.id)
 

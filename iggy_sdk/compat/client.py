@@ -32,7 +32,7 @@ from iggy_sdk.compat.streams import StreamsMethods, TopicsMethods
 from iggy_sdk.consumer import ConsumerBuilder, ConsumerOptions
 from iggy_sdk.consumer.options import apply_options
 from iggy_sdk.consumer.subscription import Subscription
-from iggy_sdk.errors import InvalidRequestError, TopicExists
+from iggy_sdk.errors import InvalidRequestError, TopicExistsError
 from iggy_sdk.options import Retry
 from iggy_sdk.producer import ProducerBuilder
 from iggy_sdk.transport import open_transport
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from iggy_sdk.session.reconnecting import ReconnectingSession
     from iggy_sdk.transport import Dial
 
-DEFAULT_CONSUMER: Final = iggy_protocol.Consumer.single(0)
+DEFAULT_CONSUMER: Final = iggy_protocol.ConsumerIdentity.single(0)
 """The consumer of a poll that names none, as with the official client 0.8."""
 
 RETRY_SECONDS: Final = timedelta(seconds=1)
@@ -97,7 +97,7 @@ class IggyClient(StreamsMethods, TopicsMethods, GroupsMethods, UsersMethods):
         count: int = 100,
         auto_commit: bool = False,
         *,
-        consumer: iggy_protocol.Consumer = DEFAULT_CONSUMER,
+        consumer: iggy_protocol.ConsumerIdentity = DEFAULT_CONSUMER,
         context: PartitionContext | None = None,
     ) -> list[ReceiveMessage]:
         """Ask for messages of a partition; versions after 0.8 give all but the first two by name.
@@ -161,7 +161,7 @@ class IggyClient(StreamsMethods, TopicsMethods, GroupsMethods, UsersMethods):
             "allow_replay": allow_replay,
         }
         # A polling strategy is deprecated in this SDK's own API, and not in the official one.
-        subscription = Subscription(iggy_protocol.Consumer.group(name), stream, topic)
+        subscription = Subscription(iggy_protocol.ConsumerIdentity.group(name), stream, topic)
         own = apply_options(ConsumerOptions(connection="own"), options)
         builder: ConsumerBuilder[bytes] = ConsumerBuilder(self.own, subscription, own)
         return IggyConsumer(await builder)
@@ -208,7 +208,7 @@ class IggyClient(StreamsMethods, TopicsMethods, GroupsMethods, UsersMethods):
             return
         try:
             await self._create_topic(stream, topic, settings)
-        except TopicExists:
+        except TopicExistsError:
             # Another client was faster.
             return
 

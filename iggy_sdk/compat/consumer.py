@@ -46,19 +46,19 @@ class IggyConsumer:
 
     def name(self) -> Identifier:
         """Tell the name of the group."""
-        return self.own.name()
+        return self.own.name
 
     def stream(self) -> Identifier:
         """Tell the stream that is read."""
-        return self.own.stream()
+        return self.own.stream
 
     def topic(self) -> Identifier:
         """Tell the topic that is read."""
-        return self.own.topic()
+        return self.own.topic
 
     def partition_id(self) -> int:
         """Tell the partition of the last message, or 0 before the first."""
-        return self.own.partition_id() or 0
+        return self.own.last_partition_id or 0
 
     def get_last_consumed_offset(self, partition_id: int) -> int | None:
         """Tell the last offset of a partition that was delivered."""

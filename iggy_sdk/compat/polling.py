@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from iggy_protocol import ConsumerKind, Identifier, PollMessages
 from iggy_sdk.compat.messages import ReceiveMessage
-from iggy_sdk.errors import NotAMember
+from iggy_sdk.errors import NotAMemberError
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.pipeline import Pipeline
 
@@ -44,7 +44,7 @@ class Poller:
         """Poll one partition, or those of a member of a group until one has messages.
 
         Raises:
-            NotAMember: the client has not joined the group.
+            NotAMemberError: the client has not joined the group.
             IggyError: the server refuses.
         """
         is_member = command.consumer.kind is ConsumerKind.GROUP and command.partition_id is None
@@ -58,7 +58,7 @@ class Poller:
         place = command.stream, command.topic, command.consumer.id
         assignment = await self._client.sync_consumer_group(*place)
         if assignment is None:
-            raise NotAMember(f"this client is not a member of group {command.consumer.id!r}")
+            raise NotAMemberError(f"this client is not a member of group {command.consumer.id!r}")
         partitions = assignment.partitions
         first = self._turns.get(place, 0)
         for turn in range(first, first + len(partitions)):

@@ -55,7 +55,7 @@ class StreamsMethods(SharedClient):
         """Create a stream.
 
         Raises:
-            StreamExists: the name is taken.
+            StreamExistsError: the name is taken.
             OptionError: the server refuses an option.
         """
         if options is None:
@@ -183,7 +183,7 @@ class TopicsMethods(SharedClient):
             replication_factor: a label, in 0.8.
 
         Raises:
-            TopicExists: the name is taken.
+            TopicExistsError: the name is taken.
             UnsupportedByServerError: the server is older than 0.9, and has no such setting.
             OptionError: the server refuses an option.
         """

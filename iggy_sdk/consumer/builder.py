@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import anyio
 
-from iggy_protocol import Consumer, Identifier, PollingStrategy
+from iggy_protocol import ConsumerIdentity, Identifier, PollingStrategy
 from iggy_sdk.consumer.consumer import IggyConsumer
 from iggy_sdk.consumer.core import check_transport, open_consumer_core
 from iggy_sdk.consumer.options import (
@@ -90,7 +90,7 @@ class ConsumerBuilder(Generic[T]):
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
-        subscription = _subscription(Consumer.single, name, stream, topic)
+        subscription = _subscription(ConsumerIdentity.single, name, stream, topic)
         chosen = apply_options(_STANDALONE, {"serde": serde, **options})
         _warn_of_start(options, stacklevel=4)
         return ConsumerBuilder(client, subscription, chosen)
@@ -113,7 +113,7 @@ class ConsumerBuilder(Generic[T]):
             ConfigurationError: an option has a value that cannot be used.
             TypeError: there is no such option.
         """
-        subscription = _subscription(Consumer.group, name, stream, topic)
+        subscription = _subscription(ConsumerIdentity.group, name, stream, topic)
         chosen = apply_options(_GROUP, {"serde": serde, **options})
         _warn_of_start(options, stacklevel=4)
         return ConsumerBuilder(client, subscription, chosen)
@@ -244,7 +244,7 @@ class ConsumerBuilder(Generic[T]):
         """Connect if need be, look for the topic, and join the group.
 
         Raises:
-            StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError, ConsumerGroupNotFoundError: there is none.
             IggyError: the server refuses, or cannot be reached.
         """
         check_transport(self._client, self._subscription)
@@ -318,7 +318,10 @@ class ConsumerBuilder(Generic[T]):
 
 
 def _subscription(
-    kind: Callable[[Identifier], Consumer], name: Identifier, stream: Identifier, topic: Identifier
+    kind: Callable[[Identifier], ConsumerIdentity],
+    name: Identifier,
+    stream: Identifier,
+    topic: Identifier,
 ) -> Subscription:
     check_identifiers(name=name, stream=stream, topic=topic)
     return Subscription(kind(name), stream, topic)

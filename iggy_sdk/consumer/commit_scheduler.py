@@ -16,10 +16,10 @@ from iggy_sdk.consumer.auto_commit import AutoCommit, Trigger
 from iggy_sdk.consumer.membership import ConsumerMembership, RequestWithdrawn
 from iggy_sdk.errors import (
     IggyError,
-    InvalidOffset,
-    PartitionNotFound,
-    PartitionNotOwned,
-    PartitionRestarted,
+    InvalidOffsetError,
+    PartitionNotFoundError,
+    PartitionNotOwnedError,
+    PartitionRestartedError,
 )
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class CommitScheduler:
                     context=None if tracker is None else tracker.context,
                     timeout=timeout,
                 )
-            except (PartitionNotOwned, PartitionRestarted):
+            except (PartitionNotOwnedError, PartitionRestartedError):
                 # What is left of it in the buffer would only be refused as well.
                 if tracker is not None and self._trackers.find(partition_id) is tracker:
                     self._on_lost(partition_id)
@@ -218,7 +218,12 @@ class CommitScheduler:
                 self._subscription,
                 partition_id,
             )
-        except (PartitionNotOwned, PartitionNotFound, PartitionRestarted, InvalidOffset) as error:
+        except (
+            PartitionNotOwnedError,
+            PartitionNotFoundError,
+            PartitionRestartedError,
+            InvalidOffsetError,
+        ) as error:
             self._drop(tracker, offset, error)
         except IggyError as error:
             self.failures_count += 1

@@ -23,6 +23,7 @@ from iggy_sdk.consumer.subscription import measure_lag
 from iggy_sdk.deadline import within
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, InvalidRequestError
+from iggy_sdk.old_names import warn_of_old_name
 from iggy_sdk.statistics import ConsumerStatistics
 
 if TYPE_CHECKING:
@@ -78,21 +79,30 @@ class IggyConsumer(Generic[T]):
 
     # Identity
 
+    @property
     def name(self) -> Identifier:
-        """Tell the name of the consumer or of its group."""
+        """The name of the consumer or of its group."""
         return self._core.subscription.consumer.id
 
+    @property
     def stream(self) -> Identifier:
-        """Tell the stream that is read."""
+        """The stream that is read."""
         return self._core.subscription.stream
 
+    @property
     def topic(self) -> Identifier:
-        """Tell the topic that is read."""
+        """The topic that is read."""
         return self._core.subscription.topic
 
-    def partition_id(self) -> int | None:
-        """Tell the partition of the message that was delivered last."""
+    @property
+    def last_partition_id(self) -> int | None:
+        """The partition of the message that was delivered last; None before the first."""
         return self._core.last_partition()
+
+    def partition_id(self) -> int | None:
+        """Return ``last_partition_id``, whose old name this is."""
+        warn_of_old_name("IggyConsumer.partition_id()", "last_partition_id")
+        return self.last_partition_id
 
     def assignment(self) -> frozenset[int]:
         """Tell which partitions this consumer reads at the moment.
@@ -204,7 +214,7 @@ class IggyConsumer(Generic[T]):
 
         return ArrowBatchIterator(
             self._core,
-            read_options(self.stream(), self.topic(), **settings),
+            read_options(self.stream, self.topic, **settings),
             guard=self._guard,
             check=self._check,
             until_end=until_end or self._end is not None,
@@ -293,7 +303,7 @@ class IggyConsumer(Generic[T]):
                 ``request_timeout``.
 
         Raises:
-            PartitionNotOwned: the group gave the partition to another member.
+            PartitionNotOwnedError: the group gave the partition to another member.
             RequestTimeoutError: the offset may have been stored.
             IggyError: the server refuses.
         """

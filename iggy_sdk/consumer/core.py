@@ -41,7 +41,7 @@ from iggy_sdk.consumer.server_wait import ServerWait
 from iggy_sdk.consumer.start import StartPlan
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
-from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFound, TopicNotFound
+from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFoundError, TopicNotFoundError
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.pipeline import Pipeline
 
@@ -385,7 +385,7 @@ async def open_consumer_core(
     """Find the topic, join the group if there is one, and assemble a consumer.
 
     Raises:
-        StreamNotFound, TopicNotFound, ConsumerGroupNotFound: there is none.
+        StreamNotFoundError, TopicNotFoundError, ConsumerGroupNotFoundError: there is none.
         IggyError: the server refuses.
     """
     topic = await _await_topic(client, subscription, options)
@@ -448,7 +448,7 @@ async def _await_topic(
         return topic
     advice = "Create it first, or let the consumer wait for it with init_retries."
     if await client.request(GetStream(subscription.stream)) is None:
-        raise StreamNotFound(f"there is no stream {subscription.stream!r}", advice=advice)
-    raise TopicNotFound(
+        raise StreamNotFoundError(f"there is no stream {subscription.stream!r}", advice=advice)
+    raise TopicNotFoundError(
         f"{subscription.stream!r} has no topic {subscription.topic!r}", advice=advice
     )

@@ -26,7 +26,7 @@ from iggy_sdk.consumer.idle import IdleBackoff, PartitionRound
 from iggy_sdk.consumer.poller import FetchedMessages
 from iggy_sdk.consumer.prefetch import PrefetchedPolls
 from iggy_sdk.consumer.server_wait import WAIT_SECONDS_MAX, WAIT_SECONDS_MIN
-from iggy_sdk.errors import IggyError, PartitionNotFound
+from iggy_sdk.errors import IggyError, PartitionNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,7 +306,7 @@ class FetchBuffer(Generic[T]):
                 self._is_idle = False
                 if self.is_stopped:
                     return None
-                if isinstance(error, PartitionNotFound) and self._poller.reads_all:
+                if isinstance(error, PartitionNotFoundError) and self._poller.reads_all:
                     # The partition was deleted; the list is refreshed within a second.
                     error.retriable = True
                 await self._retry_policy.retry_or_raise(error)

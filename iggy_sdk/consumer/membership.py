@@ -17,7 +17,7 @@ import anyio
 
 from iggy_protocol import (
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     Identifier,
     JoinConsumerGroup,
@@ -30,10 +30,10 @@ from iggy_sdk.consumer.subscription import Subscription
 from iggy_sdk.errors import (
     ConfigurationError,
     ConnectionFailedError,
-    ConsumerGroupExists,
-    ConsumerGroupNotFound,
+    ConsumerGroupExistsError,
+    ConsumerGroupNotFoundError,
     IggyError,
-    NotAMember,
+    NotAMemberError,
     RequestTimeoutError,
     error_for_status,
 )
@@ -145,7 +145,7 @@ class NoMembership:
         """Ask which partitions the group assigns to this client, whose user has joined it.
 
         Raises:
-            NotAMember: nobody has joined.
+            NotAMemberError: nobody has joined.
         """
         assert self._group is not None, "a standalone consumer has no assignment"
         return _assigned(await self._client.request(self._group), self._group)
@@ -188,7 +188,7 @@ class GroupMembership:
         self.joins_count = 0
         self._client = client
         self._stream, self._topic, self._group = stream, topic, group
-        self._subscription = Subscription(Consumer.group(group), stream, topic)
+        self._subscription = Subscription(ConsumerIdentity.group(group), stream, topic)
         self._create = create
         self._key = (stream, topic, group)
         # The epoch of the session that is a member, or None.
@@ -200,7 +200,7 @@ class GroupMembership:
 
         Raises:
             ConfigurationError: another consumer of this client is a member already.
-            ConsumerGroupNotFound: there is no such group and none may be created.
+            ConsumerGroupNotFoundError: there is no such group and none may be created.
             IggyError: the server refuses.
         """
         joined = _joined_groups.setdefault(self._client, set())
@@ -271,7 +271,7 @@ class GroupMembership:
             joins = self.joins_count
             try:
                 return await send()
-            except (NotAMember, ConsumerGroupNotFound) as error:
+            except (NotAMemberError, ConsumerGroupNotFoundError) as error:
                 if attempt >= REJOINS_MAX:
                     raise
                 log_event(
@@ -346,7 +346,7 @@ class GroupMembership:
         join = JoinConsumerGroup(self._stream, self._topic, self._group)
         try:
             await self._client.request(join)
-        except ConsumerGroupNotFound:
+        except ConsumerGroupNotFoundError:
             if not self._create or not isinstance(self._group, str):
                 raise
             await self._create_group(self._group)
@@ -355,7 +355,7 @@ class GroupMembership:
     async def _create_group(self, name: str) -> None:
         try:
             await self._client.request(CreateConsumerGroup(self._stream, self._topic, name))
-        except ConsumerGroupExists:
+        except ConsumerGroupExistsError:
             logger.debug("another client has created group %r meanwhile", name)
 
 

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from iggy_protocol import Consumer, PollingStrategy, PollMessages
+from iggy_protocol import ConsumerIdentity, PollingStrategy, PollMessages
 from iggy_sdk.consumer.start import StartIfNew, microseconds_of
-from iggy_sdk.errors import InvalidOffset, NotAMember, PartitionNotFound, PartitionNotOwned
+from iggy_sdk.errors import (
+    InvalidOffsetError,
+    NotAMemberError,
+    PartitionNotFoundError,
+    PartitionNotOwnedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -34,7 +39,7 @@ R = TypeVar("R")
 REQUESTS_MAX: Final = 32
 """How many requests are under way at a time."""
 
-READER: Final = Consumer.single(1)
+READER: Final = ConsumerIdentity.single(1)
 """Looks for the first message of a time; it is no member, so the group does not notice."""
 
 
@@ -103,7 +108,12 @@ class NewStart:
             if await self._membership.request(subscription.get_offset_command(partition_id)):
                 return
             await self._membership.request(subscription.store_command(partition_id, start - 1))
-        except (InvalidOffset, NotAMember, PartitionNotFound, PartitionNotOwned):
+        except (
+            InvalidOffsetError,
+            NotAMemberError,
+            PartitionNotFoundError,
+            PartitionNotOwnedError,
+        ):
             # It has another owner by now, who settles it, or was purged and has nothing to skip.
             return
 

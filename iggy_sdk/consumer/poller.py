@@ -30,7 +30,7 @@ from iggy_sdk.consumer.assignment import (
 from iggy_sdk.consumer.cursor import PartitionCursors, PollDecision, ReplyOffsets
 from iggy_sdk.consumer.handover import ObservedPartitions
 from iggy_sdk.consumer.latency import LatencyHistogram
-from iggy_sdk.errors import PartitionNotOwned, PartitionRestarted
+from iggy_sdk.errors import PartitionNotOwnedError, PartitionRestartedError
 from iggy_sdk.message import ReceivedBatch
 
 if TYPE_CHECKING:
@@ -308,9 +308,9 @@ class Poller:
                 await self._find_floor(partition_id)
             strategy = self.strategy(partition_id)
             batch = await self._request(partition_id, strategy, count)
-        except PartitionNotOwned:
+        except PartitionNotOwnedError:
             return self.refused(partition_id)
-        except PartitionRestarted:
+        except PartitionRestartedError:
             return self.restarted(partition_id)
         if self.moves(partition_id) != moves and not self._by_server:
             # It was moved while the request was under way: the reply is from somewhere else.

@@ -26,7 +26,7 @@ from iggy_protocol import (
     commands_of,
 )
 from iggy_sdk.consumer.poller import FetchedMessages
-from iggy_sdk.errors import PartitionNotOwned, PartitionRestarted
+from iggy_sdk.errors import PartitionNotOwnedError, PartitionRestartedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,9 +104,9 @@ class ServerWait:
             if len(partitions) == 1 and not self._by_server:
                 return await self._poll(first, seconds)
             ready = await self._ready(partitions, seconds)
-        except PartitionNotOwned:
+        except PartitionNotOwnedError:
             return self._poller.refused(first)
-        except PartitionRestarted:
+        except PartitionRestartedError:
             return self._poller.restarted(first)
         self._poller.prefer(ready)
         return FetchedMessages(first, at_end=not ready)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     DeleteConsumerOffset,
     GetConsumerOffset,
@@ -17,7 +17,7 @@ from iggy_protocol import (
     StoreConsumerOffset,
     record,
 )
-from iggy_sdk.errors import TopicNotFound
+from iggy_sdk.errors import TopicNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ class CommandSender(Protocol):
 class Subscription:
     """A consumer or a group, and the topic that it reads."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
 
@@ -102,11 +102,13 @@ async def measure_lag(
         partitions: the partitions to count, or None for all of the topic.
 
     Raises:
-        TopicNotFound: the topic was deleted.
+        TopicNotFoundError: the topic was deleted.
     """
     topic = await sender.request(GetTopic(subscription.stream, subscription.topic))
     if topic is None:
-        raise TopicNotFound(f"there is no topic {subscription.topic!r} in {subscription.stream!r}")
+        raise TopicNotFoundError(
+            f"there is no topic {subscription.topic!r} in {subscription.stream!r}"
+        )
     lags: dict[int, int] = {}
     for partition in topic.partitions:
         if partitions is not None and partition.id not in partitions:
@@ -130,9 +132,9 @@ async def stored_lag(
     """Count the messages behind the stored offsets of a group or a consumer.
 
     Raises:
-        TopicNotFound: there is no such topic.
+        TopicNotFoundError: there is no such topic.
     """
-    consumer = Consumer.group(name) if is_group else Consumer.single(name)
+    consumer = ConsumerIdentity.group(name) if is_group else ConsumerIdentity.single(name)
     return await measure_lag(sender, Subscription(consumer, stream, topic), {}, None)
 
 

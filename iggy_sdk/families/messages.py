@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from iggy_protocol import (
     Buffer,
-    Consumer,
     ConsumerGroup,
     ConsumerGroupAssignment,
     ConsumerGroupDetails,
+    ConsumerIdentity,
     ConsumerOffset,
     CreateConsumerGroup,
     DeleteConsumerGroup,
@@ -42,12 +42,12 @@ from iggy_protocol import (
 )
 from iggy_sdk.client_interface import RequestSender
 from iggy_sdk.errors import (
-    ConsumerGroupExists,
-    ConsumerGroupNotFound,
+    ConsumerGroupExistsError,
+    ConsumerGroupNotFoundError,
     InvalidRequestError,
     NotFoundError,
-    StreamNotFound,
-    TopicNotFound,
+    StreamNotFoundError,
+    TopicNotFoundError,
     error_from_protocol,
 )
 from iggy_sdk.hooks import Hooks
@@ -116,7 +116,7 @@ class MessagesFamily(RequestSender):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         strategy: PollingStrategy = _NEXT,
         count: int = 100,
@@ -237,7 +237,7 @@ class OffsetsFamily(RequestSender):
         topic: Identifier,
         offset: int,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
@@ -252,8 +252,8 @@ class OffsetsFamily(RequestSender):
             timeout: how long it may take.
 
         Raises:
-            InvalidOffset: the partition has no such offset.
-            PartitionNotOwned: the group gave the partition to another member.
+            InvalidOffsetError: the partition has no such offset.
+            PartitionNotOwnedError: the group gave the partition to another member.
         """
         command = StoreConsumerOffset(consumer, stream, topic, offset, partition_id)
         await self.request(command, timeout=timeout)
@@ -264,7 +264,7 @@ class OffsetsFamily(RequestSender):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: Literal[True],
         timeout: Seconds | None = None,
@@ -275,7 +275,7 @@ class OffsetsFamily(RequestSender):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: bool = False,
         timeout: Seconds | None = None,
@@ -285,7 +285,7 @@ class OffsetsFamily(RequestSender):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: bool = False,
         timeout: Seconds | None = None,
@@ -315,7 +315,7 @@ class OffsetsFamily(RequestSender):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
@@ -355,14 +355,14 @@ class ConsumerGroupsFamily(RequestSender):
             timeout: how long it may take.
 
         Raises:
-            ConsumerGroupExists: the name is taken.
-            StreamNotFound: there is no such stream.
-            TopicNotFound: there is no such topic.
+            ConsumerGroupExistsError: the name is taken.
+            StreamNotFoundError: there is no such stream.
+            TopicNotFoundError: there is no such topic.
         """
         deadline = self._deadline(timeout)
         try:
             new = await self.request(CreateConsumerGroup(stream, topic, name), timeout=timeout)
-        except ConsumerGroupExists:
+        except ConsumerGroupExistsError:
             found = None
             if exist_ok:
                 question = GetConsumerGroup(stream, topic, name)
@@ -407,7 +407,8 @@ class ConsumerGroupsFamily(RequestSender):
             stream: name or id.
             topic: name or id.
             group: name or id.
-            required: raise ``StreamNotFound``, ``TopicNotFound`` or ``ConsumerGroupNotFound``
+            required: raise ``StreamNotFoundError``, ``TopicNotFoundError`` or
+                ``ConsumerGroupNotFoundError``
                 rather than return None.
             timeout: how long it may take.
         """
@@ -455,7 +456,7 @@ class ConsumerGroupsFamily(RequestSender):
         """Leave the group with this connection.
 
         Raises:
-            NotAMember: this connection has not joined the group.
+            NotAMemberError: this connection has not joined the group.
         """
         await self.request(LeaveConsumerGroup(stream, topic, group), timeout=timeout)
 
@@ -483,7 +484,7 @@ class ConsumerGroupsFamily(RequestSender):
     ) -> NotFoundError:
         """Find out what is missing, which the server does not tell."""
         if await self.request(GetStream(stream), timeout=timeout) is None:
-            return StreamNotFound(f"there is no stream {stream!r}")
+            return StreamNotFoundError(f"there is no stream {stream!r}")
         if await self.request(GetTopic(stream, topic), timeout=timeout) is None:
-            return TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
-        return ConsumerGroupNotFound(f"topic {topic!r} has no consumer group {group!r}")
+            return TopicNotFoundError(f"stream {stream!r} has no topic {topic!r}")
+        return ConsumerGroupNotFoundError(f"topic {topic!r} has no consumer group {group!r}")

@@ -30,7 +30,12 @@ from iggy_protocol import (
     UpdateTopic,
 )
 from iggy_sdk.client_interface import RequestSender
-from iggy_sdk.errors import StreamExists, StreamNotFound, TopicExists, TopicNotFound
+from iggy_sdk.errors import (
+    StreamExistsError,
+    StreamNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from iggy_sdk.families.topic_settings import (
     CompressionLabel,
     Expiry,
@@ -70,13 +75,13 @@ class StreamsFamily(RequestSender):
             timeout: how long it may take.
 
         Raises:
-            StreamExists: the name is taken.
+            StreamExistsError: the name is taken.
         """
         command = CreateStream(name, options=options_for(OptionScope.STREAM, options, self.dialect))
         deadline = self._deadline(timeout)
         try:
             new = await self.request(command, timeout=timeout)
-        except StreamExists:
+        except StreamExistsError:
             found = None
             if exist_ok:
                 found = await self._request_by(deadline, GetStream(name))
@@ -100,12 +105,12 @@ class StreamsFamily(RequestSender):
 
         Args:
             stream: name or id.
-            required: raise ``StreamNotFound`` rather than return None.
+            required: raise ``StreamNotFoundError`` rather than return None.
             timeout: how long it may take.
         """
         details = await self.request(GetStream(stream), timeout=timeout)
         if details is None and required:
-            raise StreamNotFound(f"there is no stream {stream!r}")
+            raise StreamNotFoundError(f"there is no stream {stream!r}")
         return details
 
     async def get_streams(self, *, timeout: Seconds | None = None) -> list[Stream]:
@@ -172,9 +177,9 @@ class TopicsFamily(RequestSender):
             The topic, with the settings that the server chose.
 
         Raises:
-            TopicExists: the name is taken.
+            TopicExistsError: the name is taken.
             TopicDiffersError: it is, by a topic that differs, and ``exist_ok`` is ``"same"``.
-            StreamNotFound: there is no such stream.
+            StreamNotFoundError: there is no such stream.
         """
         command = CreateTopic(
             stream,
@@ -189,7 +194,7 @@ class TopicsFamily(RequestSender):
         deadline = self._deadline(timeout)
         try:
             return await self.request(command, timeout=timeout)
-        except TopicExists:
+        except TopicExistsError:
             found = None
             if exist_ok:
                 found = await self._request_by(deadline, GetTopic(stream, name))
@@ -236,7 +241,8 @@ class TopicsFamily(RequestSender):
         Args:
             stream: name or id.
             topic: name or id.
-            required: raise ``StreamNotFound`` or ``TopicNotFound`` rather than return None.
+            required: raise ``StreamNotFoundError`` or ``TopicNotFoundError`` rather than return
+                None.
             timeout: how long it may take.
         """
         deadline = self._deadline(timeout)
@@ -244,8 +250,8 @@ class TopicsFamily(RequestSender):
         if details is None and required:
             # The server tells no difference between a missing topic and a missing stream.
             if await self._request_by(deadline, GetStream(stream)) is None:
-                raise StreamNotFound(f"there is no stream {stream!r}")
-            raise TopicNotFound(f"stream {stream!r} has no topic {topic!r}")
+                raise StreamNotFoundError(f"there is no stream {stream!r}")
+            raise TopicNotFoundError(f"stream {stream!r} has no topic {topic!r}")
         return details
 
     async def get_topics(

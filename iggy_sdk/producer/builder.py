@@ -167,7 +167,7 @@ class ProducerBuilder(Generic[P_contra]):
         """Enter a new producer.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            StreamNotFoundError, TopicNotFoundError: there is none, and none was to be created.
         """
         producer = await self.make().__aenter__()
         self._entered.setdefault(anyio.get_current_task().id, []).append(producer)

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from iggy_protocol import PAYLOAD_BYTES_MAX, USER_HEADERS_BYTES_MAX, Buffer, Identifier, NewMessage
-from iggy_sdk.errors import MessageTooLarge
+from iggy_sdk.errors import MessageTooLargeError
 from iggy_sdk.message import Headers, Message
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class MessageEncoder:
 
         Raises:
             SerdeError: the serde cannot write it.
-            MessageTooLarge: it is above the limit of servers.
+            MessageTooLargeError: it is above the limit of servers.
         """
         wire = self._finish_message(
             self._pipeline.encode_message(original, stream=stream, topic=topic)
@@ -128,7 +128,7 @@ class MessageEncoder:
 
         Raises:
             SerdeError: the serde cannot write one of them.
-            MessageTooLarge: one is above the limit of servers.
+            MessageTooLargeError: one is above the limit of servers.
         """
         wires = self._pipeline.encode_batch(originals, stream=stream, topic=topic)
         if wires is originals and self._ids is None:
@@ -175,15 +175,15 @@ def _encoded_size(wire: Buffer | NewMessage) -> int:
     if not isinstance(wire, NewMessage):
         return size + OVERHEAD_BYTES
     if len(wire.user_headers) > USER_HEADERS_BYTES_MAX:
-        raise MessageTooLarge(
+        raise MessageTooLargeError(
             f"the user headers have {len(wire.user_headers)} bytes",
             advice=f"Servers take {USER_HEADERS_BYTES_MAX} bytes of user headers at most.",
         )
     return size + len(wire.user_headers) + OVERHEAD_BYTES
 
 
-def _too_large_error(size_bytes: int) -> MessageTooLarge:
-    return MessageTooLarge(
+def _too_large_error(size_bytes: int) -> MessageTooLargeError:
+    return MessageTooLargeError(
         f"a payload has {size_bytes} bytes",
         advice=f"Servers take {PAYLOAD_BYTES_MAX} bytes at most; split it, or send a reference.",
     )

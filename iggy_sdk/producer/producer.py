@@ -19,7 +19,7 @@ from iggy_sdk.deadline import Deadline, deadline_of
 from iggy_sdk.errors import (
     OTHER_GENERATION_ADVICE,
     InvalidRequestError,
-    PartitionNotFound,
+    PartitionNotFoundError,
     ProducerClosedError,
     UnsupportedByServerError,
 )
@@ -322,7 +322,7 @@ class Producer(ABC, Generic[T]):
         """
         try:
             return await self._retrying_sender.send(destination, wires, deadline)
-        except PartitionNotFound:
+        except PartitionNotFoundError:
             if not destination.is_keyed or any(key_of(original) is None for original in originals):
                 raise
             route = self._route_to(destination.stream, destination.topic)
@@ -340,7 +340,7 @@ class Producer(ABC, Generic[T]):
         """Find or create the topic, and start what runs in the background.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            StreamNotFoundError, TopicNotFoundError: there is none, and none was to be created.
             UnsupportedByServerError: the server does not recognise messages by their ids.
         """
         route = self._route

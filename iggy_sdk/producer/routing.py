@@ -32,10 +32,10 @@ from iggy_sdk.errors import (
     IggyError,
     InvalidRequestError,
     PermissionDeniedError,
-    StreamExists,
-    StreamNotFound,
-    TopicExists,
-    TopicNotFound,
+    StreamExistsError,
+    StreamNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
     describe_command,
 )
 from iggy_sdk.topic_difference import check_same_topic
@@ -198,7 +198,7 @@ async def ensure_topic(
         How many partitions it has, or None without the permission to read it.
 
     Raises:
-        StreamNotFound, TopicNotFound: it does not, and was not to be created.
+        StreamNotFoundError, TopicNotFoundError: it does not, and was not to be created.
     """
     try:
         details = await _find_topic(client, stream, topic, deadline)
@@ -237,7 +237,7 @@ async def _find_topic(
 ) -> TopicDetails | None:
     try:
         return await _request(client, GetTopic(stream, topic), deadline)
-    except (StreamNotFound, TopicNotFound):
+    except (StreamNotFoundError, TopicNotFoundError):
         return None
 
 
@@ -247,13 +247,13 @@ async def _ensure_stream(
     if await _request(client, GetStream(stream), deadline) is not None:
         return
     if not options.create_stream_if_not_exists or isinstance(stream, int):
-        raise StreamNotFound(
+        raise StreamNotFoundError(
             f"there is no stream {stream!r}",
             advice="Check its name, or set create_stream_if_not_exists.",
         )
     try:
         await _request(client, CreateStream(stream), deadline)
-    except StreamExists:
+    except StreamExistsError:
         return
 
 
@@ -264,7 +264,7 @@ async def _create_topic(
     new: NewTopic | None,
     deadline: Deadline,
 ) -> TopicDetails:
-    absent = TopicNotFound(
+    absent = TopicNotFoundError(
         f"stream {stream!r} has no topic {topic!r}",
         advice="Check its name, or set create_topic_if_not_exists.",
     )
@@ -272,7 +272,7 @@ async def _create_topic(
         raise absent
     try:
         return await _request(client, _create_topic_command(stream, topic, new), deadline)
-    except TopicExists:
+    except TopicExistsError:
         details = await _request(client, GetTopic(stream, topic), deadline)
     if details is None:
         raise absent

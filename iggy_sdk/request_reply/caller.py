@@ -21,7 +21,7 @@ import anyio
 
 from iggy_protocol import (
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     GetTopic,
     Identifier,
     PollingStrategy,
@@ -325,7 +325,7 @@ class RequestReply(Generic[Q, P]):
         """Find both topics and the end of the replies, and begin to read.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none, and none was to be created.
+            StreamNotFoundError, TopicNotFoundError: there is none, and none was to be created.
             ConfigurationError: it is entered already.
             IggyError: the server refuses, or cannot be reached.
         """
@@ -406,7 +406,7 @@ class RequestReply(Generic[Q, P]):
         """Return the offset of the next reply in a partition."""
         polled = await self._client.request(
             PollMessages(
-                Consumer.single(READER_NAME),
+                ConsumerIdentity.single(READER_NAME),
                 self._stream,
                 self._options.reply_topic,
                 PollingStrategy.last(),

@@ -298,7 +298,7 @@ class Responder(Generic[Q, P]):
         """Find the topic, and join the group.
 
         Raises:
-            StreamNotFound, TopicNotFound: there is none.
+            StreamNotFoundError, TopicNotFoundError: there is none.
             ConfigurationError: it is entered already.
             IggyError: the server refuses, or cannot be reached.
         """

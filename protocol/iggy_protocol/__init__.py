@@ -14,6 +14,9 @@ from ``iggy_protocol.rest``.
 
 from __future__ import annotations
 
+import warnings
+from typing import TYPE_CHECKING
+
 from iggy_protocol.base_connection import ConnectionStatistics, Limits
 from iggy_protocol.batch import (
     BATCH_IMPLEMENTATION,
@@ -230,7 +233,7 @@ from iggy_protocol.message_view import (
     first_message_bytes,
 )
 from iggy_protocol.model.identifier import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     Identifier,
     Partitioning,
@@ -457,7 +460,6 @@ __all__ = [
     "CompressionAlgorithm",
     "ConnectionClosed",
     "ConnectionStatistics",
-    "Consumer",
     "ConsumerGroup",
     "ConsumerGroupAdded",
     "ConsumerGroupAssignment",
@@ -466,6 +468,7 @@ __all__ = [
     "ConsumerGroupMembership",
     "ConsumerGroupRemoved",
     "ConsumerGroupState",
+    "ConsumerIdentity",
     "ConsumerKind",
     "ConsumerOffset",
     "ConsumerRoute",
@@ -731,3 +734,15 @@ __all__ = [
     "whole_prefix",
     "write_lane",
 ]
+
+# The name that ``ConsumerIdentity`` had before.
+if TYPE_CHECKING:
+    Consumer = ConsumerIdentity
+else:
+
+    def __getattr__(name: str) -> object:
+        if name != "Consumer":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = "iggy_protocol.Consumer is now ConsumerIdentity"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return ConsumerIdentity

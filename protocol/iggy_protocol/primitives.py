@@ -27,7 +27,7 @@ from iggy_protocol.fields import (
     StrictGreedyRange,
 )
 from iggy_protocol.model.identifier import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     Identifier,
     Partitioning,
@@ -237,11 +237,13 @@ IDENTIFIER_ESCAPED = CompiledAdapter(
 )
 
 CONSUMER = RecordStruct(
-    Consumer,
+    ConsumerIdentity,
     "kind" / discriminant(ConsumerKind, later=(ConsumerKind.EXTERNAL_GROUP,)),
     "id" / IDENTIFIER,
 )
-CONSUMER_V0_12 = RecordStruct(Consumer, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER)
+CONSUMER_V0_12 = RecordStruct(
+    ConsumerIdentity, "kind" / discriminant(ConsumerKind), "id" / IDENTIFIER
+)
 POLLING_STRATEGY = RecordStruct(PollingStrategy, "kind" / discriminant(PollingKind), "value" / U64)
 
 

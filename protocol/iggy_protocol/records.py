@@ -1,7 +1,7 @@
 """Records: frozen dataclasses with slots that are cheap to declare and cheap to make.
 
     @record
-    class Consumer:
+    class ConsumerIdentity:
         kind: ConsumerKind
         id: Identifier
 

@@ -153,13 +153,13 @@ class _Report:
 
 def stored_offsets(given: argparse.Namespace) -> dict[TopicPartition, int | None]:
     """Ask the server how far the consumer of ``--lag-of`` has come."""
-    from iggy_sdk import Consumer
+    from iggy_sdk import ConsumerIdentity
     from spark_jobs.topics import connection
 
     kind, colon, name = given.lag_of.rpartition(":")
     if colon and kind != "group":
         raise OptionError(f"--lag-of is {given.lag_of!r}; give NAME or group:NAME")
-    consumer = Consumer.group(name) if colon else Consumer.single(name)
+    consumer = ConsumerIdentity.group(name) if colon else ConsumerIdentity.single(name)
     client = connection(server_of(given))
     stored: dict[TopicPartition, int | None] = {}
     for span in TopicSource.of(given, COLUMNS).spans():

@@ -116,8 +116,8 @@ class TopicSource:
         """Ask the server for the offsets of a first run.
 
         Raises:
-            StreamNotFound: there is no such stream.
-            TopicNotFound: there is no such topic.
+            StreamNotFoundError: there is no such stream.
+            TopicNotFoundError: there is no such topic.
         """
         place = read_options(self.options, QueryKind.STREAM)
         ends = end_offsets(place)

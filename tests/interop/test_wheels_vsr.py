@@ -12,7 +12,7 @@ import pytest
 
 from iggy_protocol import (
     VSR_HEAD_BYTES,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     PollingStrategy,
@@ -53,7 +53,7 @@ def test_client_of_0_9_when_it_works_with_a_topic_then_all_is_as_it_should_be(
         root.ask(CreateTopic("s", "t", 4))
         address = server.current_config()[transport]["address"]  # type: ignore[index]
         reported = report(server, f"{SCHEMES[transport]}://iggy:iggy@{address}")
-        first = PollMessages(Consumer.single(9), "s", "t", PollingStrategy.first(), 100, 2)
+        first = PollMessages(ConsumerIdentity.single(9), "s", "t", PollingStrategy.first(), 100, 2)
 
         assert reported == {
             "connect": "",

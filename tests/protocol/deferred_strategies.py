@@ -13,13 +13,18 @@ from iggy_protocol.commands.deferred import (
     WaitForMessages,
     WaitTarget,
 )
-from iggy_protocol.model.identifier import Consumer, ConsumerKind, PollingKind, PollingStrategy
+from iggy_protocol.model.identifier import (
+    ConsumerIdentity,
+    ConsumerKind,
+    PollingKind,
+    PollingStrategy,
+)
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
 IDENTIFIERS = U32 | st.text(min_size=1, max_size=20)
 CONSUMERS = st.builds(
-    Consumer, st.sampled_from([ConsumerKind.SINGLE, ConsumerKind.GROUP]), IDENTIFIERS
+    ConsumerIdentity, st.sampled_from([ConsumerKind.SINGLE, ConsumerKind.GROUP]), IDENTIFIERS
 )
 STARTS = st.builds(PollingStrategy, st.sampled_from([PollingKind.OFFSET, PollingKind.NEXT]), U64)
 # Wait and timeout: those at the edges of the rules among them.

@@ -25,7 +25,12 @@ from iggy_protocol.errors import (
     UnknownDiscriminant,
 )
 from iggy_protocol.fields import OptionalTail, RecordStruct, StrictGreedyRange
-from iggy_protocol.model.identifier import Consumer, ConsumerKind, PollingKind, PollingStrategy
+from iggy_protocol.model.identifier import (
+    ConsumerIdentity,
+    ConsumerKind,
+    PollingKind,
+    PollingStrategy,
+)
 from iggy_protocol.model.system import Snapshot, SnapshotType
 from iggy_protocol.model.user import RawPersonalAccessToken
 from iggy_protocol.option_layouts import OptionRecord
@@ -375,7 +380,7 @@ def test_poll_when_read_by_what_is_remembered_then_like_the_layout_says_or_as_wr
         {"strategy": PollingStrategy(typing.cast("PollingKind", 9))},
         {"strategy": None},
         {"consumer": None},
-        {"consumer": Consumer(typing.cast("ConsumerKind", 9), 1)},
+        {"consumer": ConsumerIdentity(typing.cast("ConsumerKind", 9), 1)},
         {"partition_id": 2**32},
         {"stream": ""},
         {"topic": []},
@@ -386,7 +391,7 @@ def test_poll_when_a_field_does_not_fit_then_refused_as_by_its_layout(wrong):
     codec = POLL_SPEC.request[CLASSIC]
     assert isinstance(codec, RecordCodec)
     fields: dict[str, typing.Any] = {
-        "consumer": Consumer.single(1),
+        "consumer": ConsumerIdentity.single(1),
         "stream": "s",
         "topic": 1,
         "strategy": PollingStrategy.next(),

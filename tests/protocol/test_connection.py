@@ -24,7 +24,7 @@ from iggy_protocol.events import (
     RequestRefused,
     Signal,
 )
-from iggy_protocol.model.identifier import Consumer, Partitioning, PollingStrategy
+from iggy_protocol.model.identifier import ConsumerIdentity, Partitioning, PollingStrategy
 from iggy_protocol.model.stream import Stream
 from iggy_protocol.model.user import Identity
 from tests.protocol.frame_oracle import (
@@ -44,7 +44,7 @@ STREAM = Stream(
     id=7, created_at_us=1, topics_count=0, size_bytes=0, messages_count=0, name="orders"
 )
 SEND = SendMessages("orders", 1, Partitioning.balanced(), [b"first", b"second"])
-POLL = PollMessages(Consumer.single(1), "orders", 1, PollingStrategy.first(), count=10)
+POLL = PollMessages(ConsumerIdentity.single(1), "orders", 1, PollingStrategy.first(), count=10)
 
 
 # Back to back

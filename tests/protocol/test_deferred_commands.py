@@ -41,7 +41,7 @@ from iggy_protocol.errors import (
     TruncatedField,
     UnknownCommand,
 )
-from iggy_protocol.model.identifier import Consumer, PollingStrategy
+from iggy_protocol.model.identifier import ConsumerIdentity, PollingStrategy
 from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.model.system import ClusterNode, NodeRole, NodeStatus
 from iggy_protocol.registry import (
@@ -65,7 +65,7 @@ from tests.protocol.vsr_strategies import (
 
 some_examples = settings(max_examples=settings().max_examples // 2)
 
-ME = Consumer.single(1)
+ME = ConsumerIdentity.single(1)
 START = PollingStrategy.next()
 SESSION = ConsumerSession(bytes(range(16)), 7, 9)
 NODE = ClusterNode("node", "127.0.0.1", 1, 2, 3, 4, NodeRole.LEADER, NodeStatus.HEALTHY)

@@ -15,7 +15,7 @@ from iggy_protocol import (
     V0_12_2,
     CommandCode,
     CompressionAlgorithm,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     CreateUser,
@@ -85,8 +85,8 @@ def test_update_when_compared_with_the_specification_then_has_its_bytes(command,
         UpdateTopic("s", "t", "u", GZIP, 5, 6),
         CreateUser("bob", "secret", UserStatus.INACTIVE),
         UpdateUser("bob", "bobby", UserStatus.INACTIVE),
-        StoreConsumerOffset(Consumer.single(1), "s", "t", 7, 0),
-        DeleteConsumerOffset(Consumer.group("g"), "s", "t", 0),
+        StoreConsumerOffset(ConsumerIdentity.single(1), "s", "t", 7, 0),
+        DeleteConsumerOffset(ConsumerIdentity.group("g"), "s", "t", 0),
     ],
     ids=lambda command: type(command).__name__,
 )
@@ -174,10 +174,18 @@ OTHER = Options({"segment_size": 2**20})
         (UpdateTopic("s", "t", "t", reset=frozenset({"x"})), V0_11, "reset"),
         (UpdateUser("bob", options=OTHER), CLASSIC, "options"),
         (UpdateUser("bob", "b", reset=frozenset({"x"})), V0_11, "reset"),
-        (StoreConsumerOffset(Consumer.single(1), 1, 1, 1, ack=OffsetAck.LOCAL), CLASSIC, "ack"),
-        (DeleteConsumerOffset(Consumer.single(1), 1, 1, ack=OffsetAck.LOCAL), CLASSIC, "ack"),
-        (GetConsumerOffset(Consumer.external_group("g"), 1, 1), CLASSIC, "kind"),
-        (GetConsumerOffset(Consumer.external_group("g"), 1, 1), V0_11, "kind"),
+        (
+            StoreConsumerOffset(ConsumerIdentity.single(1), 1, 1, 1, ack=OffsetAck.LOCAL),
+            CLASSIC,
+            "ack",
+        ),
+        (
+            DeleteConsumerOffset(ConsumerIdentity.single(1), 1, 1, ack=OffsetAck.LOCAL),
+            CLASSIC,
+            "ack",
+        ),
+        (GetConsumerOffset(ConsumerIdentity.external_group("g"), 1, 1), CLASSIC, "kind"),
+        (GetConsumerOffset(ConsumerIdentity.external_group("g"), 1, 1), V0_11, "kind"),
     ],
 )
 def test_field_when_the_dialect_does_not_have_it_then_is_refused_by_name(command, dialect, field):
@@ -203,7 +211,7 @@ def test_command_when_the_dialect_does_not_have_it_then_is_refused_both_ways(com
 
 
 def test_external_group_when_the_dialect_has_it_then_only_for_offsets():
-    consumer = Consumer.external_group("g")
+    consumer = ConsumerIdentity.external_group("g")
     for command in (
         GetConsumerOffset(consumer, "s", "t"),
         StoreConsumerOffset(consumer, "s", "t", 1, ack=OffsetAck.LOCAL),

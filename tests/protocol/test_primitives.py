@@ -21,7 +21,7 @@ from iggy_protocol.errors import (
 )
 from iggy_protocol.layout import Layout
 from iggy_protocol.model.identifier import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     Partitioning,
     PartitioningKind,
@@ -64,8 +64,8 @@ def test_constructor_when_called_then_kind_and_value_are_those_of_the_wire(made,
 
 
 def test_consumer_when_made_then_knows_its_kind():
-    assert Consumer.single("a") == Consumer(ConsumerKind.SINGLE, "a")
-    assert Consumer.group(7) == Consumer(ConsumerKind.GROUP, 7)
+    assert ConsumerIdentity.single("a") == ConsumerIdentity(ConsumerKind.SINGLE, "a")
+    assert ConsumerIdentity.group(7) == ConsumerIdentity(ConsumerKind.GROUP, 7)
 
 
 def test_partition_id_when_the_server_chooses_then_none():

@@ -16,7 +16,7 @@ from iggy_protocol import (
     COMMANDS,
     CacheMetrics,
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     CreateUser,
     DeleteConsumerOffset,
@@ -134,7 +134,7 @@ def names_in(command: Any) -> list[object]:
     fields = ("stream", "topic", "group", "user")
     names = [getattr(command, field) for field in fields if hasattr(command, field)]
     consumer = getattr(command, "consumer", None)
-    return [*names, consumer.id] if isinstance(consumer, Consumer) else names
+    return [*names, consumer.id] if isinstance(consumer, ConsumerIdentity) else names
 
 
 def as_http_says_it(command: Any) -> Any:
@@ -247,12 +247,12 @@ def test_path_when_a_send_names_bytes_that_are_no_text_then_they_are_escaped():
         (JoinConsumerGroup("s", "t", "g"), "no members"),
         (LeaveConsumerGroup("s", "t", "g"), "no members"),
         (
-            PollMessages(Consumer.group("g"), "s", "t", PollingStrategy.next(), 1),
+            PollMessages(ConsumerIdentity.group("g"), "s", "t", PollingStrategy.next(), 1),
             "only single consumers",
         ),
-        (StoreConsumerOffset(Consumer.group(1), "s", "t", 1), "only single consumers"),
+        (StoreConsumerOffset(ConsumerIdentity.group(1), "s", "t", 1), "only single consumers"),
         (GetStream("007"), "'007' would be taken for a number"),
-        (DeleteConsumerOffset(Consumer.single("+5"), "s", "t"), "taken for a number"),
+        (DeleteConsumerOffset(ConsumerIdentity.single("+5"), "s", "t"), "taken for a number"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else None,
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetStream,
@@ -55,7 +55,9 @@ def batch_of(name: str, payload: bytes, count: int = 1) -> SendMessages:
 
 def last_of(name: str, count: int = 1) -> PollMessages:
     """Poll the last messages of the first partition."""
-    return PollMessages(Consumer.single(1), name, "orders", PollingStrategy.last(), count, 0)
+    return PollMessages(
+        ConsumerIdentity.single(1), name, "orders", PollingStrategy.last(), count, 0
+    )
 
 
 async def check_echo(client: IggyClient, size_bytes: int) -> None:

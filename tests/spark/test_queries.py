@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from iggy_sdk import Consumer
+from iggy_sdk import ConsumerIdentity
 from spark_jobs import register
 from tests.spark.killed_query import start_copy
 from tests.spark.test_reading import delete_oldest, make_sealed_segments
@@ -123,7 +123,11 @@ def test_query_when_run_again_then_goes_on_where_it_ended(
     # All of it is committed, so the server has been told.
     stored = [
         client.get_consumer_offset(
-            stream, "t", consumer=Consumer.single("lake"), partition_id=number, required=True
+            stream,
+            "t",
+            consumer=ConsumerIdentity.single("lake"),
+            partition_id=number,
+            required=True,
         ).stored_offset
         for number in range(3)
     ]

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iggy_sdk import Message, PollingStrategy, TopicNotFound
+from iggy_sdk import Message, PollingStrategy, TopicNotFoundError
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.testing import RunningServer
 from spark_jobs import DataLossError, IggyDataSource, IggyPushdownDataSource, OptionError
@@ -227,7 +227,7 @@ def test_read_when_a_topic_is_empty_then_there_is_nothing_to_do(topic, options):
 
 
 def test_read_when_there_is_no_topic_then_says_so(stream, options):
-    with pytest.raises(TopicNotFound, match="has no topic 't'"):
+    with pytest.raises(TopicNotFoundError, match="has no topic 't'"):
         make_reader(options).partitions()
 
 

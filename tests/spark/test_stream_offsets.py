@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
-from iggy_sdk import Consumer
+from iggy_sdk import ConsumerIdentity
 from spark_jobs import DataLossError, IggyDataSource, OptionError
 
 EVERYTHING = ReadAllAvailable()
@@ -262,7 +262,7 @@ def test_stream_when_asked_for_progress_then_tells_where_topics_end(topic, optio
 
 def stored(client, options, partition, name="lake"):
     found = client.get_consumer_offset(
-        options["stream"], "t", consumer=Consumer.single(name), partition_id=partition
+        options["stream"], "t", consumer=ConsumerIdentity.single(name), partition_id=partition
     )
     return None if found is None else found.stored_offset
 

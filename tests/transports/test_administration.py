@@ -25,14 +25,14 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
-    ConsumerGroupExists,
+    ConsumerGroupExistsError,
     InvalidRequestError,
     NotFoundError,
     PermissionDeniedError,
-    StreamExists,
-    StreamNotFound,
-    TopicExists,
-    TopicNotFound,
+    StreamExistsError,
+    StreamNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
 )
 from tests.sdk.exchanges import refused_if_missing
 
@@ -69,7 +69,7 @@ async def test_system_when_asked_then_answers(client, transport):
 async def test_streams_topics_partitions_when_managed_then_come_and_go(client, name):
     stream = await client.create_stream(name)
     assert await client.create_stream(name, exist_ok=True) == stream
-    with pytest.raises(StreamExists):
+    with pytest.raises(StreamExistsError):
         await client.create_stream(name)
     assert name in {one.name for one in await client.get_streams()}
 
@@ -77,7 +77,7 @@ async def test_streams_topics_partitions_when_managed_then_come_and_go(client, n
         name, "orders", 2, compression_algorithm="gzip", message_expiry=timedelta(hours=1)
     )
     assert (created.partitions_count, created.compression) == (2, CompressionAlgorithm.GZIP)
-    with pytest.raises(TopicExists):
+    with pytest.raises(TopicExistsError):
         await client.create_topic(name, "orders")
     await client.create_partitions(name, "orders", 2)
     await client.delete_partitions(name, "orders", 1)
@@ -89,7 +89,7 @@ async def test_streams_topics_partitions_when_managed_then_come_and_go(client, n
     with refused_if_missing(client, PurgeTopic):
         await client.purge_topic(name, created.id)
     await client.delete_topic(name, "sales")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await client.get_topic(name, "sales", required=True)
 
     with refused_if_missing(client, PurgeStream):
@@ -97,13 +97,13 @@ async def test_streams_topics_partitions_when_managed_then_come_and_go(client, n
     await client.update_stream(stream.id, f"{name}-new")
     await client.delete_stream(f"{name}-new")
     assert await client.get_stream(stream.id) is None
-    with pytest.raises(StreamNotFound):
+    with pytest.raises(StreamNotFoundError):
         await client.delete_stream(name)
 
 
 async def test_groups_when_managed_then_come_and_go(client, topic):
     created = await client.create_consumer_group(topic, "orders", "billing")
-    with pytest.raises(ConsumerGroupExists):
+    with pytest.raises(ConsumerGroupExistsError):
         await client.create_consumer_group(topic, "orders", "billing")
     assert [group.name for group in await client.get_consumer_groups(topic, "orders")] == [
         "billing"

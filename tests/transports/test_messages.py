@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     FlushUnsavedBuffer,
     NewMessage,
     Partitioning,
@@ -19,12 +19,12 @@ from iggy_protocol import (
 )
 from iggy_sdk import Encryptor, JsonSerde, Message
 from iggy_sdk.client import IggyClient
-from iggy_sdk.errors import InvalidRequestError, PartitionNotFound, RequestTimeoutError
+from iggy_sdk.errors import InvalidRequestError, PartitionNotFoundError, RequestTimeoutError
 from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
-SINGLE = Consumer.single("reader")
+SINGLE = ConsumerIdentity.single("reader")
 FIRST = Partitioning.partition(0)
 
 
@@ -56,7 +56,7 @@ async def test_messages_when_polled_by_every_strategy_then_the_right_ones_come(c
     following = PollingStrategy.next()
     assert await payloads(client, topic, following, count=2, auto_commit=True) == sent[:2]
     assert await payloads(client, topic, following, count=2) == sent[2:4]
-    with pytest.raises(PartitionNotFound):
+    with pytest.raises(PartitionNotFoundError):
         await payloads(client, topic, following, partition_id=9)
 
 
@@ -130,7 +130,7 @@ async def test_names_when_they_have_any_characters_then_name_the_same_thing(clie
         polled = await client.poll_messages(
             stream,
             f"ümläut/… {stream}",
-            consumer=Consumer.single("Leser*in"),
+            consumer=ConsumerIdentity.single("Leser*in"),
             partition_id=0,
             strategy=PollingStrategy.last(),
             count=1,

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from iggy_sdk import Consumer, IggyClient, IggyError, Message, PollingStrategy
+from iggy_sdk import ConsumerIdentity, IggyClient, IggyError, Message, PollingStrategy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -35,7 +35,9 @@ async def test_log_when_everything_is_shown_then_has_no_secret(
             name, "orders", [Message(PAYLOAD, headers={"kind": HEADER})], partition_id=0
         )
         polled = await root.poll_messages(
-            *(name, "orders"), consumer=Consumer.single("one"), strategy=PollingStrategy.first()
+            *(name, "orders"),
+            consumer=ConsumerIdentity.single("one"),
+            strategy=PollingStrategy.first(),
         )
         assert [one.payload for one in polled] == [PAYLOAD]
         login = server.url(transport, login=f"{name}:{PASSWORD}@", protocol=protocol)

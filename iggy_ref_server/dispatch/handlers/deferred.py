@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     PollDeferred,
     PollingKind,
@@ -66,7 +66,7 @@ class Reader(NamedTuple):
     member_id: int = 0
 
 
-def find_reader(session: ClientSession, topic: TopicRecord, consumer: Consumer) -> Reader:
+def find_reader(session: ClientSession, topic: TopicRecord, consumer: ConsumerIdentity) -> Reader:
     """Return who reads.
 
     Raises:

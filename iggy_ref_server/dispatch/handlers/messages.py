@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from iggy_protocol import (
     Buffer,
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     ConsumerOffset,
     DeleteConsumerOffset,
@@ -47,18 +47,18 @@ class EncodedReply(NamedTuple):
     parts: tuple[Buffer | FileSlice, ...]
 
 
-def offset_key(consumer: Consumer) -> OffsetKey:
+def offset_key(consumer: ConsumerIdentity) -> OffsetKey:
     """Return the key of a single consumer's stored offsets."""
     number = consumer.id if isinstance(consumer.id, int) else consumer_id(consumer.id)
     return OffsetKey(ConsumerKind.SINGLE, number)
 
 
-def group_key(topic: TopicRecord, consumer: Consumer) -> GroupKey:
+def group_key(topic: TopicRecord, consumer: ConsumerIdentity) -> GroupKey:
     """Return the key of the consumer group that a request names."""
     return GroupKey(topic.stream_id, topic.id, topic.require_group(consumer.id).id)
 
 
-def require_known_kind(consumer: Consumer) -> None:
+def require_known_kind(consumer: ConsumerIdentity) -> None:
     """Refuse a group that is managed outside of the server; nothing is known of those here."""
     if consumer.kind is ConsumerKind.EXTERNAL_GROUP:
         raise ServerFault(StatusCode.FEATURE_UNAVAILABLE, "there are no external groups here")

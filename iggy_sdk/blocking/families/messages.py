@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from iggy_protocol import (
-        Consumer,
         ConsumerGroup,
         ConsumerGroupAssignment,
         ConsumerGroupDetails,
+        ConsumerIdentity,
         ConsumerOffset,
         Identifier,
         Partitioning,
@@ -78,7 +78,7 @@ class MessagesFamily(BlockingClientBase):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         strategy: PollingStrategy = _NEXT,
         count: int = 100,
@@ -140,7 +140,7 @@ class OffsetsFamily(BlockingClientBase):
         topic: Identifier,
         offset: int,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
@@ -155,8 +155,8 @@ class OffsetsFamily(BlockingClientBase):
             timeout: how long it may take.
 
         Raises:
-            InvalidOffset: the partition has no such offset.
-            PartitionNotOwned: the group gave the partition to another member.
+            InvalidOffsetError: the partition has no such offset.
+            PartitionNotOwnedError: the group gave the partition to another member.
         """
         self._run(
             self._inner.store_consumer_offset(
@@ -170,7 +170,7 @@ class OffsetsFamily(BlockingClientBase):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: Literal[True],
         timeout: Seconds | None = None,
@@ -182,7 +182,7 @@ class OffsetsFamily(BlockingClientBase):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: bool = False,
         timeout: Seconds | None = None,
@@ -193,7 +193,7 @@ class OffsetsFamily(BlockingClientBase):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         required: bool = False,
         timeout: Seconds | None = None,
@@ -224,7 +224,7 @@ class OffsetsFamily(BlockingClientBase):
         stream: Identifier,
         topic: Identifier,
         *,
-        consumer: Consumer,
+        consumer: ConsumerIdentity,
         partition_id: int | None = None,
         timeout: Seconds | None = None,
     ) -> None:
@@ -262,9 +262,9 @@ class ConsumerGroupsFamily(BlockingClientBase):
             timeout: how long it may take.
 
         Raises:
-            ConsumerGroupExists: the name is taken.
-            StreamNotFound: there is no such stream.
-            TopicNotFound: there is no such topic.
+            ConsumerGroupExistsError: the name is taken.
+            StreamNotFoundError: there is no such stream.
+            TopicNotFoundError: there is no such topic.
         """
         return self._run(
             self._inner.create_consumer_group(
@@ -309,7 +309,8 @@ class ConsumerGroupsFamily(BlockingClientBase):
             stream: name or id.
             topic: name or id.
             group: name or id.
-            required: raise ``StreamNotFound``, ``TopicNotFound`` or ``ConsumerGroupNotFound``
+            required: raise ``StreamNotFoundError``, ``TopicNotFoundError`` or
+                ``ConsumerGroupNotFoundError``
                 rather than return None.
             timeout: how long it may take.
         """
@@ -356,7 +357,7 @@ class ConsumerGroupsFamily(BlockingClientBase):
         """Leave the group with this connection.
 
         Raises:
-            NotAMember: this connection has not joined the group.
+            NotAMemberError: this connection has not joined the group.
         """
         self._run(self._inner.leave_consumer_group(stream, topic, group, timeout=timeout))
 

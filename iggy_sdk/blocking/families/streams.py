@@ -43,7 +43,7 @@ class StreamsFamily(BlockingClientBase):
             timeout: how long it may take.
 
         Raises:
-            StreamExists: the name is taken.
+            StreamExistsError: the name is taken.
         """
         return self._run(
             self._inner.create_stream(name, options=options, exist_ok=exist_ok, timeout=timeout)
@@ -66,7 +66,7 @@ class StreamsFamily(BlockingClientBase):
 
         Args:
             stream: name or id.
-            required: raise ``StreamNotFound`` rather than return None.
+            required: raise ``StreamNotFoundError`` rather than return None.
             timeout: how long it may take.
         """
         return self._run(self._inner.get_stream(stream, required=required, timeout=timeout))
@@ -132,9 +132,9 @@ class TopicsFamily(BlockingClientBase):
             The topic, with the settings that the server chose.
 
         Raises:
-            TopicExists: the name is taken.
+            TopicExistsError: the name is taken.
             TopicDiffersError: it is, by a topic that differs, and ``exist_ok`` is ``"same"``.
-            StreamNotFound: there is no such stream.
+            StreamNotFoundError: there is no such stream.
         """
         return self._run(
             self._inner.create_topic(
@@ -184,7 +184,8 @@ class TopicsFamily(BlockingClientBase):
         Args:
             stream: name or id.
             topic: name or id.
-            required: raise ``StreamNotFound`` or ``TopicNotFound`` rather than return None.
+            required: raise ``StreamNotFoundError`` or ``TopicNotFoundError`` rather than return
+                None.
             timeout: how long it may take.
         """
         return self._run(self._inner.get_topic(stream, topic, required=required, timeout=timeout))

@@ -18,7 +18,7 @@ from iggy_sdk.errors import (
     DisconnectedError,
     IggyError,
     InvalidRequestError,
-    MessageTooLarge,
+    MessageTooLargeError,
     ProtocolError,
     RequestTimeoutError,
     ServerError,
@@ -413,7 +413,7 @@ def _unreadable_request_error(command: Command[Any], response: HttpResponse) -> 
 
 
 def _too_large_error(command: Command[Any], response: HttpResponse) -> IggyError:
-    return MessageTooLarge(
+    return MessageTooLargeError(
         f"{describe_command(command)}: the request has more bytes than the server takes over HTTP",
         advice="Send smaller batches, or raise http.max_request_size of the server.",
     )

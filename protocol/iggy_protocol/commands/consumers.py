@@ -5,7 +5,7 @@ from __future__ import annotations
 from iggy_protocol.codes import CommandCode
 from iggy_protocol.dialect import V0_11, V0_12_0
 from iggy_protocol.fields import Absent, CountPrefixedArray, RecordStruct, StrictGreedyRange
-from iggy_protocol.model.identifier import Consumer, Identifier
+from iggy_protocol.model.identifier import ConsumerIdentity, Identifier
 from iggy_protocol.model.stream import (
     ConsumerGroup,
     ConsumerGroupAssignment,
@@ -179,7 +179,7 @@ CONSUMER_OFFSET = RecordStruct(
 class GetConsumerOffset(Command[ConsumerOffset | None]):
     """Ask for a stored offset; without a partition, for that of partition 0."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     partition_id: int | None = None
@@ -200,7 +200,7 @@ class GetConsumerOffset(Command[ConsumerOffset | None]):
 class StoreConsumerOffset(Command[None]):
     """Store the last offset that was processed; the next poll goes on behind it."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     offset: int
@@ -222,7 +222,7 @@ class StoreConsumerOffset(Command[None]):
 class DeleteConsumerOffset(Command[None]):
     """Forget a stored offset."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     partition_id: int | None = None

@@ -32,7 +32,12 @@ from iggy_protocol.errors import (
 from iggy_protocol.fields import CountPrefixedArray, RecordStruct
 from iggy_protocol.framing import size_of
 from iggy_protocol.layout import Buffer, Layout
-from iggy_protocol.model.identifier import Consumer, Identifier, PollingKind, PollingStrategy
+from iggy_protocol.model.identifier import (
+    ConsumerIdentity,
+    Identifier,
+    PollingKind,
+    PollingStrategy,
+)
 from iggy_protocol.model.stream import PartitionContext
 from iggy_protocol.primitives import BOOL, CONSUMER, IDENTIFIER, POLLING_STRATEGY, U32, U64
 from iggy_protocol.records import record
@@ -154,7 +159,7 @@ class PollDeferred(Command[PolledMessages]):
         timeout_us: how long the client waits for the reply, longer than the server.
     """
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     strategy: PollingStrategy
@@ -220,7 +225,7 @@ WAIT_TARGET = RecordStruct(WaitTarget, "partition_id" / U32, "strategy" / POLLIN
 class WaitForMessages(Command[tuple[int, ...]]):
     """Ask which partitions have a message at their start; none when the wait is over."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     wait_us: int
@@ -437,7 +442,7 @@ class FetchMessages(Command[tuple[FetchedPartition, ...]]):
         bytes_max: how large the reply may be.
     """
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     wait_us: int

@@ -36,7 +36,7 @@ from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout, derive_struct
 from iggy_protocol.message_view import INDEX_ENTRY, NewMessage
 from iggy_protocol.model.identifier import (
-    Consumer,
+    ConsumerIdentity,
     ConsumerKind,
     Identifier,
     Partitioning,
@@ -91,7 +91,7 @@ PREFIXES_MAX = 1_024
 class PollTarget(NamedTuple):
     """The destination and consumer of a poll; equal for every poll of a consumer."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     partition_id: int | None
@@ -287,7 +287,7 @@ def _write_poll_target(
     topic: Identifier,
     partition_id: int | None,
 ) -> bytes:
-    consumer = Consumer(consumer_kind, consumer_id)
+    consumer = ConsumerIdentity(consumer_kind, consumer_id)
     return _POLL_TARGET.encode(PollTarget(consumer, stream, topic, partition_id))
 
 
@@ -342,7 +342,7 @@ class PollMessagesCodec(RecordCodec):
 class PollMessages(Command[PolledMessages]):
     """Ask for up to ``count`` messages; the server replies at once with those it has."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     strategy: PollingStrategy

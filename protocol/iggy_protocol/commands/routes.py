@@ -19,7 +19,7 @@ from iggy_protocol.commands.system import NODE
 from iggy_protocol.dialect import V0_11, V0_12_0
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.fields import CompiledAdapter, RecordStruct
-from iggy_protocol.model.identifier import Consumer, Identifier, PollingStrategy
+from iggy_protocol.model.identifier import ConsumerIdentity, Identifier, PollingStrategy
 from iggy_protocol.model.system import ClusterNode
 from iggy_protocol.primitives import IDENTIFIER, U8, U32, U64
 from iggy_protocol.records import record
@@ -146,7 +146,7 @@ class AttachConsumerSession(Command[None]):
 class GetPollRoute(Command[ConsumerRoute]):
     """Ask where to send a poll that commits offsets."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     strategy: PollingStrategy
@@ -168,7 +168,7 @@ class GetPollRoute(Command[ConsumerRoute]):
 class PollOnPrimary(Command[PolledMessages]):
     """Poll on the node that the route names, for the session that was attached."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     strategy: PollingStrategy
@@ -189,7 +189,7 @@ class PollOnPrimary(Command[PolledMessages]):
 class GetOffsetRoute(Command[ConsumerRoute]):
     """Ask where to store or delete an offset."""
 
-    consumer: Consumer
+    consumer: ConsumerIdentity
     stream: Identifier
     topic: Identifier
     partition_id: int | None = None

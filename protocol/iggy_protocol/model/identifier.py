@@ -42,24 +42,24 @@ class PartitioningKind(IntEnum):
 
 
 @record
-class Consumer:
+class ConsumerIdentity:
     """Who polls: a single consumer, which needs no registration, or a group of the topic."""
 
     kind: ConsumerKind
     id: Identifier
 
     @classmethod
-    def single(cls, consumer: Identifier) -> Consumer:
+    def single(cls, consumer: Identifier) -> ConsumerIdentity:
         """Name a single consumer; the server keeps a text under its XXH32."""
         return cls(ConsumerKind.SINGLE, consumer)
 
     @classmethod
-    def group(cls, group: Identifier) -> Consumer:
+    def group(cls, group: Identifier) -> ConsumerIdentity:
         """Name a consumer group."""
         return cls(ConsumerKind.GROUP, group)
 
     @classmethod
-    def external_group(cls, group: Identifier) -> Consumer:
+    def external_group(cls, group: Identifier) -> ConsumerIdentity:
         """Name a group whose members the server does not know; from 0.10 on, for offsets only."""
         return cls(ConsumerKind.EXTERNAL_GROUP, group)
 

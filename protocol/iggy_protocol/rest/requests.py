@@ -16,7 +16,7 @@ from iggy_protocol.codes import CommandCode
 from iggy_protocol.commands.messages import SendMessages
 from iggy_protocol.dialect import Dialect
 from iggy_protocol.errors import RuleViolation
-from iggy_protocol.model.identifier import Consumer, ConsumerKind, Identifier
+from iggy_protocol.model.identifier import ConsumerIdentity, ConsumerKind, Identifier
 from iggy_protocol.options import OptionScope
 from iggy_protocol.records import record
 from iggy_protocol.registry import COMMANDS, Command, encode_request
@@ -81,7 +81,7 @@ def encode_rest_request(command: Command[Any]) -> RestRequest:
         encode_request(replace(command, messages=()))
     else:
         encode_request(command, _OLDEST[command.CODE])
-    if isinstance(getattr(command, "consumer", None), Consumer):
+    if isinstance(getattr(command, "consumer", None), ConsumerIdentity):
         _check_consumer(command)
     body, query = _PARTS.get(command.CODE, _nothing)(command)
     target = _path_of(route, command)
@@ -153,7 +153,7 @@ def _path_of(route: Route, command: Any) -> str:
 
 def _segment(command: Any, parameter: str) -> str:
     value = getattr(command, _FIELDS.get(parameter, parameter))
-    if isinstance(value, Consumer):
+    if isinstance(value, ConsumerIdentity):
         value = value.id
     if isinstance(value, OptionScope):
         return value.name.lower()

@@ -26,7 +26,7 @@ from iggy_sdk.errors import (
     ProtocolError,
     RequestTimeoutError,
     SendFailedError,
-    StreamNotFound,
+    StreamNotFoundError,
     class_for_status,
     error_for_status,
     error_from_protocol,
@@ -81,23 +81,23 @@ def test_error_for_status_when_code_is_unknown_then_keeps_its_number():
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (1009, errors.StreamNotFound),
-        (1010, errors.StreamNotFound),
-        (2010, errors.TopicNotFound),
-        (2011, errors.TopicNotFound),
-        (3007, errors.PartitionNotFound),
-        (5000, errors.ConsumerGroupNotFound),
-        (5003, errors.ConsumerGroupNotFound),
+        (1009, errors.StreamNotFoundError),
+        (1010, errors.StreamNotFoundError),
+        (2010, errors.TopicNotFoundError),
+        (2011, errors.TopicNotFoundError),
+        (3007, errors.PartitionNotFoundError),
+        (5000, errors.ConsumerGroupNotFoundError),
+        (5003, errors.ConsumerGroupNotFoundError),
         (20, errors.NotFoundError),
-        (1012, errors.StreamExists),
-        (2013, errors.TopicExists),
-        (5004, errors.ConsumerGroupExists),
+        (1012, errors.StreamExistsError),
+        (2013, errors.TopicExistsError),
+        (5004, errors.ConsumerGroupExistsError),
         (46, errors.AlreadyExistsError),
         (51, errors.AlreadyExistsError),
-        (4100, errors.InvalidOffset),
-        (4022, errors.MessageTooLarge),
-        (5006, errors.NotAMember),
-        (3022, errors.PartitionNotOwned),
+        (4100, errors.InvalidOffsetError),
+        (4022, errors.MessageTooLargeError),
+        (5006, errors.NotAMemberError),
+        (3022, errors.PartitionNotOwnedError),
         (4053, errors.BufferFullError),
         (4057, errors.ProducerClosedError),
         (8, errors.DisconnectedError),
@@ -216,7 +216,7 @@ def test_error_from_protocol_when_the_wire_complains_then_says_whose_fault_it_is
 
 def test_error_when_caught_by_its_builtin_kind_then_is_caught():
     with pytest.raises(LookupError) as caught:
-        raise StreamNotFound("there is no stream 'x'")
+        raise StreamNotFoundError("there is no stream 'x'")
 
     assert isinstance(caught.value, IggyError)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import iggy_sdk.blocking
-from iggy_sdk import IggyClient, TopicDiffersError, TopicDiffersWarning, TopicExists
+from iggy_sdk import IggyClient, TopicDiffersError, TopicDiffersWarning, TopicExistsError
 from iggy_sdk.producer import NewTopic
 from iggy_sdk.testing.server import in_test_protocol
 
@@ -60,7 +60,7 @@ async def test_create_topic_when_it_must_be_the_same_then_raises_with_both_numbe
     with pytest.raises(TopicDiffersError, match="3 partitions instead of 7") as caught:
         await client.create_topic(stream, "orders", 7, exist_ok="same")
 
-    assert isinstance(caught.value, TopicExists)
+    assert isinstance(caught.value, TopicExistsError)
     assert caught.value.differences == {"partitions_count": (7, 3)}
     assert "Add 4 with create_partitions()" in caught.value.advice
 
@@ -93,7 +93,7 @@ async def test_create_topic_when_other_settings_differ_then_they_are_named(clien
 
 
 async def test_create_topic_when_it_may_not_exist_then_raises_as_before(client, stream):
-    with pytest.raises(TopicExists) as caught:
+    with pytest.raises(TopicExistsError) as caught:
         await client.create_topic(stream, "orders", 7)
 
     assert not isinstance(caught.value, TopicDiffersError)

@@ -19,9 +19,9 @@ from iggy_protocol import (
     ClientDetails,
     Command,
     CompressionAlgorithm,
-    Consumer,
     ConsumerGroup,
     ConsumerGroupDetails,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePersonalAccessToken,
     CreateStream,
@@ -48,14 +48,14 @@ from iggy_protocol import (
 from iggy_sdk.errors import (
     AlreadyExistsError,
     ConfigurationError,
-    ConsumerGroupExists,
-    ConsumerGroupNotFound,
+    ConsumerGroupExistsError,
+    ConsumerGroupNotFoundError,
     InvalidRequestError,
     NotFoundError,
-    StreamExists,
-    StreamNotFound,
-    TopicExists,
-    TopicNotFound,
+    StreamExistsError,
+    StreamNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
     error_for_status,
 )
 from iggy_sdk.families import AllFamilies
@@ -104,7 +104,7 @@ async def test_verb_when_looked_at_then_takes_a_timeout_and_is_documented(verb):
 
 
 EXAMPLES: dict[str, Any] = {
-    "consumer": Consumer.single(1),
+    "consumer": ConsumerIdentity.single(1),
     "messages": [b"x"],
     "offset": 1,
     "count": 1,
@@ -153,7 +153,7 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
             lambda recording_client, **way: recording_client.get_stream("x", **way),
             GetStream,
             None,
-            StreamNotFound,
+            StreamNotFoundError,
         ),
         (
             lambda recording_client, **way: recording_client.get_user("x", **way),
@@ -175,7 +175,7 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
         ),
         (
             lambda recording_client, **way: recording_client.get_consumer_offset(
-                "x", "y", consumer=Consumer.group("g"), **way
+                "x", "y", consumer=ConsumerIdentity.group("g"), **way
             ),
             GetConsumerOffset,
             None,
@@ -185,7 +185,7 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
             lambda recording_client, **way: recording_client.get_topic("x", "y", **way),
             GetTopic,
             None,
-            StreamNotFound,
+            StreamNotFoundError,
         ),
         (
             lambda recording_client, **way: recording_client.get_consumer_group(
@@ -193,7 +193,7 @@ async def test_verb_when_called_then_asks_with_its_own_command_and_timeout(spec)
             ),
             GetConsumerGroup,
             None,
-            StreamNotFound,
+            StreamNotFoundError,
         ),
     ],
 )
@@ -210,13 +210,13 @@ async def test_get_when_it_is_missing_then_returns_none_or_raises_if_required(
 
 async def test_get_when_the_stream_is_there_then_blames_what_is_really_missing():
     recording_client = RecordingClient({GetStream: STREAM_DETAILS})
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await recording_client.get_topic("shop", "x", required=True)
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await recording_client.get_consumer_group("shop", "x", "y", required=True)
 
     recording_client.answers[GetTopic] = TOPIC
-    with pytest.raises(ConsumerGroupNotFound):
+    with pytest.raises(ConsumerGroupNotFoundError):
         await recording_client.get_consumer_group("shop", "orders", "y", required=True)
 
 
@@ -232,14 +232,14 @@ async def test_get_client_when_found_then_returns_it():
         (
             lambda recording_client, **way: recording_client.create_stream("shop", **way),
             CreateStream,
-            StreamExists(),
+            StreamExistsError(),
             GetStream,
             STREAM_DETAILS,
         ),
         (
             lambda recording_client, **way: recording_client.create_topic("shop", "orders", **way),
             CreateTopic,
-            TopicExists(),
+            TopicExistsError(),
             GetTopic,
             TOPIC,
         ),
@@ -248,7 +248,7 @@ async def test_get_client_when_found_then_returns_it():
                 "shop", "orders", "billing", **way
             ),
             CreateConsumerGroup,
-            ConsumerGroupExists(),
+            ConsumerGroupExistsError(),
             GetConsumerGroup,
             GROUP,
         ),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     NewMessage,
     Partitioning,
     PollingStrategy,
@@ -141,7 +141,9 @@ async def test_messages_when_the_client_has_an_encryptor_then_are_sealed_and_ope
     assert b"secret" not in sealed
 
     recording_client.answers[PollMessages] = polled(sealed)
-    batch = await recording_client.poll_messages("shop", "orders", consumer=Consumer.single(1))
+    batch = await recording_client.poll_messages(
+        "shop", "orders", consumer=ConsumerIdentity.single(1)
+    )
 
     assert batch.payloads() == [b"secret"]
 
@@ -152,17 +154,21 @@ async def test_poll_messages_when_called_then_asks_for_what_was_said():
     batch = await recording_client.poll_messages(
         "shop",
         7,
-        consumer=Consumer.group("billing"),
+        consumer=ConsumerIdentity.group("billing"),
         partition_id=2,
         strategy=PollingStrategy.offset(40),
         count=5,
         auto_commit=True,
     )
-    await recording_client.poll_messages("shop", 7, consumer=Consumer.single("me"))
+    await recording_client.poll_messages("shop", 7, consumer=ConsumerIdentity.single("me"))
 
     assert recording_client.asked == [
-        PollMessages(Consumer.group("billing"), "shop", 7, PollingStrategy.offset(40), 5, 2, True),
-        PollMessages(Consumer.single("me"), "shop", 7, PollingStrategy.next(), 100, None, False),
+        PollMessages(
+            ConsumerIdentity.group("billing"), "shop", 7, PollingStrategy.offset(40), 5, 2, True
+        ),
+        PollMessages(
+            ConsumerIdentity.single("me"), "shop", 7, PollingStrategy.next(), 100, None, False
+        ),
     ]
     assert (batch.stream, batch.topic, batch.partition_id) == ("shop", 7, 3)
     assert batch.payloads() == [b"a", b"b"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     Partitioning,
     Ping,
     PollingStrategy,
@@ -20,7 +20,7 @@ from iggy_sdk.hooks import Hook, Hooks
 from tests.sdk.api.polling import polled
 
 SEND = SendMessages("shop", "orders", Partitioning.balanced(), [b"x"])
-POLL = PollMessages(Consumer.single(1), "shop", "orders", PollingStrategy.next(), 10)
+POLL = PollMessages(ConsumerIdentity.single(1), "shop", "orders", PollingStrategy.next(), 10)
 
 
 class Notes(Hook):

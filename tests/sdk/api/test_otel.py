@@ -10,7 +10,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     LoginUser,
     NewMessage,
@@ -22,7 +22,7 @@ from iggy_protocol import (
 )
 from iggy_sdk import otel
 from iggy_sdk.encryption import Encryptor
-from iggy_sdk.errors import StreamExists, error_for_status
+from iggy_sdk.errors import StreamExistsError, error_for_status
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.otel import OpenTelemetryHook
 from iggy_sdk.pipeline import Pipeline
@@ -30,7 +30,7 @@ from tests.sdk.api.polling import polled
 from tests.sdk.api.recording_telemetry import RecordingMeterProvider, RecordingTracerProvider
 
 SEND = SendMessages("shop", "orders", Partitioning.balanced(), [b"x", b"y"])
-POLL = PollMessages(Consumer.single(1), "shop", "orders", PollingStrategy.next(), 10)
+POLL = PollMessages(ConsumerIdentity.single(1), "shop", "orders", PollingStrategy.next(), 10)
 
 
 class Telemetry:
@@ -100,7 +100,7 @@ def test_after_request_when_empty_polls_are_wanted_then_makes_spans_of_them():
 
 def test_after_request_when_it_failed_then_the_span_says_so(telemetry):
     error = error_for_status(1012)
-    assert isinstance(error, StreamExists)
+    assert isinstance(error, StreamExistsError)
     telemetry.hooks.after_request(CreateStream("shop"), seconds=0.1, error=error)
     telemetry.hooks.after_request(POLL, seconds=0.1, error=KeyError("x"))
 

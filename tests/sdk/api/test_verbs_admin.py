@@ -23,17 +23,17 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     AlreadyExistsError,
     AuthenticationError,
-    ConsumerGroupExists,
-    ConsumerGroupNotFound,
+    ConsumerGroupExistsError,
+    ConsumerGroupNotFoundError,
     IggyError,
     InvalidRequestError,
-    NotAMember,
+    NotAMemberError,
     NotFoundError,
     PermissionDeniedError,
-    StreamExists,
-    StreamNotFound,
-    TopicExists,
-    TopicNotFound,
+    StreamExistsError,
+    StreamNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
 )
 from iggy_sdk.testing.server import in_test_protocol
 from tests.sdk.exchanges import refused_if_missing
@@ -72,7 +72,7 @@ async def test_streams_when_managed_then_come_and_go(client, name):
     created = await client.create_stream(name)
     assert created.name == name
     assert await client.create_stream(name, exist_ok=True) == created
-    with pytest.raises(StreamExists):
+    with pytest.raises(StreamExistsError):
         await client.create_stream(name)
 
     assert await client.get_stream(name) == created
@@ -81,12 +81,12 @@ async def test_streams_when_managed_then_come_and_go(client, name):
 
     await client.update_stream(name, f"{name}-new")
     assert await client.get_stream(name) is None
-    with pytest.raises(StreamNotFound):
+    with pytest.raises(StreamNotFoundError):
         await client.get_stream(name, required=True)
     with refused_if_missing(client, PurgeStream):
         await client.purge_stream(f"{name}-new")
     await client.delete_stream(created.id)
-    with pytest.raises(StreamNotFound):
+    with pytest.raises(StreamNotFoundError):
         await client.delete_stream(created.id)
 
 
@@ -105,7 +105,7 @@ async def test_topics_when_managed_then_come_and_go(client, name):
     assert created.compression is CompressionAlgorithm.GZIP
     assert created.message_expiry_us == 3_600_000_000
     assert created.max_topic_size_bytes == 100 * 10**9
-    with pytest.raises(TopicExists):
+    with pytest.raises(TopicExistsError):
         await client.create_topic(name, "orders")
     again = await client.create_topic(name, "orders", exist_ok=True)
     # A server counts segments only once they are there, so the partitions may differ.
@@ -124,9 +124,9 @@ async def test_topics_when_managed_then_come_and_go(client, name):
     assert (updated.name, updated.message_expiry_us) == ("sales", NEVER_EXPIRES)
     assert updated.max_topic_size_bytes == UNLIMITED
 
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await client.get_topic(name, "orders", required=True)
-    with pytest.raises(StreamNotFound):
+    with pytest.raises(StreamNotFoundError):
         await client.get_topic(f"{name}-no", "orders", required=True)
     with refused_if_missing(client, PurgeTopic):
         await client.purge_topic(name, "sales")
@@ -153,7 +153,7 @@ async def test_groups_when_managed_then_come_and_go(client, name):
 
     created = await client.create_consumer_group(name, "orders", "billing")
     assert (created.name, created.partitions_count, created.members) == ("billing", 2, ())
-    with pytest.raises(ConsumerGroupExists):
+    with pytest.raises(ConsumerGroupExistsError):
         await client.create_consumer_group(name, "orders", "billing")
     assert await client.create_consumer_group(name, "orders", "billing", exist_ok=True) == created
 
@@ -162,15 +162,15 @@ async def test_groups_when_managed_then_come_and_go(client, name):
     assert [sorted(member.partitions) for member in joined.members] == [[0, 1]]
     assert [group.name for group in await client.get_consumer_groups(name, "orders")] == ["billing"]
     await client.leave_consumer_group(name, "orders", "billing")
-    with pytest.raises(NotAMember):
+    with pytest.raises(NotAMemberError):
         await client.leave_consumer_group(name, "orders", "billing")
 
     await client.delete_consumer_group(name, "orders", "billing")
     assert await client.get_consumer_group(name, "orders", "billing") is None
     for place, kind in {
-        ("no", "orders"): StreamNotFound,
-        (name, "no"): TopicNotFound,
-        (name, "orders"): ConsumerGroupNotFound,
+        ("no", "orders"): StreamNotFoundError,
+        (name, "no"): TopicNotFoundError,
+        (name, "orders"): ConsumerGroupNotFoundError,
     }.items():
         with pytest.raises(kind):
             await client.get_consumer_group(*place, "billing", required=True)

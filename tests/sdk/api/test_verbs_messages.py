@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     FlushUnsavedBuffer,
     HeaderKey,
     HeaderValue,
@@ -23,13 +23,13 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.encryption import Encryptor
 from iggy_sdk.errors import (
     DecryptionError,
-    InvalidOffset,
+    InvalidOffsetError,
     InvalidRequestError,
-    NotAMember,
+    NotAMemberError,
     NotFoundError,
-    PartitionNotFound,
-    PartitionNotOwned,
-    TopicNotFound,
+    PartitionNotFoundError,
+    PartitionNotOwnedError,
+    TopicNotFoundError,
 )
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.message import Message
@@ -39,7 +39,7 @@ from tests.sdk.exchanges import refused_if_missing
 
 pytestmark = pytest.mark.anyio
 
-ME = Consumer.single("me")
+ME = ConsumerIdentity.single("me")
 FIRST = PollingStrategy.first()
 
 
@@ -168,7 +168,7 @@ async def test_offsets_when_stored_then_are_kept_until_deleted(client, topic):
     stored = await client.get_consumer_offset(topic, topic, **place, required=True)
     assert (stored.partition_id, stored.current_offset, stored.stored_offset) == (2, 2, 1)
     assert (await client.poll_messages(topic, topic, **place)).payloads() == [b"c"]
-    with pytest.raises(InvalidOffset):
+    with pytest.raises(InvalidOffsetError):
         await client.store_consumer_offset(topic, topic, 3, **place)
 
     await client.delete_consumer_offset(topic, topic, **place)
@@ -199,16 +199,16 @@ async def test_group_offsets_when_not_a_member_or_not_the_owner_then_are_refused
     for partition_id in range(3):
         await client.send_messages(topic, topic, [b"a"], partition_id=partition_id)
     await client.create_consumer_group(topic, topic, "billing")
-    group = Consumer.group("billing")
+    group = ConsumerIdentity.group("billing")
 
-    with pytest.raises(PartitionNotOwned if client.dialect.is_vsr else NotAMember):
+    with pytest.raises(PartitionNotOwnedError if client.dialect.is_vsr else NotAMemberError):
         await client.store_consumer_offset(topic, topic, 0, consumer=group, partition_id=0)
     await client.join_consumer_group(topic, topic, "billing")
     async with IggyClient(url) as other:
         await other.join_consumer_group(topic, topic, "billing")
         theirs, mine = await shares_of(other, client, topic)
         await client.store_consumer_offset(topic, topic, 0, consumer=group, partition_id=mine)
-        with pytest.raises(PartitionNotOwned):
+        with pytest.raises(PartitionNotOwnedError):
             await client.store_consumer_offset(topic, topic, 0, consumer=group, partition_id=theirs)
 
 
@@ -222,9 +222,9 @@ async def test_messages_when_flushed_then_are_saved(client, topic):
 
 
 async def test_messages_when_the_place_is_missing_then_says_which(client, topic):
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await client.send_messages(topic, "no", [b"a"])
-    with pytest.raises(PartitionNotFound):
+    with pytest.raises(PartitionNotFoundError):
         await client.send_messages(topic, topic, [b"a"], partition_id=9)
     with pytest.raises(InvalidRequestError):
         await client.send_messages(topic, topic, [bytes(64_000_001)], partition_id=0)

@@ -12,8 +12,8 @@ from typing import Any, assert_type
 import iggy_sdk
 from iggy_sdk import (
     AutoCommit,
-    Consumer,
     ConsumerBuilder,
+    ConsumerIdentity,
     ConsumerSettings,
     IggyClient,
     IggyConsumer,
@@ -42,7 +42,7 @@ class Order:
 
 
 ORDERS = MsgspecSerde(Order)
-IDENTITY = Consumer.single("me")
+IDENTITY = ConsumerIdentity.single("me")
 
 
 async def values_have_the_type_of_the_serde(client: IggyClient) -> None:

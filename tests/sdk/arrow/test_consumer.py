@@ -7,7 +7,7 @@ import pytest
 
 from iggy_protocol import PollingStrategy, PollMessages, StatusCode
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
-from iggy_sdk.errors import ClientClosedError, ConfigurationError, PartitionNotFound
+from iggy_sdk.errors import ClientClosedError, ConfigurationError, PartitionNotFoundError
 from iggy_sdk.hooks import Hook
 from tests.sdk.cancelling import cancelled_everywhere
 from tests.sdk.consumer.fake_topic import fake_topic_and_client
@@ -207,7 +207,7 @@ async def test_reader_when_a_poll_fails_then_the_error_comes_out_as_it_is():
         reading = client.arrow_batches("s", "t", columns=["offset"], batch_bytes=1)
         async with reading as batches:
             fake_topic.plan(PollMessages, StatusCode.PARTITION_NOT_FOUND)
-            with pytest.raises(PartitionNotFound):
+            with pytest.raises(PartitionNotFoundError):
                 [batch async for batch in batches]
-            with pytest.raises(PartitionNotFound):
+            with pytest.raises(PartitionNotFoundError):
                 await anext(batches)

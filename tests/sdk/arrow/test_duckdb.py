@@ -16,7 +16,7 @@ from iggy_sdk import Message
 from iggy_sdk.arrow.settings import read_options
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.duckdb import TopicDataset, register
-from iggy_sdk.errors import ConfigurationError, StreamNotFound, TopicNotFound
+from iggy_sdk.errors import ConfigurationError, StreamNotFoundError, TopicNotFoundError
 from iggy_sdk.testing.server import in_test_protocol
 
 pytestmark = pytest.mark.timeout(90)
@@ -162,9 +162,9 @@ def test_tables_when_given_a_catalog_then_they_are_in_that_one(client, tmp_path)
 
 
 def test_tables_when_something_is_missing_then_the_error_says_what(client, connection):
-    with pytest.raises(StreamNotFound):
+    with pytest.raises(StreamNotFoundError):
         register(connection, client, "none")
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         register(connection, client, "shop", "none")
     with pytest.raises(ConfigurationError, match=r"topic is 'orders', without a stream"):
         register(connection, client, topic="orders")

@@ -13,22 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iggy_sdk import Consumer, Encryptor, Message, PollingStrategy
+from iggy_sdk import ConsumerIdentity, Encryptor, Message, PollingStrategy
 from iggy_sdk.arrow import PayloadDecodeError
 from iggy_sdk.blocking import IggyClient as BlockingClient
 from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     ClientClosedError,
-    PartitionNotFound,
+    PartitionNotFoundError,
     RequestTimeoutError,
-    StreamNotFound,
-    TopicNotFound,
+    StreamNotFoundError,
+    TopicNotFoundError,
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
 SERVER_SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "5 KiB"}
-READER = Consumer.single("test")
+READER = ConsumerIdentity.single("test")
 
 
 def url_of(server, way):
@@ -207,10 +207,14 @@ async def test_consumer_when_a_payload_cannot_be_read_then_it_is_not_acknowledge
             for _ in range(2):
                 with pytest.raises(PayloadDecodeError, match="message 1 in partition 0"):
                     await anext(batches)
-            nothing = await client.get_consumer_offset(stream, "t", consumer=Consumer.single("c"))
+            nothing = await client.get_consumer_offset(
+                stream, "t", consumer=ConsumerIdentity.single("c")
+            )
             loose = consumer.arrow_batches(columns=["payload"], schema=schema, on_error="null")
             [batch] = [batch async for batch in loose]
-        stored = await client.get_consumer_offset(stream, "t", consumer=Consumer.single("c"))
+        stored = await client.get_consumer_offset(
+            stream, "t", consumer=ConsumerIdentity.single("c")
+        )
 
     assert batch["payload"].to_pylist() == [{"a": 1}, None, {"a": 3}]
     assert nothing is None
@@ -245,16 +249,16 @@ async def test_topic_when_it_is_encrypted_then_it_is_read_with_the_key_of_the_cl
 
 async def test_topic_when_something_is_missing_then_the_error_says_what(url, stream):
     async with IggyClient(url) as client:
-        with pytest.raises(StreamNotFound):
+        with pytest.raises(StreamNotFoundError):
             await client.read_arrow(stream, "t")
-        with pytest.raises(StreamNotFound):
+        with pytest.raises(StreamNotFoundError):
             await client.read_arrow(4_000_000, "t")
         await fill(client, stream, 1)
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(TopicNotFoundError):
             await client.read_arrow(stream, "none")
-        with pytest.raises(PartitionNotFound, match=r"start names partition 1.*has 1"):
+        with pytest.raises(PartitionNotFoundError, match=r"start names partition 1.*has 1"):
             await client.read_arrow(stream, "t", start={1: 0})
-        with pytest.raises(PartitionNotFound, match="partitions names partition 5"):
+        with pytest.raises(PartitionNotFoundError, match="partitions names partition 5"):
             await client.read_arrow(stream, "t", partitions=[0, 5])
 
 

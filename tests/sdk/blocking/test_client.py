@@ -9,15 +9,15 @@ import threading
 
 import pytest
 
-from iggy_protocol import Consumer, PollingStrategy, PollMessages
+from iggy_protocol import ConsumerIdentity, PollingStrategy, PollMessages
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.consumer import AutoCommit
 from iggy_sdk.errors import (
     ClientClosedError,
     ConnectionFailedError,
     RequestTimeoutError,
-    StreamExists,
-    TopicNotFound,
+    StreamExistsError,
+    TopicNotFoundError,
 )
 from iggy_sdk.serde import JsonSerde
 
@@ -40,7 +40,7 @@ def fill(client, count, *, partition_id=0):
 
 def stored(client, name, partition_id=0):
     found = client.get_consumer_offset(
-        "shop", "orders", consumer=Consumer.single(name), partition_id=partition_id
+        "shop", "orders", consumer=ConsumerIdentity.single(name), partition_id=partition_id
     )
     return None if found is None else found.stored_offset
 
@@ -49,7 +49,7 @@ def test_verbs_when_called_then_answer_as_the_async_ones(client):
     assert client.ping() is None
     assert client.get_stream("shop").name == "shop"
     assert client.get_stream("missing") is None
-    with pytest.raises(StreamExists):
+    with pytest.raises(StreamExistsError):
         client.create_stream("shop")
     assert client.create_stream("shop", exist_ok=True).name == "shop"
 
@@ -74,12 +74,14 @@ def test_poll_when_asked_for_then_brings_views_on_what_came(client):
     batch = client.poll_messages(
         "shop",
         "orders",
-        consumer=Consumer.single("c"),
+        consumer=ConsumerIdentity.single("c"),
         partition_id=0,
         strategy=PollingStrategy.first(),
     )
     polled = client.request(
-        PollMessages(Consumer.single("c"), "shop", "orders", PollingStrategy.first(), 100, 0)
+        PollMessages(
+            ConsumerIdentity.single("c"), "shop", "orders", PollingStrategy.first(), 100, 0
+        )
     )
 
     assert batch.payloads() == payloads
@@ -125,7 +127,7 @@ def test_consumer_when_left_early_then_all_but_the_message_in_hand_is_stored(cli
             if message.offset == 700:
                 break
         assert consumer.get_last_consumed_offset(0) == 700
-        assert consumer.partition_id() == 0
+        assert consumer.last_partition_id == 0
 
     assert stored(client, "c") == 699
 
@@ -391,7 +393,7 @@ def test_client_when_pickled_then_says_what_to_send_instead(client):
 
 
 def test_builder_when_entered_without_a_topic_then_raises(client):
-    with pytest.raises(TopicNotFound), client.producer("shop", "missing"):
+    with pytest.raises(TopicNotFoundError), client.producer("shop", "missing"):
         pass
 
 

@@ -9,7 +9,7 @@ import iggy_protocol
 from iggy_protocol import ChangesPhase, ChangesStatus, HeaderKind, MetadataGroup
 from iggy_sdk import compat
 from iggy_sdk.compat import HeaderKey, HeaderValue
-from iggy_sdk.errors import SendFailedError, StreamNotFound
+from iggy_sdk.errors import SendFailedError, StreamNotFoundError
 
 TOPIC = (1, 2, 3, 4, iggy_protocol.CompressionAlgorithm.NONE, 5, 1, 6, 7, "orders")
 PARTITION = iggy_protocol.Partition(0, 1, 2, 3, 4, 5)
@@ -109,12 +109,12 @@ SAMPLES: dict[type, Any] = {
     compat.ConsumerGroupMember: compat.ConsumerGroupMember(MEMBER),
     compat.ConsumerPosition: compat.ConsumerPosition(0, 1, compat.PartitionContext(1, 2, 3)),
     compat.IdentityInfo: compat.IdentityInfo(iggy_protocol.Identity(0)),
-    compat.IggyError: StreamNotFound(),
+    compat.IggyError: StreamNotFoundError(),
     compat.OptionError: compat.OptionError(),
     compat.OptionSpec: compat.OptionSpec(OPTION),
     compat.Partition: compat.Partition(PARTITION),
     compat.PartitionContext: compat.PartitionContext(1, 2, 3),
-    compat.ProducerSendError: compat.ProducerSendError(SendFailedError(StreamNotFound())),
+    compat.ProducerSendError: compat.ProducerSendError(SendFailedError(StreamNotFoundError())),
     compat.SendMessagesConfirmation: compat.SendMessagesConfirmation(
         iggy_protocol.SendConfirmation(0, 1, 2, 3)
     ),

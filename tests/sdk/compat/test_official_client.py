@@ -30,7 +30,7 @@ from iggy_sdk.compat import (
 from iggy_sdk.errors import (
     ConfigurationError,
     InvalidRequestError,
-    TopicNotFound,
+    TopicNotFoundError,
     UnsupportedByServerError,
 )
 from iggy_sdk.hooks import Hook
@@ -120,7 +120,7 @@ async def test_topic_when_updated_then_what_is_left_out_stays(client):
 
 
 async def test_topic_when_it_is_missing_then_the_update_says_so(client):
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await client.update_topic("s", "missing", "new")
 
 

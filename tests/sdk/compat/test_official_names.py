@@ -30,7 +30,7 @@ from iggy_sdk.compat import (
     TcpReconnectionConfig,
 )
 from iggy_sdk.consumer import AutoCommit as OwnAutoCommit
-from iggy_sdk.errors import BufferFullError, PartitionNotFound, StreamNotFound
+from iggy_sdk.errors import BufferFullError, PartitionNotFoundError, StreamNotFoundError
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 
@@ -117,7 +117,7 @@ async def test_producer_when_a_send_fails_then_the_error_has_what_was_not_sent(c
 
     assert failed.value.failed == [message]
     assert (failed.value.committed, failed.value.uncertain) == ([], 0)
-    assert isinstance(failed.value.__cause__, PartitionNotFound)
+    assert isinstance(failed.value.__cause__, PartitionNotFoundError)
     assert failed.value.cause == str(failed.value.__cause__)
     await producer.shutdown()
 
@@ -197,7 +197,7 @@ async def test_errors_when_raised_then_are_those_that_migrants_catch(client):
     with pytest.raises(RuntimeError, match="StreamIdNotFound") as error:
         await client.send_messages("missing", "t", 0, [SendMessage("x")])
 
-    assert isinstance(error.value, StreamNotFound)
+    assert isinstance(error.value, StreamNotFoundError)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_choices_when_spelled_officially_then_are_ours():
     assert PollingStrategy.Offset(value=4) == iggy_protocol.PollingStrategy.offset(4)
     assert PollingStrategy.next() == PollingStrategy.Next()
     assert Partitioning.messages_key("k") == iggy_protocol.Partitioning.key("k")
-    assert Consumer.Single(1) == iggy_protocol.Consumer.single(1)
+    assert Consumer.Single(1) == iggy_protocol.ConsumerIdentity.single(1)
     assert HeaderKey.String("a") == iggy_protocol.HeaderKey.string("a")
     assert HeaderValue.UnsignedInt32(5) == iggy_protocol.HeaderValue.uint32(5)
 

@@ -31,7 +31,7 @@ from iggy_sdk.compat import (
     SendMessage,
 )
 from iggy_sdk.connection_string import ServerProtocol
-from iggy_sdk.errors import NotAMember
+from iggy_sdk.errors import NotAMemberError
 from tests.sdk.api.polling import polled
 from tests.sdk.compat.generations import TOPIC, Table, client_at, client_with
 from tests.sdk.net.vsr_sessions import ALL, LATER
@@ -211,7 +211,7 @@ async def test_poll_when_the_partitions_of_a_member_are_empty_then_is_empty(dial
 @ALL
 async def test_poll_when_the_client_is_no_member_then_says_so(dialect):
     async with client_with(dialect, Partitions(None)) as (client, script):
-        with pytest.raises(NotAMember, match="readers"):
+        with pytest.raises(NotAMemberError, match="readers"):
             await poll_as_member(client)
 
     assert script.polled_partitions() == []

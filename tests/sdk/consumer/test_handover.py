@@ -9,7 +9,7 @@ import pytest
 from iggy_protocol import StatusCode, StoreConsumerOffset
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.consumer.handover import ObservedPartitions
-from iggy_sdk.errors import PartitionNotOwned, TopicNotFound
+from iggy_sdk.errors import PartitionNotOwnedError, TopicNotFoundError
 from tests.sdk.consumer.fake_topic import FakeTopic, fake_topic_and_client, take
 
 pytestmark = [
@@ -102,7 +102,7 @@ async def test_revoked_when_the_server_took_a_partition_is_told_as_soon_as_that_
         async with builder as consumer:
             seen = await take(consumer, 2)
             fake_topic.plan(StoreConsumerOffset, StatusCode.NOT_RESOLVED_CONSUMER)
-            with pytest.raises(PartitionNotOwned):
+            with pytest.raises(PartitionNotOwnedError):
                 await seen[-1].commit()
             # What was buffered of it is not delivered as if nothing had happened.
             assert consumer.statistics().buffered == 0
@@ -160,7 +160,7 @@ async def test_lag_when_asked_from_outside_needs_no_membership():
         assert await client.consumer_lag("c", "s", "t", is_group=False) == {0: 10, 1: 0}
         assert fake_topic.make_group("g").members_count == 0
         fake_topic.has_topic = False
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(TopicNotFoundError):
             await client.consumer_lag("g", "s", "t")
 
 

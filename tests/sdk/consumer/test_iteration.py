@@ -219,14 +219,14 @@ async def test_offsets_when_handled_by_hand_work_for_the_last_partition():
         mode = AutoCommit.disabled()
         async with ConsumerBuilder.group(client, "g", "s", "t", commit=mode) as consumer:
             await take(consumer, 3)
-            assert consumer.partition_id() == 1
+            assert consumer.last_partition_id == 1
             assert consumer.get_last_consumed_offset(1) == 2
             assert consumer.get_last_consumed_offset(0) is None
             await consumer.store_offset(1)
             assert fake_topic.offset(1) == 1
             await consumer.delete_offset()
             assert fake_topic.offset(1) is None
-            assert (consumer.name(), consumer.stream(), consumer.topic()) == ("g", "s", "t")
+            assert (consumer.name, consumer.stream, consumer.topic) == ("g", "s", "t")
         assert fake_topic.count(GetConsumerOffset) == 0
 
 

@@ -18,11 +18,11 @@ from iggy_protocol import (
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.errors import (
     ConfigurationError,
-    ConsumerGroupNotFound,
+    ConsumerGroupNotFoundError,
     DisconnectedError,
     IggyError,
-    NotAMember,
-    PartitionNotOwned,
+    NotAMemberError,
+    PartitionNotOwnedError,
     PermissionDeniedError,
 )
 from iggy_sdk.options import Reconnect
@@ -48,7 +48,7 @@ async def test_group_when_missing_is_made_once_and_joined_on_an_own_connection()
 async def test_group_when_it_must_not_be_made_is_missed():
     async with fake_topic_and_client() as (_, client):
         builder = ConsumerBuilder.group(client, "g", "s", "t")
-        with pytest.raises(ConsumerGroupNotFound):
+        with pytest.raises(ConsumerGroupNotFoundError):
             await builder.create_consumer_group_if_not_exists(False)
 
 
@@ -58,7 +58,7 @@ async def test_group_when_not_joined_refuses_and_does_not_wait_for_ever():
         async with ConsumerBuilder.group(
             client, "g", "s", "t", auto_join_consumer_group=False
         ) as consumer:
-            with pytest.raises(NotAMember):
+            with pytest.raises(NotAMemberError):
                 await anext(consumer)
 
 
@@ -228,7 +228,7 @@ async def test_commit_when_asked_for_by_hand_and_not_ours_is_raised():
         async with ConsumerBuilder.group(client, "g", "s", "t") as consumer:
             message = (await take(consumer, 1))[0]
             fake_topic.plan(StoreConsumerOffset, StatusCode.NOT_RESOLVED_CONSUMER)
-            with pytest.raises(PartitionNotOwned):
+            with pytest.raises(PartitionNotOwnedError):
                 await message.commit()
 
 

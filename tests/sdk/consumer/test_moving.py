@@ -8,7 +8,7 @@ import pytest
 from iggy_protocol import GetTopic, Partition, PollingStrategy, PollMessages, StatusCode
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.consumer.subscription import messages_behind
-from iggy_sdk.errors import StreamNotFound, TopicNotFound
+from iggy_sdk.errors import StreamNotFoundError, TopicNotFoundError
 from tests.sdk.consumer.fake_topic import fake_topic_and_client, places, take
 
 pytestmark = [
@@ -303,12 +303,12 @@ async def test_topic_when_it_comes_late_is_waited_for_as_often_as_told():
 
         tasks.start_soon(create_later)
         builder = ConsumerBuilder.group(client, "g", "s", "t")
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(TopicNotFoundError):
             await builder
         async with builder.init_retries(10, 5.0):
             assert fake_topic.count(GetTopic) == 1 + 6
         fake_topic.has_stream = False
-        with pytest.raises(StreamNotFound):
+        with pytest.raises(StreamNotFoundError):
             await builder
 
 

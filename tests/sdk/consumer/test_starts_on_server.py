@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from iggy_protocol import Consumer
+from iggy_protocol import ConsumerIdentity
 from iggy_sdk.client import IggyClient
 from iggy_sdk.consumer import AutoCommit, ConsumerBuilder
 from iggy_sdk.testing.server import external_server_address
@@ -76,7 +76,7 @@ async def test_new_group_when_it_starts_from_now_on_goes_on_there_after_each_sta
 async def test_new_group_when_it_starts_at_a_time_reads_what_came_since(client):
     await fill(client, 5)
     batch = await client.poll_messages(
-        "s", "t", consumer=Consumer.single(1), partition_id=0, count=10
+        "s", "t", consumer=ConsumerIdentity.single(1), partition_id=0, count=10
     )
     between = batch[-1].timestamp_us + 1
     while datetime.now(UTC).timestamp() * 1e6 <= between + 1_000:

@@ -24,12 +24,12 @@ from iggy_sdk.errors import (
     DisconnectedError,
     IggyError,
     InvalidRequestError,
-    MessageTooLarge,
+    MessageTooLargeError,
     PermissionDeniedError,
     ProtocolError,
     RequestTimeoutError,
     ServerError,
-    StreamNotFound,
+    StreamNotFoundError,
 )
 from iggy_sdk.options import Reconnect
 from iggy_sdk.session.http import connection
@@ -85,7 +85,7 @@ async def error_of(script: Script, command: Any = None) -> IggyError:
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
-        (404, 1009, StreamNotFound),
+        (404, 1009, StreamNotFoundError),
         (403, 41, PermissionDeniedError),
         (400, 1012, IggyError),
         (400, 99_999, IggyError),
@@ -129,7 +129,7 @@ async def test_answer_when_nothing_is_there_then_is_nothing_or_no_things():
         (404, ProtocolError, "not a response of an Iggy server"),
         (405, ProtocolError, "not a response of an Iggy server"),
         (408, RequestTimeoutError, "rest of the request"),
-        (413, MessageTooLarge, "more bytes"),
+        (413, MessageTooLargeError, "more bytes"),
         (415, InvalidRequestError, "could not read"),
         (418, ProtocolError, "HTTP status 418"),
         (422, InvalidRequestError, "could not read"),

@@ -12,7 +12,7 @@ import trustme
 
 from iggy_protocol import (
     ChangePassword,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePartitions,
     CreateStream,
@@ -59,7 +59,7 @@ from iggy_sdk.errors import (
     DisconnectedError,
     IggyError,
     InvalidRequestError,
-    MessageTooLarge,
+    MessageTooLargeError,
 )
 from iggy_sdk.options import Reconnect
 from tests.certificates import Certificate
@@ -109,7 +109,9 @@ async def test_messages_when_polled_over_both_then_are_the_same_bytes(server):
             PollingStrategy.last(),
             PollingStrategy.timestamp(1),
         ):
-            poll = PollMessages(Consumer.single("both"), "bytes", "orders", strategy, 100, 0)
+            poll = PollMessages(
+                ConsumerIdentity.single("both"), "bytes", "orders", strategy, 100, 0
+            )
             one, other = await tcp.request(poll), await http.request(poll)
             assert bytes(one.messages.buffer) == bytes(other.messages.buffer)
             assert one == other
@@ -120,14 +122,16 @@ async def test_messages_when_polled_over_both_then_are_the_same_bytes(server):
 async def test_poll_when_there_is_nothing_then_both_say_so(server):
     async with IggyClient(url_of(server)) as http, IggyClient(tcp_url_of(server)) as tcp:
         await make_topic(tcp, "empty", partitions_count=3)
-        poll = PollMessages(Consumer.single("x"), "empty", "orders", PollingStrategy.first(), 10, 2)
+        poll = PollMessages(
+            ConsumerIdentity.single("x"), "empty", "orders", PollingStrategy.first(), 10, 2
+        )
         one, other = await tcp.request(poll), await http.request(poll)
 
     assert len(one.messages) == len(other.messages) == 0
     assert one.messages_count == other.messages_count == 0
 
 
-SINGLE = Consumer.single("nobody")
+SINGLE = ConsumerIdentity.single("nobody")
 FIRST = PollingStrategy.first()
 NOWHERE: list[Any] = [
     GetStream("none"),
@@ -258,7 +262,7 @@ async def test_batch_when_it_is_larger_than_the_server_takes_then_says_what_to_d
     batch = SendMessages("large", "orders", Partitioning.partition(0), [bytes(2_000_000)])
     async with IggyClient(url_of(server)) as client:
         await make_topic(client, "large")
-        with pytest.raises(MessageTooLarge, match="max_request_size"):
+        with pytest.raises(MessageTooLargeError, match="max_request_size"):
             await client.request(batch)
         await client.request(Ping())
 
@@ -341,7 +345,7 @@ def test_blocking_client_when_it_uses_http_then_works_the_same(server):
         batch = client.poll_messages(
             "blocking",
             "orders",
-            consumer=Consumer.single(1),
+            consumer=ConsumerIdentity.single(1),
             partition_id=0,
             strategy=PollingStrategy.first(),
         )

@@ -12,7 +12,7 @@ from anyio.lowlevel import checkpoint
 from iggy_protocol import (
     CLASSIC,
     COMMANDS,
-    Consumer,
+    ConsumerIdentity,
     GetMe,
     GetStream,
     GetStreams,
@@ -64,7 +64,7 @@ async def deaf(peer: HttpPeer) -> None:
 
 # What HTTP cannot do
 
-GROUP = Consumer.group("billing")
+GROUP = ConsumerIdentity.group("billing")
 IMPOSSIBLE: list[Any] = [
     GetMe(),
     JoinConsumerGroup("shop", "orders", "billing"),

@@ -7,7 +7,7 @@ import pytest
 from iggy_protocol import (
     CLASSIC,
     COMMANDS,
-    Consumer,
+    ConsumerIdentity,
     PollingStrategy,
     PollMessages,
     commands_of,
@@ -51,7 +51,7 @@ def test_command_when_its_answer_is_lost_then_the_table_knows_what_to_do(kind):
 
 @pytest.mark.parametrize("auto_commit", [True, False])
 def test_poll_when_its_answer_is_lost_then_is_repeated_unless_it_committed(auto_commit):
-    consumer, strategy = Consumer.single("me"), PollingStrategy.next()
+    consumer, strategy = ConsumerIdentity.single("me"), PollingStrategy.next()
     poll = PollMessages(consumer, "shop", "orders", strategy, 10, 0, auto_commit=auto_commit)
 
     assert is_repeatable(poll) is not auto_commit

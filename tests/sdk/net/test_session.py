@@ -16,7 +16,7 @@ from iggy_protocol import (
 from iggy_sdk.errors import (
     DisconnectedError,
     RequestTimeoutError,
-    StreamNotFound,
+    StreamNotFoundError,
 )
 from tests.sdk.cancelling import cancelled_everywhere, tasks_at_rest
 from tests.sdk.net.sessions import TIMEOUT, WATCHED, details, open_session, tell_names
@@ -43,7 +43,7 @@ async def test_request_when_refused_then_raises_the_error_of_the_status(watched)
         await peer.serve()
 
     async with open_session(refuse, watched=watched) as session:
-        with pytest.raises(StreamNotFound, match="GetStream"):
+        with pytest.raises(StreamNotFoundError, match="GetStream"):
             await session.request(GetStream("shop"), timeout=TIMEOUT)
         await session.request(Ping(), timeout=TIMEOUT)
 

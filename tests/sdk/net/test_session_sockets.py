@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     GetStream,
     Ping,
     PollingStrategy,
@@ -136,7 +136,7 @@ async def test_requests_when_they_come_one_by_one_then_each_gets_its_reply(watch
 
 
 REPLY = polled([bytes(1_000)] * 100)
-POLL = PollMessages(Consumer.single(1), "shop", "orders", PollingStrategy.first(), 100)
+POLL = PollMessages(ConsumerIdentity.single(1), "shop", "orders", PollingStrategy.first(), 100)
 
 
 async def tell_messages(peer: Peer) -> None:

@@ -31,9 +31,9 @@ from iggy_sdk.errors import (
     IggyError,
     InvalidRequestError,
     NotFoundError,
-    PartitionNotOwned,
+    PartitionNotOwnedError,
     RequestTimeoutError,
-    StreamExists,
+    StreamExistsError,
     UnsupportedByServerError,
 )
 from tests.sdk.net.vsr_sessions import (
@@ -104,7 +104,7 @@ async def test_write_when_refused_for_good_then_fails_at_once_although_the_statu
 
     script = Committed(CreateStream)
     async with vsr_client(script, vsr_peers(dialect)) as (_, client):
-        with pytest.raises(StreamExists):
+        with pytest.raises(StreamExistsError):
             await client.create_stream("shop")
     assert script.count(CreateStream) == 1
 
@@ -157,7 +157,7 @@ async def test_store_when_the_caller_named_the_history_then_it_fails_with_it(dia
 async def test_store_when_another_member_owns_the_partition_then_it_fails_at_once(dialect):
     script = Planned(StoreConsumerOffset, S.CONSUMER_GROUP_PARTITION_NOT_OWNED)
     async with vsr_client(script, vsr_peers(dialect)) as (_, client):
-        with pytest.raises(PartitionNotOwned):
+        with pytest.raises(PartitionNotOwnedError):
             await client.request(store())
     assert script.count(StoreConsumerOffset) == 1
 

@@ -11,7 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from iggy_protocol import (
     V0_11,
-    Consumer,
+    ConsumerIdentity,
     EvictionReason,
     GetStream,
     Ping,
@@ -26,7 +26,7 @@ from iggy_sdk.errors import (
     EvictedError,
     ProtocolError,
     RequestTimeoutError,
-    StreamNotFound,
+    StreamNotFoundError,
 )
 from tests.sdk.cancelling import cancelled_everywhere, tasks_at_rest
 from tests.sdk.net.sessions import TIMEOUT, WATCHED, large_send
@@ -53,7 +53,7 @@ async def tell_names(peer: VsrPeer) -> None:
 def deferred(wait_s: float = 20.0) -> PollDeferred:
     wait_us = int(wait_s * MICROSECONDS)
     return PollDeferred(
-        Consumer.single(1),
+        ConsumerIdentity.single(1),
         "shop",
         "orders",
         PollingStrategy.offset(0),
@@ -88,7 +88,7 @@ async def test_request_when_refused_then_raises_the_error_of_the_status(dialect)
         await peer.serve()
 
     async with open_vsr_session(refuse, dialect) as session:
-        with pytest.raises(StreamNotFound, match="GetStream"):
+        with pytest.raises(StreamNotFoundError, match="GetStream"):
             await session.request(GetStream("shop"), timeout=TIMEOUT)
         await session.request(Ping(), timeout=TIMEOUT)
 

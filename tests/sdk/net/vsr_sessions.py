@@ -14,7 +14,7 @@ from iggy_protocol import (
     V0_12_0,
     V0_12_2,
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     Dialect,
     EvictionReason,
@@ -165,7 +165,7 @@ class VsrRecorder:
         return sum(isinstance(command, kind) for command in self.all_heard())
 
 
-CONSUMER = Consumer.single(7)
+CONSUMER = ConsumerIdentity.single(7)
 
 
 def send(partition_id: int | None = 0) -> SendMessages:

@@ -18,14 +18,14 @@ from iggy_protocol import (
 from iggy_sdk.errors import (
     DisconnectedError,
     InvalidRequestError,
-    MessageTooLarge,
+    MessageTooLargeError,
     PermissionDeniedError,
     ProducerClosedError,
     RequestTimeoutError,
     SendFailedError,
     SerdeError,
     ServerError,
-    TopicNotFound,
+    TopicNotFoundError,
 )
 from iggy_sdk.message import Message
 from iggy_sdk.options import Reconnect, Retry
@@ -100,7 +100,7 @@ async def test_send_when_error_is_permanent_then_it_is_not_repeated():
         with pytest.raises(SendFailedError) as caught:
             await producer.send(b"one")
 
-    assert isinstance(caught.value.cause, TopicNotFound)
+    assert isinstance(caught.value.cause, TopicNotFoundError)
     assert caught.value.messages == (b"one",)
     assert broker.payloads == []
     assert producer.statistics().retries_count == 0
@@ -422,7 +422,7 @@ async def test_send_many_when_given_a_single_payload_then_type_error():
 async def test_send_when_payload_is_too_large_then_refused_before_it_travels(many):
     payload = bytes(64_000_001)
     async with producing() as (broker, producer):
-        with pytest.raises(MessageTooLarge):
+        with pytest.raises(MessageTooLargeError):
             await (producer.send_many([payload]) if many else producer.send(payload))
 
     assert broker.requests == []

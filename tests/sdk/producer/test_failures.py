@@ -7,7 +7,7 @@ import pytest
 from anyio import wait_all_tasks_blocked
 
 from iggy_protocol import StatusCode
-from iggy_sdk.errors import SendFailedError, TopicNotFound
+from iggy_sdk.errors import SendFailedError, TopicNotFoundError
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES
 from tests.sdk.producer.broker import broker_and_client, orders, producing
 
@@ -35,7 +35,7 @@ async def test_failure_when_there_is_no_callback_then_the_next_call_raises_and_t
 
         with pytest.raises(SendFailedError) as caught:
             await producer.send(b"3")
-        assert isinstance(caught.value.cause, TopicNotFound)
+        assert isinstance(caught.value.cause, TopicNotFoundError)
         assert caught.value.messages == (b"1", b"2")
         await producer.send(b"4")
 

@@ -24,8 +24,8 @@ from iggy_sdk.client import IggyClient
 from iggy_sdk.errors import (
     BufferFullError,
     ProducerClosedError,
-    StreamNotFound,
-    TopicNotFound,
+    StreamNotFoundError,
+    TopicNotFoundError,
 )
 from iggy_sdk.message import Message
 from iggy_sdk.pipeline import Pipeline
@@ -247,7 +247,7 @@ def test_destination_when_parts_are_equal_then_equal_and_of_one_hash():
 @pytest.mark.anyio
 async def test_entry_when_topic_is_missing_then_not_found_says_how_to_create_it():
     async with broker_and_client(Broker(topics=())) as (_, client):
-        with pytest.raises(TopicNotFound, match="create_topic_if_not_exists"):
+        with pytest.raises(TopicNotFoundError, match="create_topic_if_not_exists"):
             await orders(client)
 
 
@@ -255,7 +255,7 @@ async def test_entry_when_topic_is_missing_then_not_found_says_how_to_create_it(
 async def test_entry_when_stream_is_missing_then_not_found_says_how_to_create_it():
     async with broker_and_client(Broker(topics=())) as (broker, client):
         broker.streams.clear()
-        with pytest.raises(StreamNotFound, match="create_stream_if_not_exists"):
+        with pytest.raises(StreamNotFoundError, match="create_stream_if_not_exists"):
             await orders(client, create_topic_if_not_exists=True)
 
 
@@ -305,7 +305,7 @@ async def test_entry_when_another_creates_them_at_the_same_time_then_theirs_are_
 async def test_entry_when_numbers_name_what_is_missing_then_nothing_is_created(stream, topic):
     async with broker_and_client(Broker(topics=())) as (broker, client):
         builder: ProducerBuilder[Any] = ProducerBuilder(client, stream, topic)
-        with pytest.raises((StreamNotFound, TopicNotFound)):
+        with pytest.raises((StreamNotFoundError, TopicNotFoundError)):
             await builder.create_stream_if_not_exists().create_topic_if_not_exists()
 
     assert not [one for one in broker.commands if isinstance(one, CreateStream | CreateTopic)]

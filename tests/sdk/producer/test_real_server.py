@@ -12,7 +12,7 @@ import pytest
 
 from iggy_protocol import (
     V0_11,
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     CreateStream,
     CreateTopic,
@@ -27,7 +27,12 @@ from iggy_protocol import (
 )
 from iggy_sdk.client import IggyClient
 from iggy_sdk.encryption import Encryptor
-from iggy_sdk.errors import BufferFullError, PartitionNotFound, SendFailedError, TopicNotFound
+from iggy_sdk.errors import (
+    BufferFullError,
+    PartitionNotFoundError,
+    SendFailedError,
+    TopicNotFoundError,
+)
 from iggy_sdk.message import Message
 from iggy_sdk.options import Retry
 from iggy_sdk.pipeline import Pipeline
@@ -94,7 +99,7 @@ async def read(client: IggyClient, stream: str) -> dict[int, list[bytes]]:
         while True:
             polled = await client.request(
                 PollMessages(
-                    Consumer.single("reader"),
+                    ConsumerIdentity.single("reader"),
                     stream,
                     TOPIC,
                     PollingStrategy.offset(len(payloads)),
@@ -333,7 +338,12 @@ async def test_values_when_sealed_and_packed_then_readable_with_the_key_alone(ru
             await producer.send(value, key="k", headers={"kind": "test"}, partition_id=0)
         polled = await client.request(
             PollMessages(
-                Consumer.single(1), stream, TOPIC, PollingStrategy.first(), 10, partition_id=0
+                ConsumerIdentity.single(1),
+                stream,
+                TOPIC,
+                PollingStrategy.first(),
+                10,
+                partition_id=0,
             )
         )
 
@@ -385,12 +395,12 @@ async def test_partition_when_it_does_not_exist_then_the_cause_says_so(running, 
         with pytest.raises(SendFailedError) as caught:
             await producer.send(b"one", partition_id=99)
 
-    assert isinstance(caught.value.cause, PartitionNotFound)
+    assert isinstance(caught.value.cause, PartitionNotFoundError)
 
 
 async def test_topic_when_missing_then_entering_says_so(running, stream):
     async with connected(running, stream) as client:
-        with pytest.raises(TopicNotFound):
+        with pytest.raises(TopicNotFoundError):
             await to_topic(client, stream, topic="typo")
 
 

@@ -23,7 +23,7 @@ from iggy_sdk.errors import (
     IggyError,
     ProtocolError,
     RequestTimeoutError,
-    StreamExists,
+    StreamExistsError,
 )
 from iggy_sdk.session.quic import QuicSession
 from iggy_sdk.testing.server import in_test_protocol
@@ -181,7 +181,7 @@ async def test_requests_when_the_send_window_is_small_then_large_ones_take_turns
 async def test_answer_when_refused_then_is_the_error_of_the_status(server):
     async with IggyClient(url_of(server)) as client:
         await make_topic(client, "twice")
-        with pytest.raises(StreamExists):
+        with pytest.raises(StreamExistsError):
             await client.request(CreateStream("twice"))
 
 

@@ -21,7 +21,7 @@ from iggy_sdk import (
     RemoteHandlerError,
     ReplyTimeoutError,
     SerdeError,
-    TopicNotFound,
+    TopicNotFoundError,
 )
 from iggy_sdk.serde import StrSerde
 from tests.sdk.request_reply.services import (
@@ -313,7 +313,7 @@ async def test_block_when_left_then_the_calls_of_other_tasks_end(client, stream)
 async def test_caller_when_the_reply_topic_is_missing_then_it_is_refused_or_created(client, stream):
     await client.create_stream(stream)
     await client.create_topic(stream, REQUESTS, partitions_count=1)
-    with pytest.raises(TopicNotFound):
+    with pytest.raises(TopicNotFoundError):
         await calling(client, stream).__aenter__()
     create = {"partitions_count": 3}
     async with (

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetStream,
@@ -179,7 +179,9 @@ def test_proxy_when_frames_are_large_then_both_ways_stream_through(server, clien
     client.ask(CreateTopic("s", "t", 1))
 
     client.ask(SendMessages("s", "t", Partitioning.partition(0), [payload], origin_timestamp_us=1))
-    polled = client.ask(PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 1, 0))
+    polled = client.ask(
+        PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 1, 0)
+    )
 
     assert [bytes(message.payload) == payload for message in polled.messages] == [True]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     GetConsumerOffset,
     GetStreams,
     GetTopics,
@@ -55,7 +55,7 @@ REFUSALS = (server.Refused, wire_client.Refused)
 HANG_UPS = (server.ConnectionLost, wire_client.ConnectionLost, ConnectionError)
 FORESEEN = (StorageError, MetadataError, ConfigError)
 """What a start may be refused with: these have words for the person who runs the server."""
-CHECKER = Consumer.single(9)
+CHECKER = ConsumerIdentity.single(9)
 POLLED_MAX = 40
 SERVED_SECONDS_MAX = 30
 BEYOND = 2
@@ -400,7 +400,9 @@ async def _read_partition(ask: Ask, each: PartitionTruth) -> PartitionSeen:
 async def _read_offsets(ask: Ask, each: PartitionTruth, seen: PartitionSeen) -> None:
     for name in each.stored:
         folder, _, number = name.partition("/")
-        who = (Consumer.single if folder == "consumers" else Consumer.group)(int(number))
+        who = (ConsumerIdentity.single if folder == "consumers" else ConsumerIdentity.group)(
+            int(number)
+        )
         try:
             stored = await ask(GetConsumerOffset(who, each.stream, each.topic, each.number))
         except REFUSALS:

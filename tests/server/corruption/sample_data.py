@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePersonalAccessToken,
     CreateStream,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 NEVER_EXPIRES = 0
-READER = Consumer.single(1)
-SECOND_READER = Consumer.single(2)
+READER = ConsumerIdentity.single(1)
+SECOND_READER = ConsumerIdentity.single(2)
 GROUP = "readers"
 TOKEN = "specimen-token"
 POLLED_MAX = 1_000
@@ -250,7 +250,7 @@ class Maker:
         self._store("alpha", "orders", READER, "consumers/1", 21)
         self._store("alpha", "orders", SECOND_READER, "consumers/2", 30)
         self._ask.ask(JoinConsumerGroup("alpha", "orders", GROUP))
-        self._store("alpha", "orders", Consumer.group(GROUP), "groups/0", 24)
+        self._store("alpha", "orders", ConsumerIdentity.group(GROUP), "groups/0", 24)
         self._store("beta", "orders", READER, "consumers/1", 33)
         self._delete_segments("alpha", "orders", 1)
         self._ask.ask(DeleteUser("bob"))
@@ -328,7 +328,9 @@ class Maker:
         filler = self._chance.randbytes(self._chance.choice([3, 40, 150]))
         return NewMessage(words + filler, id=self._chance.getrandbits(128) | 1)
 
-    def _store(self, stream: str, topic: str, who: Consumer, name: str, offset: int) -> None:
+    def _store(
+        self, stream: str, topic: str, who: ConsumerIdentity, name: str, offset: int
+    ) -> None:
         for each in self._truth.of(stream, topic):
             at = min(offset, each.next_offset - 1)
             self._ask.ask(StoreConsumerOffset(who, stream, topic, at, each.number))
@@ -339,7 +341,7 @@ class Maker:
         for each in self._truth.partitions.values():
             start = PollingStrategy.offset(0)
             poll = PollMessages(
-                Consumer.single(9), each.stream, each.topic, start, POLLED_MAX, each.number
+                ConsumerIdentity.single(9), each.stream, each.topic, start, POLLED_MAX, each.number
             )
             found = {
                 message.offset: bytes(message.payload) for message in self._ask.ask(poll).messages

@@ -12,7 +12,7 @@ import iggy_protocol
 from iggy_protocol import (
     CLASSIC,
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Partitioning,
@@ -124,7 +124,7 @@ async def test_poll_when_it_has_to_wait_or_not_then_is_decoded_once(
         await client.ask(CreateStream("s"))
         await client.ask(CreateTopic("s", "t", 1))
         await client.ask(SendMessages("s", "t", Partitioning.partition(0), [b"m"]))
-        poll = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, 0)
+        poll = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 10, 0)
         monkeypatch.setattr(RequestReceived, "decode", count)
 
         polled = await client.ask(poll)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     CreateUser,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 STREAM, TOPIC = "kept", "t"
 PARTITIONS = 3
 WINDOW = 4
-CONSUMER = Consumer.single(1)
+CONSUMER = ConsumerIdentity.single(1)
 # What a connection to a killed server ends with.
 ENDED = (ConnectionLost, ConnectionError, TimeoutError)
 
@@ -221,7 +221,7 @@ class History:
         found: list[bytes] = []
         while True:
             start = PollingStrategy.offset(len(found))
-            poll = PollMessages(Consumer.single(9), STREAM, TOPIC, start, 1000, number)
+            poll = PollMessages(ConsumerIdentity.single(9), STREAM, TOPIC, start, 1000, number)
             messages = client.ask(poll).messages
             if not len(messages):
                 return found

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     CreateStream,
     CreateTopic,
@@ -50,7 +50,9 @@ def send_to(number):
 
 def poll_of(number):
     """Ask for all messages of a partition."""
-    return PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 99, number, True)
+    return PollMessages(
+        ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 99, number, True
+    )
 
 
 def check_all(client, count, copies):

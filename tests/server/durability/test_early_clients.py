@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetConsumerOffset,
@@ -62,7 +62,7 @@ class Caller(threading.Thread):
                 self.complaints.append(f"partition {number}: {error!r}")
 
     def _look_at(self, client: WireClient, number: int) -> None:
-        me = Consumer.single(1)
+        me = ConsumerIdentity.single(1)
         stored = client.ask(GetConsumerOffset(me, "s", "t", number))
         if stored is None or stored.stored_offset != 0:
             self.complaints.append(f"the offset of partition {number} was {stored}")
@@ -82,7 +82,7 @@ def test_clients_when_they_come_during_the_start_of_many_partitions_then_miss_no
         client.ask(CreateTopic("s", "t", PARTITIONS))
         for number in range(PARTITIONS):
             client.ask(SendMessages("s", "t", Partitioning.partition(number), [b"message"]))
-            client.ask(StoreConsumerOffset(Consumer.single(1), "s", "t", 0, number))
+            client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", "t", 0, number))
         server.stop()
 
         is_over = threading.Event()

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     FlushUnsavedBuffer,
@@ -39,7 +39,7 @@ async def test_partition_when_a_sync_fails_then_is_read_only_until_a_restart(
     storage = SimulatedStorage(plan)
     settings = {"SYSTEM_PARTITION_ACK": ack}
     first = PollingStrategy.first()
-    poll = PollMessages(Consumer.single(1), "s", "t", first, 100, 0)
+    poll = PollMessages(ConsumerIdentity.single(1), "s", "t", first, 100, 0)
     send = SendMessages("s", "t", Partitioning.partition(0), [b"x"])
     async with open_simulated_server(
         storage, shards_count=shards_count, settings=settings

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetTopic,
@@ -30,7 +30,7 @@ SETTINGS = {"SYSTEM_SEGMENT_SIZE": "1 KiB", "SYSTEM_RETENTION_MIN_FREE_SPACE": "
 
 async def first_offset(client, topic):
     """Return the oldest offset that a topic has."""
-    poll = PollMessages(Consumer.single(9), "s", topic, PollingStrategy.first(), 1, 0)
+    poll = PollMessages(ConsumerIdentity.single(9), "s", topic, PollingStrategy.first(), 1, 0)
     (message,) = (await client.ask(poll)).messages
     return message.offset
 
@@ -62,8 +62,8 @@ async def test_space_when_it_runs_low_then_read_segments_go_first_and_each_is_to
         await client.ask(CreateStream("s"))
         await fill(client, clock, "unread")
         await fill(client, clock, "read")
-        await client.ask(StoreConsumerOffset(Consumer.single(1), "s", "unread", 0, 0))
-        await client.ask(StoreConsumerOffset(Consumer.single(1), "s", "read", 19, 0))
+        await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", "unread", 0, 0))
+        await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", "read", 19, 0))
         before = await first_offset(client, "unread")
         with caplog.at_level(logging.WARNING):
             await leave_free(storage, 95_000)
@@ -86,7 +86,7 @@ async def test_space_when_everything_is_unread_then_it_goes_all_the_same_and_the
         client = await world.log_in()
         await client.ask(CreateStream("s"))
         await fill(client, clock, "t")
-        await client.ask(StoreConsumerOffset(Consumer.single(1), "s", "t", 0, 0))
+        await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", "t", 0, 0))
         await leave_free(storage, 10)
         await trio.sleep(15)
         assert "which some consumer or group had NOT read" in caplog.text
@@ -134,7 +134,7 @@ async def test_open_segment_when_its_first_message_is_too_old_then_is_sealed(ack
         assert await count_after(7200) == 2
         await client.ask(send)
         assert await count_after(0) == 2
-        poll = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 9, 0)
+        poll = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 9, 0)
         polled = (await client.ask(poll)).messages
         assert [message.offset for message in polled] == [0, 1, 2]
     async with open_simulated_server(storage.kill(), settings=settings, clock=clock) as world:

@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     CreateStream,
     CreateTopic,
@@ -105,7 +105,7 @@ async def test_disk_in_memory_when_full_then_nothing_acknowledged_is_harmed_and_
     storage = SimulatedStorage(plan)
     settings = {"SYSTEM_PARTITION_ACK": ack, "SYSTEM_SEGMENT_SIZE": "64 KiB"}
     first = PollingStrategy.first()
-    poll = PollMessages(Consumer.single(1), "s", "t", first, 10_000, 0)
+    poll = PollMessages(ConsumerIdentity.single(1), "s", "t", first, 10_000, 0)
     async with worlds.open_simulated_server(
         storage, shards_count=shards_count, settings=settings
     ) as world:

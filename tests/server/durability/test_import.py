@@ -10,7 +10,7 @@ import pytest
 
 from iggy_protocol import (
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     GetConsumerGroups,
     GetConsumerOffset,
     GetMe,
@@ -84,7 +84,7 @@ def check_topic(client, sample):
     for partition_id, reply in enumerate(recorded(sample, "poll_messages")):
         theirs = decode_reply(CommandCode.POLL_MESSAGES, reply)
         first = PollingStrategy.first()
-        poll = PollMessages(Consumer.single(9), "stream", "t", first, 100, partition_id)
+        poll = PollMessages(ConsumerIdentity.single(9), "stream", "t", first, 100, partition_id)
         ours = client.ask(poll)
         assert ours.messages.payloads() == theirs.messages.payloads()
         for our_message, message in zip(ours.messages, theirs.messages, strict=True):
@@ -95,9 +95,9 @@ def check_topic(client, sample):
         (1, "g")
     ]
     for consumer, offset in (
-        (Consumer.single(1), 3),
-        (Consumer.single("consumer-1"), 2),
-        (Consumer.group("g"), 4),
+        (ConsumerIdentity.single(1), 3),
+        (ConsumerIdentity.single("consumer-1"), 2),
+        (ConsumerIdentity.group("g"), 4),
     ):
         stored = client.ask(GetConsumerOffset(consumer, "stream", "t", 0))
         assert stored.stored_offset == offset

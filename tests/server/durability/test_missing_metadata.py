@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetStreams,
@@ -87,7 +87,7 @@ def test_start_when_data_have_lost_their_metadata_then_is_refused_until_repaired
     assert client.ask(GetStreams()) == ()
     client.ask(CreateStream("s"))
     client.ask(CreateTopic("s", "t", 2))
-    read = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, 0)
+    read = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 10, 0)
     assert len(client.ask(read).messages) == 0
     kept = [path.read_bytes() for path in (server.data / "quarantine").rglob("*.log")]
     assert any(b"of the first life" in data for data in kept)
@@ -109,7 +109,7 @@ def test_topic_when_data_come_back_beside_new_metadata_then_does_not_take_them_o
     client.ask(CreateStream("s"))
     client.ask(CreateTopic("s", "t", 2))
 
-    read = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, 0)
+    read = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 10, 0)
     assert len(client.ask(read).messages) == 0
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     Partitioning,
     PollingStrategy,
     PollMessages,
@@ -83,7 +83,9 @@ def test_stop_when_a_client_does_not_read_then_it_ends_with_0_in_time(start_serv
     for _ in range(16):
         topic.send(*["x" * 1_000_000] * 2)
     first = PollingStrategy.first()
-    client.send(*[PollMessages(Consumer.single(1), topic.stream, topic.topic, first, 99, 0)] * 4)
+    client.send(
+        *[PollMessages(ConsumerIdentity.single(1), topic.stream, topic.topic, first, 99, 0)] * 4
+    )
 
     began = time.monotonic()
     server.stop()

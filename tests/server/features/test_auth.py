@@ -6,7 +6,7 @@ import pytest
 
 from iggy_protocol import (
     ChangePassword,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePersonalAccessToken,
     CreateStream,
@@ -101,7 +101,7 @@ def in_topic(topic, **flags):
 
 def poll(topic):
     return PollMessages(
-        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 10, 0
+        ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 10, 0
     )
 
 

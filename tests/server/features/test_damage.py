@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     GetConsumerOffset,
     GetStreams,
@@ -95,7 +95,7 @@ def damaged(tmp_path_factory):
             for text in MESSAGES:
                 topic.send(text)
             topic.store(4)
-            topic.store(5, consumer=Consumer.single(2))
+            topic.store(5, consumer=ConsumerIdentity.single(2))
         server.stop()
         damage(server, scenes)
         server.start()
@@ -167,14 +167,16 @@ def test_offset_file_when_emptied_after_an_orderly_stop_then_put_right(damaged):
         question = GetConsumerOffset(consumer, topic.stream, topic.topic, 0)
         return topic.client.ask(question)
 
-    assert stored(Consumer.single(1)).stored_offset == 4
-    assert stored(Consumer.single(2)).stored_offset == 5
+    assert stored(ConsumerIdentity.single(1)).stored_offset == 4
+    assert stored(ConsumerIdentity.single(2)).stored_offset == 5
 
 
 def test_offset_file_when_its_name_is_no_number_then_the_others_are_read(damaged):
     topic = damaged.odd_offset_name
 
-    found = topic.client.ask(GetConsumerOffset(Consumer.single(1), topic.stream, topic.topic, 0))
+    found = topic.client.ask(
+        GetConsumerOffset(ConsumerIdentity.single(1), topic.stream, topic.topic, 0)
+    )
 
     assert found is not None
     assert found.stored_offset == 4

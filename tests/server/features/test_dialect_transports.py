@@ -9,7 +9,7 @@ import pytest
 
 from iggy_protocol import (
     NO_CONTEXT,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Dialect,
@@ -33,7 +33,7 @@ from tests.server.vsr_client import VSR_DIALECTS, Evicted, VsrClient, connection
 from tests.server.wire_client import ConnectionLost
 
 MIB = 1 << 20
-ONE = Consumer.single(1)
+ONE = ConsumerIdentity.single(1)
 
 
 def make_topic(server, partitions=1):

@@ -10,7 +10,7 @@ import pytest
 
 from iggy_protocol import (
     NO_CONTEXT,
-    Consumer,
+    ConsumerIdentity,
     ConsumerOffset,
     CreateStream,
     CreateTopic,
@@ -50,7 +50,7 @@ from tests.server.vsr_client import (
 )
 
 PARTITIONS = 4
-ONE = Consumer.single(1)
+ONE = ConsumerIdentity.single(1)
 HEADERS = encode_user_headers({"k": "v"})
 
 

@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from iggy_protocol import Consumer, GetClients, GetMe, PollingStrategy
+from iggy_protocol import ConsumerIdentity, GetClients, GetMe, PollingStrategy
 from tests.server.features.topic_calls import eventually, make_topic
 
 PARTITIONS, STORMERS, TURNS, BATCH, BATCHES = 6, 5, 60, 10, 40
-GROUP = Consumer.group("g")
+GROUP = ConsumerIdentity.group("g")
 NEXT = PollingStrategy.next()
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     DeleteConsumerGroup,
     DeleteConsumerOffset,
@@ -27,7 +27,7 @@ from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.wire_client import Refused
 
 SERVER_SHARDS = 2
-GROUP = Consumer.group("g")
+GROUP = ConsumerIdentity.group("g")
 NEXT = PollingStrategy.next()
 
 

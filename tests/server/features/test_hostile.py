@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     GetStreams,
     LoginUser,
@@ -129,7 +129,7 @@ def test_reader_when_it_never_reads_then_others_are_served(server, root):
     topic.send(*(b"x" * 100_000 for _ in range(50)))
     lazy = server.login()
     poll = PollMessages(
-        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 50, 0
+        ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 50, 0
     )
     lazy.send(*[poll] * 40)
 

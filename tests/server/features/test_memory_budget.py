@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import httpx
 
-from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
+from iggy_protocol import ConsumerIdentity, Ping, PollingStrategy, PollMessages
 from tests.server.features.test_unauthenticated import SEND_MESSAGES, head, resident_bytes
 from tests.server.features.topic_calls import eventually, make_topic
 from tests.server.net.ws_peer import listening_address
@@ -30,7 +30,7 @@ def test_replies_when_unread_then_the_budget_bounds_memory_and_others_are_served
         topic.send(*[bytes(500_000)] * 10)
     before = resident_bytes(server)
     poll = PollMessages(
-        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 1000, 0
+        ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 1000, 0
     )
     with ExitStack() as stack:
         for _ in range(25):

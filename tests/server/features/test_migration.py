@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreateStream,
     CreateTopic,
@@ -140,7 +140,12 @@ def test_pipelined_sends_when_the_client_moves_amid_them_then_none_is_lost_or_ou
 ):
     partition_id = partition_of(shard_id)
     poll = PollMessages(
-        Consumer.single(7), "s", "t", PollingStrategy.last(), 5000, partition_id=partition_id
+        ConsumerIdentity.single(7),
+        "s",
+        "t",
+        PollingStrategy.last(),
+        5000,
+        partition_id=partition_id,
     )
     for _ in range(4):
         client = connect()
@@ -160,7 +165,12 @@ def test_polls_when_they_keep_coming_then_the_owner_serves_them(server, topic, c
         partition_id = partition_of(shard_id)
         keep_sending(topic, partition_id, 1)
         poll = PollMessages(
-            Consumer.single(8), "s", "t", PollingStrategy.first(), 1, partition_id=partition_id
+            ConsumerIdentity.single(8),
+            "s",
+            "t",
+            PollingStrategy.first(),
+            1,
+            partition_id=partition_id,
         )
         for _ in range(2 * MIGRATION_REQUESTS_MIN):
             assert client.ask(poll).messages_count == 1

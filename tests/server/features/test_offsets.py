@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     DeleteConsumerOffset,
     DeleteSegments,
     GetConsumerOffset,
@@ -22,8 +22,8 @@ SERVER_SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "512 B"}
 def consumer(request):
     return {
         "consumer": SINGLE,
-        "named consumer": Consumer.single("somebody"),
-        "group": Consumer.group("g"),
+        "named consumer": ConsumerIdentity.single("somebody"),
+        "group": ConsumerIdentity.group("g"),
     }[request.param]
 
 
@@ -89,6 +89,9 @@ def test_offset_when_of_a_consumer_and_of_a_group_with_one_number_then_they_are_
     topic.join()
     topic.send("a", "b")
 
-    topic.store(1, consumer=Consumer.group(0))
+    topic.store(1, consumer=ConsumerIdentity.group(0))
 
-    assert root.ask(GetConsumerOffset(Consumer.single(0), topic.stream, topic.topic, 0)) is None
+    assert (
+        root.ask(GetConsumerOffset(ConsumerIdentity.single(0), topic.stream, topic.topic, 0))
+        is None
+    )

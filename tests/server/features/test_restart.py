@@ -17,7 +17,7 @@ from iggy_protocol import (
     SERVER_DEFAULT,
     UNLIMITED,
     ChangePassword,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePersonalAccessToken,
     CreateStream,
@@ -248,7 +248,7 @@ def test_offsets_of_consumers_and_groups_when_restarted_then_they_are_kept(past)
     client = past.server.login()
     topic = past.offsets.seen_by(client)
 
-    for consumer, offset in ((SINGLE, 1), (Consumer.group("g"), 2)):
+    for consumer, offset in ((SINGLE, 1), (ConsumerIdentity.group("g"), 2)):
         found = client.ask(GetConsumerOffset(consumer, topic.stream, topic.topic, 0))
         assert found is not None
         assert found.stored_offset == offset

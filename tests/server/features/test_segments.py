@@ -6,7 +6,7 @@ import pytest
 
 from iggy_protocol import (
     NEVER_EXPIRES,
-    Consumer,
+    ConsumerIdentity,
     CreateTopic,
     DeleteSegments,
     GetConsumerOffset,
@@ -123,8 +123,8 @@ def test_segment_when_a_group_is_inside_it_then_it_stays_until_the_last_message(
 
 
 def test_segments_when_there_are_several_consumers_then_the_slowest_decides(server, filled):
-    filled.store(20, consumer=Consumer.single(1))
-    filled.store(6, consumer=Consumer.single("slow"))
+    filled.store(20, consumer=ConsumerIdentity.single(1))
+    filled.store(6, consumer=ConsumerIdentity.single("slow"))
 
     delete(filled, 3)
 

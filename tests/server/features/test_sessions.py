@@ -7,7 +7,7 @@ import os
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreatePersonalAccessToken,
     CreateStream,
     CreateTopic,
@@ -37,7 +37,7 @@ from tests.server.wire_client import Refused
 
 WITH_SESSIONS = pytest.mark.parametrize("dialect", CONTEXT_DIALECTS, ids=dialect_name)
 VSR = pytest.mark.parametrize("dialect", VSR_DIALECTS, ids=dialect_name)
-ONE = Consumer.single(1)
+ONE = ConsumerIdentity.single(1)
 PARTITIONS = 4
 
 

@@ -20,7 +20,7 @@ from iggy_protocol import (
     SERVER_DEFAULT,
     ClientConnection,
     Command,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreateStream,
     CreateTopic,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 NUMBERS = itertools.count()
 ALL = 100_000
-SINGLE = Consumer.single(1)
+SINGLE = ConsumerIdentity.single(1)
 
 
 def unique(prefix: str) -> str:
@@ -102,7 +102,7 @@ class TopicScene:
         *,
         count: int = ALL,
         partition: int | None = 0,
-        consumer: Consumer = SINGLE,
+        consumer: ConsumerIdentity = SINGLE,
         auto_commit: bool = False,
     ) -> PolledMessages:
         """Poll once, from the beginning unless told otherwise."""
@@ -126,7 +126,9 @@ class TopicScene:
         """Poll once and return the offsets."""
         return [message.offset for message in self.poll(strategy, **options).messages]
 
-    def store(self, offset: int, *, partition: int | None = 0, consumer: Consumer = SINGLE) -> None:
+    def store(
+        self, offset: int, *, partition: int | None = 0, consumer: ConsumerIdentity = SINGLE
+    ) -> None:
         """Store an offset."""
         self.client.ask(StoreConsumerOffset(consumer, self.stream, self.topic, offset, partition))
 
@@ -140,10 +142,10 @@ class TopicScene:
         assert details is not None
         return details
 
-    def make_group(self, name: str = "g") -> Consumer:
+    def make_group(self, name: str = "g") -> ConsumerIdentity:
         """Create a consumer group."""
         self.client.ask(CreateConsumerGroup(self.stream, self.topic, name))
-        return Consumer.group(name)
+        return ConsumerIdentity.group(name)
 
     def join(self, group: str = "g") -> None:
         """Make this client a member."""

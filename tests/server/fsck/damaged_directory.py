@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreateStream,
     CreateTopic,
@@ -87,7 +87,7 @@ class DataDirectory:
             start = 0
             while True:
                 strategy = PollingStrategy.offset(start)
-                question = PollMessages(Consumer.single(9), "s", "t", strategy, 7, number)
+                question = PollMessages(ConsumerIdentity.single(9), "s", "t", strategy, 7, number)
                 messages = (await client.ask(question)).messages
                 if not len(messages):
                     return
@@ -135,7 +135,7 @@ class DataDirectory:
             where = Partitioning.partition(number)
             for message in MESSAGES:
                 await client.ask(SendMessages("s", "t", where, [message]))
-            await client.ask(StoreConsumerOffset(Consumer.single(1), "s", "t", 20, number))
+            await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", "t", 20, number))
 
 
 def flip(path: Path, at: int) -> None:

@@ -31,7 +31,7 @@ import anyio.to_thread
 import trustme
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     CreateUser,
@@ -80,7 +80,7 @@ CANARIES_OF = {
 PROTECTED = "protected"
 MESSAGES = [b"protected %d " % number + bytes(400) for number in range(400)]
 # By a name, which no change of a request of others can hit.
-READER = Consumer.single("protected reader")
+READER = ConsumerIdentity.single("protected reader")
 SAMPLE_EVERY_S = 0.2
 SETTLE_S = 2.0
 SETTINGS = {"IGGY_SYSTEM_SEGMENT_SIZE": "1 MiB", "IGGY_SYSTEM_PARTITION_ACK": "fsync"}
@@ -247,7 +247,9 @@ class AttackRun:
             ]
         for partition in range(2):
             start = PollingStrategy.offset(0)
-            poll = PollMessages(Consumer.single(9), PROTECTED, TOPIC, start, 10_000, partition)
+            poll = PollMessages(
+                ConsumerIdentity.single(9), PROTECTED, TOPIC, start, 10_000, partition
+            )
             found[f"messages {partition}"] = root.ask(poll).messages.payloads()
             stored = root.ask(GetConsumerOffset(READER, PROTECTED, TOPIC, partition))
             found[f"offset {partition}"] = None if stored is None else stored.stored_offset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from iggy_protocol import Consumer, Ping, PollingStrategy, PollMessages
+from iggy_protocol import ConsumerIdentity, Ping, PollingStrategy, PollMessages
 from tests.server.hostile.attack_vsr import VSR_WAVES
 from tests.server.hostile.attacker import (
     TOPIC,
@@ -80,7 +80,12 @@ def never_read(attacker: Attacker) -> None:
     """Ask for much and read none of it."""
     line = _line(attacker)
     poll = PollMessages(
-        Consumer.single(7), attacker.target.readable, TOPIC, PollingStrategy.first(), 1_000, 0
+        ConsumerIdentity.single(7),
+        attacker.target.readable,
+        TOPIC,
+        PollingStrategy.first(),
+        1_000,
+        0,
     )
     pour(line, attacker.login_as("reader") + frame_of(poll) * UNREAD_POLLS, reads=False)
     attacker.thrown["never read"] += UNREAD_POLLS

@@ -16,7 +16,7 @@ from iggy_protocol import (
     BindSession,
     CancelDeferred,
     ConnectionClosed,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     DeleteStream,
     Dialect,
@@ -157,7 +157,10 @@ class Visitor:
     def commands(self) -> list[Command[Any]]:
         """Return one command of each kind that a user with few rights may try."""
         chance, readable = self.chance, self.attacker.target.readable
-        one, group = Consumer.single(chance.randrange(5)), Consumer.group("nobody's")
+        one, group = (
+            ConsumerIdentity.single(chance.randrange(5)),
+            ConsumerIdentity.group("nobody's"),
+        )
         stream = chance.choice([SANDBOX, readable])
         count = chance.choice([1, 10, (1 << 32) - 1])
         targets = tuple(FetchTarget(n, PollingStrategy.next(), 1 << 31) for n in range(2))
@@ -300,7 +303,7 @@ def _flood_of_waiting_polls(visitor: Visitor) -> list[bytes]:
     frames: list[bytes] = []
     for _ in range(WAITING_POLLS):
         poll = PollDeferred(
-            Consumer.single(visitor.chance.randrange(1_000)), SANDBOX, TOPIC,
+            ConsumerIdentity.single(visitor.chance.randrange(1_000)), SANDBOX, TOPIC,
             PollingStrategy.offset(1 << 60), 10, LONG_US, 2 * LONG_US, partition_id=0,
         )  # fmt: skip
         with suppress(NotInDialect):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from iggy_protocol import (
     ClientConnection,
-    Consumer,
+    ConsumerIdentity,
     GetStreams,
     LoginUser,
     LoginWithPersonalAccessToken,
@@ -205,8 +205,10 @@ def flood(attacker: Attacker) -> list[bytes]:
             LoginWithPersonalAccessToken("no-such-token"),
             SendMessages(*place, Partitioning.partition(0), [b"flood"]),
             SendMessages(*place, Partitioning.balanced(), [b"flood"] * 3),
-            PollMessages(Consumer.single(7), *place, PollingStrategy.first(), 3, 0),
-            PollMessages(Consumer.single(7), target.readable, TOPIC, PollingStrategy.last(), 1, 0),
+            PollMessages(ConsumerIdentity.single(7), *place, PollingStrategy.first(), 3, 0),
+            PollMessages(
+                ConsumerIdentity.single(7), target.readable, TOPIC, PollingStrategy.last(), 1, 0
+            ),
         ]
     )
     return [frame_of(command)] * FLOOD_REQUESTS

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from iggy_protocol import Consumer, PollingStrategy
+from iggy_protocol import ConsumerIdentity, PollingStrategy
 from iggy_sdk import IggyClient, IggyError
 
 STREAM = "canaries"
@@ -75,7 +75,7 @@ class Canary:
             polled = await client.poll_messages(
                 STREAM,
                 topic,
-                consumer=Consumer.single("canary"),
+                consumer=ConsumerIdentity.single("canary"),
                 partition_id=0,
                 strategy=PollingStrategy.last(),
                 count=1,

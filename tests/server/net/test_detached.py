@@ -14,7 +14,7 @@ from iggy_protocol import (
     DETACHED_MAX,
     VSR_HEAD_BYTES,
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     Dialect,
     GetStreams,
     PasswordCredentials,
@@ -282,7 +282,7 @@ def gate(monkeypatch):
 
 def deferred(count=1):
     return PollDeferred(
-        Consumer.single(1),
+        ConsumerIdentity.single(1),
         "s",
         "t",
         PollingStrategy.next(),

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetTopic,
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.trio
 OK = bytes(8)
 PING = frame_of(Ping())
 LOGIN = frame_of(LoginUser("iggy", "iggy"))
-POLL = frame_of(PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 1, 0))
+POLL = frame_of(PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 1, 0))
 PAYLOAD = bytes(range(256)) * 1200
 GONE = int(StatusCode.DISCONNECTED).to_bytes(4, "little") + bytes(4)
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]

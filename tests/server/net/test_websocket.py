@@ -14,7 +14,7 @@ from websockets.frames import CloseCode, Opcode
 
 from iggy_protocol import (
     ClientConnection,
-    Consumer,
+    ConsumerIdentity,
     GetClusterMetadata,
     GetMe,
     GetStats,
@@ -101,7 +101,7 @@ def test_messages_when_sent_here_then_are_read_at_both_doors(running, peer):
         polled = ask(
             peer,
             PollMessages(
-                Consumer.single(9),
+                ConsumerIdentity.single(9),
                 topic.stream,
                 topic.topic,
                 PollingStrategy.first(),
@@ -120,7 +120,7 @@ def test_replies_when_large_then_each_is_one_frame(running, peer):
     ask(peer, SendMessages(topic.stream, topic.topic, Partitioning.partition(0), batch))
 
     poll = PollMessages(
-        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 512, 0
+        ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 512, 0
     )
     polled = ask(peer, poll)
 
@@ -130,7 +130,7 @@ def test_replies_when_large_then_each_is_one_frame(running, peer):
 def poll_of(topic, count: int) -> PollMessages:
     """Ask for the first messages."""
     first = PollingStrategy.first()
-    return PollMessages(Consumer.single(1), topic.stream, topic.topic, first, count, 0)
+    return PollMessages(ConsumerIdentity.single(1), topic.stream, topic.topic, first, count, 0)
 
 
 def test_poll_when_longer_than_clients_take_in_a_frame_then_arrives_whole(running, peer):
@@ -463,7 +463,7 @@ def test_tls_when_switched_on_then_this_door_alone_speaks_it(start_server, certi
         batch = [NewMessage(bytes(LARGE))] * 4
         ask(peer, SendMessages(topic.stream, topic.topic, Partitioning.partition(0), batch))
         poll = PollMessages(
-            Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 10, 0
+            ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 10, 0
         )
         assert len(ask(peer, poll).messages) == 4
         peer.send_raw(ws_frame(b"\x03\xe8", Opcode.CLOSE))

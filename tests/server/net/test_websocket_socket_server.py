@@ -23,7 +23,7 @@ from websockets.uri import parse_uri
 
 from iggy_protocol import (
     CommandCode,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     LoginUser,
@@ -59,7 +59,7 @@ OK = bytes(8)
 PING = frame_of(Ping())
 LOGIN = ws_frame(frame_of(LoginUser("iggy", "iggy")))
 POLL = ws_frame(
-    frame_of(PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, 0))
+    frame_of(PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 10, 0))
 )
 MESSAGE_BYTES = 300_000
 GONE = int(StatusCode.DISCONNECTED).to_bytes(4, "little") + bytes(4)

@@ -9,7 +9,7 @@ import pytest
 
 from iggy_protocol import (
     VSR_HEAD_BYTES,
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Dialect,
@@ -94,7 +94,7 @@ async def test_client_when_it_logs_in_on_one_stream_then_works_on_all_others(
         )
 
         assert (await client.ask(sending, context))[0].base_offset == 0
-        poll = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 700, 0)
+        poll = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 700, 0)
         assert (await client.ask(poll, context)).messages.payloads() == payloads
         assert (await client.ask(GetMe())).user_id == 0
 

@@ -10,7 +10,7 @@ import trio
 from aioquic.quic.connection import QuicConnection
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Partitioning,
@@ -51,7 +51,7 @@ def send_of(number):
 def poll_of(count):
     return frame_of(
         PollMessages(
-            Consumer.single(1),
+            ConsumerIdentity.single(1),
             "s",
             "t",
             PollingStrategy.offset(0),

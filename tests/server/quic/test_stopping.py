@@ -15,7 +15,7 @@ import trio.testing
 from aioquic.quic.connection import QuicConnection
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     LoginUser,
     PollingStrategy,
     PollMessages,
@@ -60,7 +60,7 @@ def timed_stop(server) -> float:
 
 def poll_of(topic):
     return PollMessages(
-        Consumer.single(1), topic.stream, topic.topic, PollingStrategy.first(), 99, 0
+        ConsumerIdentity.single(1), topic.stream, topic.topic, PollingStrategy.first(), 99, 0
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     DeleteTopic,
@@ -37,7 +37,7 @@ async def send(client: Client, partition_id: int) -> None:
 async def read(client: Client, partition_id: int) -> list[bytes]:
     """Read a partition from its beginning."""
     first = PollingStrategy.first()
-    poll = PollMessages(Consumer.single(1), "s", "t", first, 100, partition_id)
+    poll = PollMessages(ConsumerIdentity.single(1), "s", "t", first, 100, partition_id)
     return (await client.ask(poll)).messages.payloads()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from iggy_protocol import (
     V0_12_2,
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     CreateStream,
     CreateTopic,
@@ -203,14 +203,14 @@ async def test_offset_when_its_durability_is_persisted_then_the_disk_has_it_befo
         await make_topic(server, "usual")
         for topic in ("t", "usual"):
             await send(client, 0, topic)
-            await client.ask(StoreConsumerOffset(Consumer.single(1), "s", topic, 0, 0))
+            await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", topic, 0, 0))
         syncs = {
             topic_id: plan.delay("sync", path=path % topic_id, seconds=(0.0, 0.0))
             for topic_id in (0, 1)
         }
 
         for topic in ("t", "usual"):
-            await client.ask(StoreConsumerOffset(Consumer.single(1), "s", topic, 0, 0))
+            await client.ask(StoreConsumerOffset(ConsumerIdentity.single(1), "s", topic, 0, 0))
 
         assert syncs[0].matched_count == 1
         assert syncs[1].matched_count == 0

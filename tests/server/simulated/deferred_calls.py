@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Dialect,
@@ -30,7 +30,7 @@ from tests.server.simulated.vsr_calls import VsrPeer, vsr_session
 V0_11, V0_12_0, V0_12_2 = Dialect.V0_11, Dialect.V0_12_0, Dialect.V0_12_2
 DIALECTS = pytest.mark.parametrize("dialect", [V0_12_0, V0_12_2], ids=lambda dialect: dialect.name)
 SHARDS = pytest.mark.parametrize("shards_count", [1, 2])
-ONE, GROUP = Consumer.single(1), Consumer.group("g")
+ONE, GROUP = ConsumerIdentity.single(1), ConsumerIdentity.group("g")
 PARTITIONS = 4
 SECOND_US = 1_000_000
 

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreateStream,
     CreateTopic,
@@ -127,7 +127,7 @@ async def read_alone(actor, partition_id):
         peer = await actor.connected()
         context = await peer.route("s", "t", partition_id)
         strategy = PollingStrategy.offset(expected)
-        poll = poll_of(actor, partition_id, strategy, Consumer.single(7))
+        poll = poll_of(actor, partition_id, strategy, ConsumerIdentity.single(7))
         polled = await actor.ask(poll, context)
         for payload in polled.messages.payloads():
             assert payload == b"%d" % expected
@@ -136,7 +136,7 @@ async def read_alone(actor, partition_id):
 
 async def read_as_member(actor, read, done):
     """Read what the group assigns, and commit what is read."""
-    group = Consumer.group("g")
+    group = ConsumerIdentity.group("g")
     peer = await actor.connected()
     await peer.ask(JoinConsumerGroup("s", "t", "g"))
     while not done.is_set():

@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Dialect,
@@ -276,7 +276,12 @@ async def test_send_when_repeated_after_the_connection_moved_then_its_receipt_an
         assert await client.answer(sent) == first
 
         poll = PollMessages(
-            Consumer.single(3), "s", "t", PollingStrategy.first(), 100, partition_id=partition_id
+            ConsumerIdentity.single(3),
+            "s",
+            "t",
+            PollingStrategy.first(),
+            100,
+            partition_id=partition_id,
         )
         polled = await client.ask(poll, await client.route("s", "t", partition_id))
         assert payloads(polled).count(b"once") == 1

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     GetConsumerOffset,
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.trio
 
 PARTITIONS = 4
 THEIRS = next(n for n in range(PARTITIONS) if owner_shard(PartitionKey(0, 0, n), 2) == 1)
-READ = PollMessages(Consumer.single(1), "s", "t", PollingStrategy.first(), 10, THEIRS)
-OFFSET = GetConsumerOffset(Consumer.single(1), "s", "t", THEIRS)
+READ = PollMessages(ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 10, THEIRS)
+OFFSET = GetConsumerOffset(ConsumerIdentity.single(1), "s", "t", THEIRS)
 
 
 class SlowDisk:
@@ -61,7 +61,9 @@ async def fill(storage: SimulatedStorage) -> None:
             await client.ask(SendMessages("s", "t", to, [b"%d" % number]))
             start = PollingStrategy.first()
             await client.ask(
-                PollMessages(Consumer.single(1), "s", "t", start, 1, number, auto_commit=True)
+                PollMessages(
+                    ConsumerIdentity.single(1), "s", "t", start, 1, number, auto_commit=True
+                )
             )
 
 

@@ -11,7 +11,7 @@ import trio
 
 from iggy_protocol import (
     ChangePassword,
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreatePartitions,
     CreatePersonalAccessToken,
@@ -138,7 +138,9 @@ async def holds(world: SimulatedServer) -> list[Any]:
             for topic in await client.ask(GetTopics(stream.id)):
                 for number in range(topic.partitions_count):
                     start = PollingStrategy.first()
-                    read = PollMessages(Consumer.single(1), stream.id, topic.id, start, 9, number)
+                    read = PollMessages(
+                        ConsumerIdentity.single(1), stream.id, topic.id, start, 9, number
+                    )
                     polled = await client.ask(read)
                     seen[-1].append((number, polled.messages.payloads()))
         for secret in ("secret", "changed"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreatePartitions,
     CreateStream,
     CreateTopic,
@@ -40,7 +40,7 @@ async def test_balanced_sends_of_many_clients_go_round_in_order(shards_count, au
                 await client.ask(SendMessages("s", "t", BALANCED, [b"%d" % n]))
             for partition_id in range(4):
                 poll = PollMessages(
-                    Consumer.single(1), "s", "t", PollingStrategy.first(), 9, partition_id
+                    ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 9, partition_id
                 )
                 found = (await clients[0].ask(poll)).messages.payloads()
                 assert found == [b"%d" % partition_id, b"%d" % (partition_id + 4)]
@@ -59,7 +59,7 @@ async def test_balanced_sends_when_partitions_come_and_go_then_the_turn_stays(au
             assert topic is not None
             for partition_id in range(topic.partitions_count):
                 poll = PollMessages(
-                    Consumer.single(1), "s", "t", PollingStrategy.last(), 1, partition_id
+                    ConsumerIdentity.single(1), "s", "t", PollingStrategy.last(), 1, partition_id
                 )
                 if (await client.ask(poll)).messages.payloads() == [payload]:
                     return partition_id
@@ -98,5 +98,5 @@ async def test_sends_of_http_when_confirmed_then_tell_the_place_on_any_shard(
         assert len(told) == 8
         for n, place in enumerate(told):
             start = PollingStrategy.offset(place.base_offset)
-            poll = PollMessages(Consumer.single(1), "s", "t", start, 1, place.partition_id)
+            poll = PollMessages(ConsumerIdentity.single(1), "s", "t", start, 1, place.partition_id)
             assert (await client.ask(poll)).messages.payloads() == [b"%d" % n]

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateConsumerGroup,
     CreateStream,
     CreateTopic,
@@ -45,7 +45,7 @@ def send(*payloads: bytes, to: int | None = 0) -> SendMessages:
 
 
 def poll(start: PollingStrategy, partition_id: int = 0, *, commit: bool = False) -> PollMessages:
-    consumer = Consumer.single(1)
+    consumer = ConsumerIdentity.single(1)
     return PollMessages(consumer, "s", "t", start, 100, partition_id, auto_commit=commit)
 
 
@@ -109,7 +109,7 @@ async def test_everything_is_there_after_a_restart(shards_count, autojump_clock)
     async with open_simulated_server(storage, shards_count=shards_count) as world:
         client = await world.log_in()
         assert await payloads(client, 1) == [b"a", b"b"]
-        offset = await client.ask(GetConsumerOffset(Consumer.single(1), "s", "t", 1))
+        offset = await client.ask(GetConsumerOffset(ConsumerIdentity.single(1), "s", "t", 1))
         assert offset is not None
         assert offset.stored_offset == 1
         await client.ask(send(b"c", to=1))
@@ -155,7 +155,7 @@ async def test_members_on_different_shards_share_a_group(autojump_clock):
             await clients[0].ask(send(b"%d" % partition_id, to=partition_id))
         got = []
         member = PollMessages(
-            Consumer.group("g"), "s", "t", PollingStrategy.next(), 10, auto_commit=True
+            ConsumerIdentity.group("g"), "s", "t", PollingStrategy.next(), 10, auto_commit=True
         )
         for client in clients:
             for _ in range(2):

@@ -10,7 +10,7 @@ from iggy_protocol import (
     NEED_DATA,
     NO_CONTEXT,
     ConnectionClosed,
-    Consumer,
+    ConsumerIdentity,
     Dialect,
     ErrorReceived,
     EvictionReceived,
@@ -96,7 +96,7 @@ class VsrPeer:
         await self._write(self.connection.send_prepared(request))
 
     async def commit(
-        self, consumer: Consumer, stream: str, topic: str, partition_id: int, polled: Any
+        self, consumer: ConsumerIdentity, stream: str, topic: str, partition_id: int, polled: Any
     ) -> None:
         """Store the offset of the last polled message, under the ownership of the poll."""
         if polled.messages_count:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from iggy_protocol import Consumer, PollingStrategy
+from iggy_protocol import ConsumerIdentity, PollingStrategy
 from iggy_sdk import AlreadyExistsError, IggyClient, NotFoundError
 from tests.server.soak.load import Scene, persist
 
@@ -106,7 +106,7 @@ class TopicChurn:
             )
         group = await client.create_consumer_group(self._stream, topic, "g", exist_ok=True)
         await client.store_consumer_offset(
-            self._stream, topic, 3, consumer=Consumer.single(1), partition_id=partition
+            self._stream, topic, 3, consumer=ConsumerIdentity.single(1), partition_id=partition
         )
         await client.delete_consumer_group(self._stream, topic, group.id)
 
@@ -124,7 +124,7 @@ class TopicChurn:
         polled = await client.poll_messages(
             self._stream,
             topic,
-            consumer=Consumer.single("churn"),
+            consumer=ConsumerIdentity.single("churn"),
             partition_id=partition,
             strategy=PollingStrategy.first(),
             count=10 * MESSAGES,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from iggy_protocol import Consumer, Partitioning, PollingStrategy
+from iggy_protocol import ConsumerIdentity, Partitioning, PollingStrategy
 from iggy_sdk import (
     ConnectionFailedError,
     IggyClient,
@@ -223,7 +223,7 @@ async def audit(scene: Scene) -> None:
             found = await client.poll_messages(
                 STREAM,
                 TOPIC,
-                consumer=Consumer.single("auditor"),
+                consumer=ConsumerIdentity.single("auditor"),
                 partition_id=track.partition,
                 strategy=PollingStrategy.offset(first),
                 count=AUDITED_MESSAGES + 1,

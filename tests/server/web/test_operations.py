@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     Partitioning,
     PollingStrategy,
     PollMessages,
@@ -60,7 +60,7 @@ async def test_messages_when_sent_over_http_then_are_polled_through_every_shard(
             client = await web.world.log_in(shard_id)
             for partition_id in range(4):
                 start = PollingStrategy.first()
-                command = PollMessages(Consumer.single(1), "s", "t", start, 9, partition_id)
+                command = PollMessages(ConsumerIdentity.single(1), "s", "t", start, 9, partition_id)
                 found = (await client.ask(command)).messages.payloads()
                 assert found == [b"%d" % partition_id, b"two"]
 

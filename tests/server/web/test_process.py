@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from iggy_protocol import (
-    Consumer,
+    ConsumerIdentity,
     CreateStream,
     CreateTopic,
     Ping,
@@ -67,7 +67,7 @@ def test_server_when_it_runs_then_http_and_tcp_show_the_same_data(tmp_path: Path
             }
             assert client.post(MESSAGES, json=body).status_code == 201
             poll = PollMessages(
-                Consumer.single(1), "s", "t", PollingStrategy.first(), 9, partition_id
+                ConsumerIdentity.single(1), "s", "t", PollingStrategy.first(), 9, partition_id
             )
             assert wire.ask(poll).messages.payloads() == [b"%d" % partition_id]
             polled = client.get(MESSAGES, params={"partition_id": partition_id}).json()

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from iggy_sdk import Consumer, PollingStrategy
+from iggy_sdk import ConsumerIdentity, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
 from spark_jobs.jobs.rows import truncate_header
 from tests.spark.jobs.conftest import BAD
@@ -28,7 +28,7 @@ def messages_of(client, stream, topic):
             client.poll_messages(
                 stream,
                 topic,
-                consumer=Consumer.single("test"),
+                consumer=ConsumerIdentity.single("test"),
                 partition_id=partition.id,
                 strategy=PollingStrategy.first(),
                 count=1000,
@@ -105,7 +105,7 @@ def test_to_parquet_when_a_signal_comes_then_exits_with_0_and_goes_on_next_time(
     rows = spark.read.parquet(str(tmp_path / "out"))
     assert rows.count() == rows.select("partition", "offset").distinct().count() == 50
     stored = client.get_consumer_offset(
-        stream, "orders", consumer=Consumer.single("lake"), partition_id=0, required=True
+        stream, "orders", consumer=ConsumerIdentity.single("lake"), partition_id=0, required=True
     )
     assert stored.stored_offset == 24
     said = capsys.readouterr().err
@@ -133,7 +133,7 @@ def test_to_parquet_when_dry_then_shows_all_and_writes_nothing(
     assert ["id", "bigint"] in lines
     assert not (tmp_path / "out").exists()
     assert client.get_topic(stream, "dead") is None
-    consumer = Consumer.single("lake")
+    consumer = ConsumerIdentity.single("lake")
     assert client.get_consumer_offset(stream, "orders", consumer=consumer, partition_id=0) is None
 
 
@@ -226,7 +226,7 @@ def test_metrics_when_counted_or_followed_then_table_and_plot_are_the_same(
     client, stream, orders, run, tmp_path, capsys
 ):
     orders()
-    consumer = Consumer.single("lake")
+    consumer = ConsumerIdentity.single("lake")
     client.store_consumer_offset(stream, "orders", 14, consumer=consumer, partition_id=0)
     given = ("--window", "1h", "--lag-of", "lake")
     follow = ("--follow", "--once", "--checkpoint", tmp_path / "state")
