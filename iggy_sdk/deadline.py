@@ -39,9 +39,9 @@ class Deadline:
             seconds: the time span.
             clock: that of the event loop; a direct one costs less than that of anyio.
         """
-        self.seconds = seconds
-        self.at = clock() + seconds
-        self.clock = clock
+        self.seconds: float = seconds
+        self.at: float = clock() + seconds
+        self.clock: Callable[[], float] = clock
 
     def rest(self) -> float:
         """Return how many seconds are left; 0 when the time is over."""

@@ -219,7 +219,7 @@ class TopicDiffersError(TopicExistsError):
         **details: Any,
     ) -> None:
         super().__init__(message, **details)
-        self.differences = dict(differences or {})
+        self.differences: dict[str, tuple[object, object]] = dict(differences or {})
 
 
 class TopicDiffersWarning(UserWarning):
@@ -322,7 +322,7 @@ class SendFailedError(ProducerError):
             text = f"{what} not sent: {str(cause) or repr(cause)}"
             IggyError.__init__(self, text, retriable=False)
         self.cause = cause
-        self.messages = tuple(messages)
+        self.messages: tuple[Any, ...] = tuple(messages)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The class may be one that no module holds.

@@ -53,11 +53,11 @@ class IggyError(RuntimeError):
             retriable: whether to try again, unless the table is right.
         """
         row = status(self.default_code if code is None else code)
-        self.code = row.code
-        self.name = row.name
-        self.message = message or row.meaning
-        self.advice = advice_for(row) if advice is None else advice
-        self.retriable = row.retriable if retriable is None else retriable
+        self.code: int = row.code
+        self.name: str = row.name
+        self.message: str = message or row.meaning
+        self.advice: str = advice_for(row) if advice is None else advice
+        self.retriable: bool = row.retriable if retriable is None else retriable
         super().__init__(self.message)
 
     def __str__(self) -> str:

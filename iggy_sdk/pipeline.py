@@ -118,7 +118,7 @@ class Pipeline(Generic[T]):
         self._is_plain = (
             self._is_raw and compression is None and encryptor is None and not self._adds_headers
         )
-        self.opens_plain = encryptor is None
+        self.opens_plain: bool = encryptor is None
 
     def encode_message(
         self,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from iggy_sdk.message import ReceivedBatch
 
 
-logger = logging.getLogger("iggy_sdk.arrow")
+logger: logging.Logger = logging.getLogger("iggy_sdk.arrow")
 
 POLL_COUNT_MAX: Final = 100_000
 FIRST_POLL_COUNT: Final = 1000

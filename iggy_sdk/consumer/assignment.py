@@ -56,7 +56,7 @@ class PartitionRotation:
     def replace(self, partitions: Sequence[int]) -> None:
         """Go on with other partitions."""
         self._partitions = tuple(partitions)
-        self.as_set = frozenset(self._partitions)
+        self.as_set: frozenset[int] = frozenset(self._partitions)
 
     def prefer(self, partitions: Sequence[int]) -> None:
         """Take these partitions first, once."""
@@ -85,7 +85,7 @@ class AssignedPartitions:
 
     def __init__(self, membership: ConsumerMembership) -> None:
         """Take the membership, which asks."""
-        self.rotation = PartitionRotation(())
+        self.rotation: PartitionRotation = PartitionRotation(())
         self._membership = membership
         self._generation: int | None = None
         self._synced_at = -math.inf

@@ -39,7 +39,7 @@ LATE_FACTOR: Final = 2
 MANY_MESSAGES: Final = 500
 """Who gathers fewer messages wants to know that they are stored."""
 
-logger = logging.getLogger("iggy_sdk.consumer")
+logger: logging.Logger = logging.getLogger("iggy_sdk.consumer")
 
 
 class CommitScheduler:
@@ -61,10 +61,10 @@ class CommitScheduler:
         """Whether that task also makes stores which are due while there is more to deliver."""
         self.before_store: Callable[[int, int], Awaitable[None]] = _do_nothing
         """Called before an offset is stored, with the partition."""
-        self.stores_count = 0
-        self.dropped_count = 0
-        self.failures_count = 0
-        self.held_count = 0
+        self.stores_count: int = 0
+        self.dropped_count: int = 0
+        self.failures_count: int = 0
+        self.held_count: int = 0
         self._membership = membership
         self._subscription = subscription
         self._trackers = trackers

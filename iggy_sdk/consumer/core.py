@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("iggy_sdk.consumer")
+logger: logging.Logger = logging.getLogger("iggy_sdk.consumer")
 
 
 class ConsumerCore(Generic[T]):
@@ -79,28 +79,30 @@ class ConsumerCore(Generic[T]):
         owns_client: bool,
     ) -> None:
         inherited = client.options
-        self.options, self.subscription, self.membership = options, subscription, membership
-        self.hooks = Hooks(inherited.hooks)
-        self.is_closed = False
+        self.options: ConsumerOptions = options
+        self.subscription: Subscription = subscription
+        self.membership: ConsumerMembership = membership
+        self.hooks: Hooks = Hooks(inherited.hooks)
+        self.is_closed: bool = False
         self._is_closing = False
         self.committer: Committer | None = None
-        self.request_timeout = inherited.request_timeout
+        self.request_timeout: float = inherited.request_timeout
         own = options.close_timeout
-        self.close_timeout = inherited.close_timeout if own is None else to_seconds(own)
+        self.close_timeout: float = inherited.close_timeout if own is None else to_seconds(own)
         self._client = client
         self._owns_client = owns_client
         self._failure: IggyError | None = None
         self._pipeline: Pipeline[T] = Pipeline(
             options.serde, encryptor=options.encryptor_of(inherited.encryptor)
         )
-        self.trackers = OffsetTrackers(options.commit)
-        self.cursors = PartitionCursors(
+        self.trackers: OffsetTrackers = OffsetTrackers(options.commit)
+        self.cursors: PartitionCursors = PartitionCursors(
             StartPlan(
                 options.start, options.replay_from, commit_backwards=options.commit_backwards
             ),
             allow_replay=options.allow_replay,
         )
-        self.poller = Poller(
+        self.poller: Poller = Poller(
             membership=membership,
             subscription=subscription,
             options=options,
@@ -110,7 +112,7 @@ class ConsumerCore(Generic[T]):
             make_batch=self._make_batch,
         )
         self.fetch_buffer: FetchBuffer[T] = self._make_fetch_buffer(inherited)
-        self.commits = CommitScheduler(
+        self.commits: CommitScheduler = CommitScheduler(
             membership=membership,
             subscription=subscription,
             trackers=self.trackers,
@@ -124,7 +126,7 @@ class ConsumerCore(Generic[T]):
             mode=options.commit,
             hooks=self.hooks,
         )
-        self.handover = self._make_handover()
+        self.handover: Handover = self._make_handover()
         self.poller.on_gained = self._compare_with_stored
         if isinstance(membership, GroupMembership):
             membership.on_rejoin = self._on_rejoin

@@ -56,15 +56,15 @@ class PartitionCursor:
     def __init__(self) -> None:
         self.position: int | None = None
         """The offset that is polled next, once it is known."""
-        self.has_started = False
+        self.has_started: bool = False
         """Whether the start strategy was used."""
         self.seek_target: PollingStrategy | None = None
         """The target of a seek; the next poll starts there."""
-        self.is_guarded = False
+        self.is_guarded: bool = False
         """Whether the floor has to be found out before the next poll."""
         self.floor: int | None = None
         """The stored offset that commits may not fall below, or None."""
-        self.moves = 0
+        self.moves: int = 0
         """How often it was moved by something else than a reply."""
 
 

@@ -60,7 +60,7 @@ class MessageDelivery(Generic[T]):
     ) -> None:
         self.current: ReceivedMessage[T] | None = None
         """The message that was delivered last."""
-        self.credit = 0
+        self.credit: int = 0
         """How many messages may be popped from the buffer without a further check."""
         self._fetch_buffer = fetch_buffer
         self._commits = commits

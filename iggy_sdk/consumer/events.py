@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from iggy_sdk.consumer.subscription import Subscription
 
 
-logger = logging.getLogger("iggy_sdk.consumer")
+logger: logging.Logger = logging.getLogger("iggy_sdk.consumer")
 
 
 def log_event(

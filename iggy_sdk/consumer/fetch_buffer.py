@@ -68,8 +68,8 @@ class FetchBuffer(Generic[T]):
         self.tracker: OffsetTracker | None = None
         """The tracker of the partition whose messages are in the buffer or were taken last."""
         self.before_rewind: Callable[[], None] = _do_nothing
-        self.messages_count = 0
-        self.empty_polls_count = 0
+        self.messages_count: int = 0
+        self.empty_polls_count: int = 0
         self.is_stopped = False
         self.is_paused = False
         self.keeps_whole = False

@@ -96,10 +96,10 @@ class HandlerRetry:
         dead_letters: DeadLetterSink | None = None,
         log: HandlerLog | None = None,
     ) -> None:
-        self.latency = LatencyHistogram()
-        self.failures_count = 0
-        self.retries_count = 0
-        self.dead_letters_count = 0
+        self.latency: LatencyHistogram = LatencyHistogram()
+        self.failures_count: int = 0
+        self.retries_count: int = 0
+        self.dead_letters_count: int = 0
         self._handler = handler
         self._retry = retry or NO_RETRY
         self._dead_letters = dead_letters

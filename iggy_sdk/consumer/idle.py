@@ -60,7 +60,7 @@ class EndDetector:
     __slots__ = ("_reached", "_rounds", "is_over")
 
     def __init__(self) -> None:
-        self.is_over = False
+        self.is_over: bool = False
         self._reached: set[int] = set()
         self._rounds = PartitionRound()
 

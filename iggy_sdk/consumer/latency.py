@@ -23,7 +23,7 @@ class LatencyHistogram:
     __slots__ = ("_counts", "_longest", "_total", "count")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
         self._counts = [0] * BUCKETS
         self._total = 0.0
         self._longest = 0.0

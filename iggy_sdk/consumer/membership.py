@@ -185,7 +185,7 @@ class GroupMembership:
         create: bool,
     ) -> None:
         self.on_rejoin: Callable[[], Awaitable[None]] = _do_nothing
-        self.joins_count = 0
+        self.joins_count: int = 0
         self._client = client
         self._stream, self._topic, self._group = stream, topic, group
         self._subscription = Subscription(ConsumerIdentity.group(group), stream, topic)

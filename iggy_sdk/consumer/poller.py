@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-logger = logging.getLogger("iggy_sdk.consumer")
+logger: logging.Logger = logging.getLogger("iggy_sdk.consumer")
 
 NEXT = PollingStrategy.next()
 
@@ -91,9 +91,9 @@ class Poller:
         """Called before each poll."""
         self.before_first: Callable[[], Awaitable[None]] = _do_nothing_before
         """Called before the first poll."""
-        self.assigned = AssignedPartitions(membership)
-        self.polls_count = 0
-        self.latency = LatencyHistogram()
+        self.assigned: AssignedPartitions = AssignedPartitions(membership)
+        self.polls_count: int = 0
+        self.latency: LatencyHistogram = LatencyHistogram()
         """How long polls took that brought messages."""
         self.paused: frozenset[int] = frozenset()
         """Partitions that the user has paused."""

@@ -22,7 +22,7 @@ class PrefetchedPolls:
     """
 
     def __init__(self, options: ConsumerOptions) -> None:
-        self.messages_count = 0
+        self.messages_count: int = 0
         self._batch_length = min(options.batch_length, options.prefetch_messages)
         self._messages_max = options.prefetch_messages
         self._bytes_max = options.prefetch_bytes

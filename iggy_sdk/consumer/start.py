@@ -96,7 +96,7 @@ class StartPlan:
     ) -> None:
         self.strategy = strategy
         self.replay = replay
-        self.guards = not commit_backwards
+        self.guards: bool = not commit_backwards
 
     @classmethod
     def seek(cls, strategy: PollingStrategy, *, guards: bool) -> StartPlan:

@@ -40,7 +40,7 @@ class OffsetTracker:
     )
 
     def __init__(self, partition_id: int, mode: AutoCommit) -> None:
-        self.partition_id = partition_id
+        self.partition_id: int = partition_id
         self.context: PartitionContext | None = None
         """The state of the partition that the offsets belong to, if the server told it."""
         self.polled: int | None = None
@@ -53,7 +53,7 @@ class OffsetTracker:
         """The offset that the commit mode wants stored."""
         self.stored: int | None = None
         """The last offset that this consumer has stored."""
-        self.waiting = 0
+        self.waiting: int = 0
         """How many acknowledged messages are not stored yet."""
         self._mode = mode
         # The last offset that was stored, or held back.

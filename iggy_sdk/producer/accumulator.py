@@ -55,12 +55,12 @@ class ProducerBatch(Generic[D, T]):
     __slots__ = ("destination", "messages", "oldest_at", "originals", "outcome", "size_bytes")
 
     def __init__(self, destination: D, outcome: T, oldest_at: float) -> None:
-        self.destination = destination
+        self.destination: D = destination
         self.messages: list[Any] = []
         self.originals: list[Any] = []
-        self.size_bytes = 0
-        self.oldest_at = oldest_at
-        self.outcome = outcome
+        self.size_bytes: int = 0
+        self.oldest_at: float = oldest_at
+        self.outcome: T = outcome
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -366,7 +366,7 @@ class ByteBudget:
         self._limit = limit_bytes
         self._backpressure = backpressure
         self._waiters: deque[_SpaceWaiter] = deque()
-        self.taken_bytes = 0
+        self.taken_bytes: int = 0
 
     @property
     def waiters_count(self) -> int:

@@ -26,7 +26,7 @@ class BatchOutcome:
     __slots__ = ("_claimed", "_event", "cause", "confirmation", "is_done", "messages")
 
     def __init__(self) -> None:
-        self.is_done = False
+        self.is_done: bool = False
         self.confirmation: SendConfirmation | None = None
         self.cause: BaseException | None = None
         self.messages: Sequence[Any] = ()

@@ -47,9 +47,9 @@ class RetryingSender:
         self._attempts = retry.attempts
         self._backoff = retry.schedule
         self._attempt_seconds_max = attempt_seconds_max
-        self.batches_count = 0
-        self.messages_count = 0
-        self.retries_count = 0
+        self.batches_count: int = 0
+        self.messages_count: int = 0
+        self.retries_count: int = 0
 
     async def send(
         self, destination: Destination, messages: Sequence[Any], deadline: Deadline

@@ -88,10 +88,10 @@ class Destination:
         *,
         is_keyed: bool = False,
     ) -> None:
-        self.stream = stream
-        self.topic = topic
-        self.partitioning = partitioning
-        self.is_keyed = is_keyed
+        self.stream: Identifier = stream
+        self.topic: Identifier = topic
+        self.partitioning: Partitioning = partitioning
+        self.is_keyed: bool = is_keyed
         self._hash = hash((stream, topic, partitioning, is_keyed))
 
     def __hash__(self) -> int:
@@ -126,9 +126,9 @@ class TopicRoute:
         self._client = client
         self.stream = stream
         self.topic = topic
-        self.balanced = Destination(stream, topic, _BALANCED)
+        self.balanced: Destination = Destination(stream, topic, _BALANCED)
         self.partitions_count: int | None = None
-        self.has_keys = False
+        self.has_keys: bool = False
         self._counted_at: float | None = None
         self._may_read_topic = True
         self._keyed: list[Destination] = []

@@ -56,7 +56,7 @@ class ErrorReporter:
         self._is_reporting = False
         self._wake: anyio.Event | None = None
         self._empty: anyio.Event | None = None
-        self.errors_count = 0
+        self.errors_count: int = 0
 
     def add(self, error: SendFailedError, size_bytes: int) -> None:
         """Queue a failure for the callback."""
@@ -155,8 +155,8 @@ class BackgroundSender:
         self._unreported: list[BatchOutcome] = []
         self._given_up_because: IggyError | None = None
         self.fatal: IggyError | None = None
-        self.accepted_count = 0
-        self.failed_count = 0
+        self.accepted_count: int = 0
+        self.failed_count: int = 0
 
     @property
     def in_flight_count(self) -> int:

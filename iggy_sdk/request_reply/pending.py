@@ -35,8 +35,8 @@ class PendingCall:
     __slots__ = ("_ended", "failure", "number", "reply", "stage")
 
     def __init__(self, number: int) -> None:
-        self.number = number
-        self.stage = CallStage.WAITING
+        self.number: int = number
+        self.stage: CallStage = CallStage.WAITING
         self.reply: ReceivedMessage[Any] | None = None
         self.failure: IggyError | None = None
         self._ended = anyio.Event()
@@ -64,10 +64,10 @@ class PendingCalls:
     """
 
     def __init__(self) -> None:
-        self.replies_count = 0
-        self.ignored_count = 0
-        self.foreign_count = 0
-        self.malformed_count = 0
+        self.replies_count: int = 0
+        self.ignored_count: int = 0
+        self.foreign_count: int = 0
+        self.malformed_count: int = 0
         self._caller = CallerId()
         self._calls: dict[int, PendingCall] = {}
         self._last_number = 0

@@ -75,17 +75,17 @@ class Connector:
         """Take the endpoints and the waits from the options of a client."""
         self.report: Callable[[ClientEvent], None] = _ignore_event
         self.opener = opener
-        self.cluster = Cluster(options)
+        self.cluster: Cluster = Cluster(options)
         self._options = options
         self._backoff = options.reconnect.backoff
         self._last: Endpoint | None = None
         self._failed_rounds = 0
         self._established_at = -math.inf
         self._not_before = -math.inf
-        self.dials_count = 0
-        self.failures_count = 0
-        self.redirects_count = 0
-        self.attempts_count = 0
+        self.dials_count: int = 0
+        self.failures_count: int = 0
+        self.redirects_count: int = 0
+        self.attempts_count: int = 0
         self.last_reason = ""
         self._are_attempts_over = False
 

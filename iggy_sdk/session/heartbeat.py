@@ -37,7 +37,7 @@ class HeartbeatTask:
         self._current_session = current_session
         self._interval = interval
         self._timeout = timeout
-        self.pings_count = 0
+        self.pings_count: int = 0
 
     async def run(self) -> None:
         """Ping until this is cancelled; an interval of 0 sends none."""

@@ -64,7 +64,7 @@ class Session(ABC):
     dialect: Dialect = CLASSIC
 
     def __init__(self) -> None:
-        self.state = OPEN
+        self.state: SessionState = OPEN
         self.failure: IggyError | None = None
         self.on_end: Callable[[], None] | None = None
         # The reason that belongs to LOST and LOST_WHILE_CLOSING.

@@ -363,7 +363,7 @@ class FramingProbe:
 
     def __init__(self, opener: SessionOpener, endpoint: Endpoint, deadline: float) -> None:
         self.login_scope = anyio.CancelScope()
-        self.is_vsr = False
+        self.is_vsr: bool = False
         self._opener = opener
         self._endpoint = endpoint
         self._deadline = deadline

@@ -63,11 +63,11 @@ class PendingRequest:
     )
 
     def __init__(self, command: Command[Any], deadline: float) -> None:
-        self.command = command
-        self.deadline = deadline
-        self.is_sent = False
-        self.is_timed_by_session = False
-        self.is_abandoned = False
+        self.command: Command[Any] = command
+        self.deadline: float = deadline
+        self.is_sent: bool = False
+        self.is_timed_by_session: bool = False
+        self.is_abandoned: bool = False
         self.outcome: ResponseReceived[Any] | ErrorReceived | IggyError | None = None
         self.wake: WakeEvent | None = None
 
@@ -163,8 +163,8 @@ class PendingRequests:
     def __init__(self, capacity: int) -> None:
         """Take how many requests may be pending at a time."""
         self.requests: deque[PendingRequest] = deque()
-        self.answered_count = 0
-        self.abandoned_count = 0
+        self.answered_count: int = 0
+        self.abandoned_count: int = 0
         self._capacity = capacity
         self._capacity_event: anyio.Event | None = None
         self._drained: anyio.Event | None = None

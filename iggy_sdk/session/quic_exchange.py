@@ -40,10 +40,10 @@ class QuicExchange:
         connection: ClientConnection | VsrClientConnection,
         parts: Sequence[Buffer],
     ) -> None:
-        self.pending = pending
-        self.connection = connection
+        self.pending: PendingRequest = pending
+        self.connection: ClientConnection | VsrClientConnection = connection
         self._parts = parts
-        self.size_bytes = sum(map(len, parts))
+        self.size_bytes: int = sum(map(len, parts))
         self.stream_id: int | None = None
 
     def take_parts(self) -> Sequence[Buffer]:
@@ -139,12 +139,12 @@ class TrafficCounters:
     )
 
     def __init__(self) -> None:
-        self.frames_in = 0
-        self.frames_out = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.timeouts_count = 0
-        self.abandoned_count = 0
+        self.frames_in: int = 0
+        self.frames_out: int = 0
+        self.bytes_in: int = 0
+        self.bytes_out: int = 0
+        self.timeouts_count: int = 0
+        self.abandoned_count: int = 0
 
     def statistics(
         self, connections: Iterable[ClientConnection | VsrClientConnection]

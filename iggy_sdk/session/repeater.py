@@ -113,7 +113,7 @@ class RequestRepeater:
     """Sends requests to servers from 0.9 on."""
 
     def __init__(self, connections: Connections) -> None:
-        self.planner = RequestPlanner()
+        self.planner: RequestPlanner = RequestPlanner()
         self._connections = connections
         self._lanes: dict[Hashable, _Lane] = {}
 

@@ -71,7 +71,9 @@ class SupervisedConnection:
     ) -> None:
         """Take the options of a client, and what a sibling knows of servers; no I/O yet."""
         self._options = options
-        self.dialects = ServerDialects(options.protocol) if dialects is None else dialects
+        self.dialects: ServerDialects = (
+            ServerDialects(options.protocol) if dialects is None else dialects
+        )
         self._opener = SessionOpener(options, dial=dial, dialects=self.dialects)
         self._connector = Connector(options, opener=self._opener)
         self._hooks = Hooks(options.hooks)

@@ -91,9 +91,9 @@ class VsrQuicExchange(QuicExchange):
     ) -> None:
         super().__init__(pending, codec, ())
         self._response_bytes_max = response_bytes_max
-        self.request = pending.request
-        self.size_bytes = pending.request.head.size
-        self.is_outstanding = False
+        self.request: PreparedRequest = pending.request
+        self.size_bytes: int = pending.request.head.size
+        self.is_outstanding: bool = False
         self.loss: IggyError | None = None
         self._codec = codec
         self._received = bytearray()

@@ -53,8 +53,8 @@ class PreparedPending(PendingRequest):
 
     def __init__(self, request: PreparedRequest, deadline: float) -> None:
         super().__init__(request.command, deadline)
-        self.request = request
-        self.is_deferred = request.command.CODE in DEFERRED_CODES
+        self.request: PreparedRequest = request
+        self.is_deferred: bool = request.command.CODE in DEFERRED_CODES
 
 
 class VsrSession(Session):

@@ -116,8 +116,8 @@ class HttpClientConnection:
         self._transport = transport
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
         self._read_buffer = memoryview(bytearray(READ_BYTES))
-        self.is_reused = False
-        self.idle_since = 0.0
+        self.is_reused: bool = False
+        self.idle_since: float = 0.0
 
     @property
     def is_usable(self) -> bool:

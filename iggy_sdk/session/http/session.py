@@ -400,7 +400,7 @@ class AccessTokenSource:
         self._token: str | None = None
         self._renew_at = math.inf
         self._renewing = anyio.Lock()
-        self.renewals_count = 0
+        self.renewals_count: int = 0
 
     async def log_in(self, command: Command[Any]) -> Identity:
         """Log in, and remember how.
