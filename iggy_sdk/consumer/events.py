@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from iggy_sdk.log_events import EVENT
+
 if TYPE_CHECKING:
     from iggy_sdk.consumer.subscription import Subscription
 
@@ -37,5 +39,5 @@ def log_event(
     """
     if not logger.isEnabledFor(level):
         return
-    extra = {"iggy_event": event, **subscription.log_fields, **fields}
+    extra = {EVENT: event, **subscription.log_fields, **fields}
     logger.log(level, "%s: %s", subscription, text, exc_info=error, extra=extra)

@@ -37,6 +37,7 @@ from iggy_sdk.errors import (
     RequestTimeoutError,
     error_for_status,
 )
+from iggy_sdk.log_events import EVENT
 from iggy_sdk.options import Backoff, ClientOptions
 
 if TYPE_CHECKING:
@@ -420,7 +421,7 @@ class RetryPolicy:
             logging.WARNING if is_seen else logging.DEBUG,
             "%s failed, retrying in %.2f s: %s",
             *(self._what, delay, error),
-            extra={"iggy_event": "retry", "attempt": self._failures, "delay_s": delay},
+            extra={EVENT: "retry", "attempt": self._failures, "delay_s": delay},
         )
         await anyio.sleep(delay)
 

@@ -28,6 +28,7 @@ from iggy_sdk.errors import (
     ProducerClosedError,
     SendFailedError,
 )
+from iggy_sdk.log_events import EVENT
 from iggy_sdk.message import Message, ReceivedMessage
 from iggy_sdk.options import Retry
 from iggy_sdk.producer import BackgroundMode, ProducerBuilder
@@ -208,7 +209,7 @@ class Responder(Generic[Q, P]):
             _LOGGER.warning(
                 "%s: message %d of partition %d is no request that may be answered",
                 *(self, message.offset, message.partition_id),
-                extra={"iggy_event": "request_malformed"},
+                extra={EVENT: "request_malformed"},
             )
         self._malformed_count += 1
 
@@ -232,7 +233,7 @@ class Responder(Generic[Q, P]):
             _LOGGER.exception(
                 "%s: the handler failed at message %d of partition %d",
                 *(self, message.offset, message.partition_id),
-                extra={"iggy_event": "handler_failed"},
+                extra={EVENT: "handler_failed"},
             )
             return self._error_reply(request, error)
         reply = value if isinstance(value, Message) else Message(value)
@@ -289,7 +290,7 @@ class Responder(Generic[Q, P]):
         _LOGGER.warning(
             "%s: a reply to topic %r, partition %d, was not sent: %s",
             *(self, request.reply_to, request.reply_partition, error),
-            extra={"iggy_event": "reply_undeliverable"},
+            extra={EVENT: "reply_undeliverable"},
         )
 
     # Lifetime
