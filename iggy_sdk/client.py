@@ -12,6 +12,7 @@ import anyio
 
 from iggy_sdk.consumer import ConsumerBuilder
 from iggy_sdk.consumer.subscription import stored_lag
+from iggy_sdk.deadline import within
 from iggy_sdk.durations import Seconds, to_seconds
 from iggy_sdk.families import AllFamilies
 from iggy_sdk.options import ClientOptions, ClientSettings, resolve_options
@@ -287,7 +288,13 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         return ArrowTopicReader(self, read_options(stream, topic, **settings))
 
     async def consumer_lag(
-        self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        is_group: bool = True,
+        timeout: Seconds | None = None,
     ) -> dict[int, int]:
         """Ask how many messages a group is behind in each partition, without joining it.
 
@@ -296,12 +303,17 @@ class IggyClient(RequestReplyMethods, AllFamilies):
             stream: name or id.
             topic: name or id.
             is_group: whether it is a group.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             TopicNotFoundError: there is no such topic.
             IggyError: the server refuses, or cannot be reached.
         """
-        return await stored_lag(self, name, stream, topic, is_group=is_group)
+        return await within(
+            *(timeout, "consumer_lag"),
+            lambda _: stored_lag(self, name, stream, topic, is_group=is_group),
+            default=self.options.request_timeout,
+        )
 
     # Lifetime
 

@@ -14,7 +14,7 @@ import pytest
 
 import iggy_protocol
 import iggy_sdk
-from iggy_sdk import blocking, otel, testing
+from iggy_sdk import arrow, blocking, otel, testing
 from iggy_sdk.consumer.auto_commit import COALESCE_MESSAGES, COALESCE_SECONDS
 from tests.test_tidy import FILES, prose, relative
 from tools import sdk_reference
@@ -142,7 +142,7 @@ def documented_errors(function: Any) -> list[str]:
 
 def error_named(name: str) -> Any:
     """Find a public error."""
-    for place in (iggy_sdk, testing, iggy_protocol, builtins):
+    for place in (iggy_sdk, arrow, testing, iggy_protocol, builtins):
         if name in getattr(place, "__all__", dir(place)):
             return getattr(place, name)
     return None

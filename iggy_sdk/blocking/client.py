@@ -260,7 +260,13 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         return ArrowTopicReader(self._loop_thread, inner)
 
     def consumer_lag(
-        self, name: Identifier, stream: Identifier, topic: Identifier, *, is_group: bool = True
+        self,
+        name: Identifier,
+        stream: Identifier,
+        topic: Identifier,
+        *,
+        is_group: bool = True,
+        timeout: Seconds | None = None,
     ) -> dict[int, int]:
         """Ask how many messages a group is behind in each partition, without joining it.
 
@@ -269,12 +275,15 @@ class IggyClient(RequestReplyMethods, AllFamilies):
             stream: name or id.
             topic: name or id.
             is_group: whether it is a group.
+            timeout: how long it may take; None takes the ``request_timeout``.
 
         Raises:
             TopicNotFoundError: there is no such topic.
             IggyError: the server refuses, or cannot be reached.
         """
-        return self._run(self._inner.consumer_lag(name, stream, topic, is_group=is_group))
+        return self._run(
+            self._inner.consumer_lag(name, stream, topic, is_group=is_group, timeout=timeout)
+        )
 
     # Lifetime
 

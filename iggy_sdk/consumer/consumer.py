@@ -7,22 +7,20 @@ async with client.consumer_group("billing", "shop", "orders") as consumer:
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
 import anyio
-import anyio.to_thread
 
 from iggy_sdk.consumer.delivery import BatchIterator, MessageIterator
 from iggy_sdk.consumer.handler_retry import DeadLetterSink, HandlerLog, HandlerRetry
 from iggy_sdk.consumer.idle import EndDetector
 from iggy_sdk.consumer.latency import LatencyHistogram
-from iggy_sdk.consumer.runner import Runner, order_key_function
+from iggy_sdk.consumer.runner import Runner, order_key_function, wait_for_event
 from iggy_sdk.consumer.start import strategy_of
 from iggy_sdk.consumer.subscription import measure_lag
 from iggy_sdk.deadline import within
 from iggy_sdk.durations import to_seconds
-from iggy_sdk.errors import ClientClosedError, ConfigurationError, IggyError, InvalidRequestError
+from iggy_sdk.errors import ConfigurationError, IggyError
 from iggy_sdk.old_names import warn_of_old_name
 from iggy_sdk.statistics import ConsumerStatistics
 
@@ -43,9 +41,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-THREAD_WAIT_SECONDS: Final = 0.05
-"""How long a thread waits for a ``threading.Event`` before it checks for cancellation."""
 
 
 class IggyConsumer(Generic[T]):
@@ -185,7 +180,7 @@ class IggyConsumer(Generic[T]):
             delivery=self._delivery,
             commits=self._core.commits,
             guard=self._guard,
-            check=self._check,
+            check=self._core.check,
             hooks=self._core.hooks,
             counts_handed_out=options.commit.counts_handed_out,
             max_messages=count,
@@ -216,7 +211,7 @@ class IggyConsumer(Generic[T]):
             self._core,
             read_options(self.stream, self.topic, **settings),
             guard=self._guard,
-            check=self._check,
+            check=self._core.check,
             until_end=until_end or self._end is not None,
         )
 
@@ -254,7 +249,7 @@ class IggyConsumer(Generic[T]):
         """
         if concurrency < 1:
             raise ConfigurationError(f"concurrency is {concurrency}", advice="Use 1 or more.")
-        self._check()
+        self._core.check()
         with self._guard:
             self._delivery.acknowledge_delivered()
             self._delivery.revoke_credit()
@@ -307,7 +302,7 @@ class IggyConsumer(Generic[T]):
             RequestTimeoutError: the offset may have been stored.
             IggyError: the server refuses.
         """
-        self._check()
+        self._core.check()
         store = self._core.commits.store
         await within(
             *(timeout, "commit", lambda rest: store(partition_id, offset, timeout=rest)),
@@ -328,7 +323,7 @@ class IggyConsumer(Generic[T]):
             InvalidRequestError: there is no last message, and no partition was named.
             IggyError: the server refuses.
         """
-        await self.commit(self._named_or_last(partition_id), offset, timeout=timeout)
+        await self.commit(self._core.named_or_last(partition_id), offset, timeout=timeout)
 
     async def delete_offset(
         self, partition_id: int | None = None, *, timeout: Seconds | None = None
@@ -343,8 +338,8 @@ class IggyConsumer(Generic[T]):
             InvalidRequestError: there is no last message, and no partition was named.
             IggyError: the server refuses, or there is none.
         """
-        self._check()
-        named, delete = self._named_or_last(partition_id), self._core.delete_offset
+        self._core.check()
+        named, delete = self._core.named_or_last(partition_id), self._core.delete_offset
         await within(
             *(timeout, "delete_offset", lambda rest: delete(named, timeout=rest)),
             default=self._core.request_timeout,
@@ -386,7 +381,7 @@ class IggyConsumer(Generic[T]):
             IggyError: what is acknowledged could not be stored.
         """
         strategy = strategy_of(place)
-        self._check()
+        self._core.check()
         if self._end is not None:
             # What was read to its end is not any more.
             self._end = EndDetector()
@@ -421,7 +416,7 @@ class IggyConsumer(Generic[T]):
         Raises:
             IggyError: the server refuses.
         """
-        self._check()
+        self._core.check()
         core, positions = self._core, self.positions()
         return await within(
             *(timeout, "lag"),
@@ -455,7 +450,7 @@ class IggyConsumer(Generic[T]):
     # Private
 
     async def _next(self, end: EndDetector | None) -> ReceivedMessage[T]:
-        self._check()
+        self._core.check()
         with self._guard:
             try:
                 message = await self._delivery.next(end)
@@ -496,27 +491,6 @@ class IggyConsumer(Generic[T]):
             self._runner = None
 
     async def _stop_after(self, event: Any) -> None:
-        if inspect.iscoroutinefunction(event.wait):
-            await event.wait()
-        else:
-            # A thread cannot be cancelled, so it never waits for long.
-            while not await anyio.to_thread.run_sync(event.wait, THREAD_WAIT_SECONDS):
-                pass
+        await wait_for_event(event)
         if self._runner is not None:
             self._runner.stop()
-
-    def _named_or_last(self, partition_id: int | None) -> int:
-        found = self._core.last_partition() if partition_id is None else partition_id
-        if found is None:
-            raise InvalidRequestError(
-                "no partition was named, and no message was read", advice="Name the partition."
-            )
-        return found
-
-    def _check(self) -> None:
-        """Raise a failure of the timer task, or that the consumer is closed."""
-        if self._core.is_closed:
-            raise ClientClosedError(
-                "the consumer was closed", advice="Make another one with client.consumer_group()."
-            )
-        self._core.raise_failure()

@@ -41,7 +41,13 @@ from iggy_sdk.consumer.server_wait import ServerWait
 from iggy_sdk.consumer.start import StartPlan
 from iggy_sdk.consumer.tracker import OffsetTrackers
 from iggy_sdk.durations import to_seconds
-from iggy_sdk.errors import IggyError, InvalidRequestError, StreamNotFoundError, TopicNotFoundError
+from iggy_sdk.errors import (
+    ClientClosedError,
+    IggyError,
+    InvalidRequestError,
+    StreamNotFoundError,
+    TopicNotFoundError,
+)
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.pipeline import Pipeline
 
@@ -96,12 +102,10 @@ class ConsumerCore(Generic[T]):
             options.serde, encryptor=options.encryptor_of(inherited.encryptor)
         )
         self.trackers: OffsetTrackers = OffsetTrackers(options.commit)
-        self.cursors: PartitionCursors = PartitionCursors(
-            StartPlan(
-                options.start, options.replay_from, commit_backwards=options.commit_backwards
-            ),
-            allow_replay=options.allow_replay,
+        plan = StartPlan(
+            options.start, options.replay_from, commit_backwards=options.commit_backwards
         )
+        self.cursors: PartitionCursors = PartitionCursors(plan, allow_replay=options.allow_replay)
         self.poller: Poller = Poller(
             membership=membership,
             subscription=subscription,
@@ -232,6 +236,19 @@ class ConsumerCore(Generic[T]):
         """Tell the partition of the message that was delivered last."""
         return None if self.fetch_buffer.tracker is None else self.fetch_buffer.tracker.partition_id
 
+    def named_or_last(self, partition_id: int | None) -> int:
+        """Return a partition, or that of the message that was delivered last if none is named.
+
+        Raises:
+            InvalidRequestError: there is no such message.
+        """
+        found = self.last_partition() if partition_id is None else partition_id
+        if found is None:
+            raise InvalidRequestError(
+                "no partition was named, and no message was read", advice="Name the partition."
+            )
+        return found
+
     def last_delivered(self, partition_id: int) -> int | None:
         """Tell the offset of the last message of a partition that was delivered."""
         self.delivery.record_taken()
@@ -303,6 +320,19 @@ class ConsumerCore(Generic[T]):
         if self.fetch_buffer.can_prefetch:
             self.commits.leaves_to_timer = True
             await self.fetch_buffer.run_prefetch()
+
+    def check(self) -> None:
+        """Raise a failure of the timer task, or that the consumer is closed.
+
+        Raises:
+            ClientClosedError: it is.
+            IggyError: the server refuses to store offsets.
+        """
+        if self.is_closed:
+            raise ClientClosedError(
+                "the consumer was closed", advice="Make another one with client.consumer_group()."
+            )
+        self.raise_failure()
 
     def raise_failure(self) -> None:
         """Raise the failure of the timer task since the last call.

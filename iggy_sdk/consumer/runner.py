@@ -8,12 +8,14 @@ messages are polled again later.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from iggy_sdk.consumer.delivery import CHECKPOINT_MESSAGES
 from iggy_sdk.consumer.tracker import OffsetTracker
@@ -324,3 +326,17 @@ class Runner:
         if self._finished.is_set():
             self._finished = anyio.Event()
         await self._finished.wait()
+
+
+THREAD_WAIT_SECONDS: Final = 0.05
+"""How long a thread waits for a ``threading.Event`` before it checks for cancellation."""
+
+
+async def wait_for_event(event: Any) -> None:
+    """Wait for an event of asyncio, trio, anyio or ``threading``."""
+    if inspect.iscoroutinefunction(event.wait):
+        await event.wait()
+        return
+    # A thread cannot be cancelled, so it never waits for long.
+    while not await anyio.to_thread.run_sync(event.wait, THREAD_WAIT_SECONDS):
+        pass

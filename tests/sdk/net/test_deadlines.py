@@ -186,6 +186,7 @@ UNTIMED = {
     ("IggyClient", "run"): "lasts as long as the client",
     ("IggyConsumer", "run"): "lasts until it is stopped",
     ("IggyConsumer", "consume_messages"): "lasts until it is stopped",
+    ("Responder", "serve"): "lasts until it is stopped",
 }
 
 
