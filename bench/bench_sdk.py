@@ -88,6 +88,11 @@ class Row:
     delay_ms: float = 0.0
 
     @property
+    def stored(self) -> int:
+        """How many messages the topic has before."""
+        return {"poll": 10_000, "consume": 10_000, "arrow": 50_000}.get(self.work, 0)
+
+    @property
     def contenders(self) -> list[str]:
         """Who takes turns."""
         wheel = ["wheel"] if self.has_wheel else []
@@ -113,6 +118,8 @@ ROWS = (
         bar=3.0),
     Row(name="64 tasks send 1 x 1000 B, in the background", work="background", messages=1,
         payload_bytes=1000, bar=15.0, wheel_work="crowd"),
+    Row(name="50,000 x 1000 B into Arrow, to a list", work="arrow", wheel_work="gather",
+        messages=1000, payload_bytes=1000, bar=1.5),
     *(
         Row(name=f"{count} calls in flight, request and reply, {shown}", work="calls",
             messages=count, payload_bytes=100, shows=shows, has_wheel=False)
@@ -189,8 +196,8 @@ class Bench:
         """Let one client work on a topic of its own."""
         topic = self._server.create_topic(1)
         try:
-            if row.work in {"poll", "consume"}:
-                stored = Load(work="poll", messages=1000, payload_bytes=1000, stored=10_000)
+            if row.stored:
+                stored = Load(work="poll", messages=1000, payload_bytes=1000, stored=row.stored)
                 fill(self._load, self._server, topic, stored)
             if name == "raw":
                 load = Load(

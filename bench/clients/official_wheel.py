@@ -27,6 +27,7 @@ IS_CLASSIC = not hasattr(apache_iggy, "Consumer")
 """Before 0.9 a poll names no consumer."""
 CHUNK = 100
 STORED = 10_000
+STORED_LONG = 50_000
 HANDLER_SECONDS = 50e-6
 
 
@@ -52,6 +53,30 @@ async def consume_group(client, group, topic, batch_length):
             return
 
 
+async def poll_from(client, topic, offset, count):
+    """Poll at an offset."""
+    where = PollingStrategy.Offset(offset)
+    if IS_CLASSIC:
+        return await client.poll_messages(STREAM, topic, 0, where, count, False)
+    return await client.poll_messages(
+        STREAM,
+        topic,
+        consumer=apache_iggy.Consumer.Single(1),
+        polling_strategy=where,
+        count=count,
+        auto_commit=False,
+        partition_id=0,
+    )
+
+
+async def gather_payloads(client, topic, batch_length):
+    """Read everything there is into a list."""
+    payloads: list[bytes] = []
+    while len(payloads) < STORED_LONG:
+        polled = await poll_from(client, topic, len(payloads), batch_length)
+        payloads += [message.payload() for message in polled]
+
+
 async def main(address, topic, work, messages, payload_bytes, seconds):
     client = IggyClient(address)
     await client.connect()
@@ -63,21 +88,11 @@ async def main(address, topic, work, messages, payload_bytes, seconds):
         await client.send_messages(STREAM, topic, 0, [SendMessage(each) for each in payloads])
 
     async def poll():
-        first = PollingStrategy.Offset(0)
-        if IS_CLASSIC:
-            polled = await client.poll_messages(STREAM, topic, 0, first, messages, False)
-        else:
-            polled = await client.poll_messages(
-                STREAM,
-                topic,
-                consumer=apache_iggy.Consumer.Single(1),
-                polling_strategy=first,
-                count=messages,
-                auto_commit=False,
-                partition_id=0,
-            )
-        for message in polled:
+        for message in await poll_from(client, topic, 0, messages):
             message.payload()
+
+    async def gather():
+        await gather_payloads(client, topic, messages)
 
     async def crowd():
         async def member():
@@ -91,9 +106,9 @@ async def main(address, topic, work, messages, payload_bytes, seconds):
     async def consume():
         await consume_group(client, f"bench-{next(groups)}", topic, messages)
 
-    works = {"send": send, "poll": poll, "crowd": crowd, "consume": consume}
+    works = {"send": send, "poll": poll, "crowd": crowd, "consume": consume, "gather": gather}
     await watch.repeat(works[work])
-    each = {"crowd": TASKS * CHUNK, "consume": STORED}
+    each = {"crowd": TASKS * CHUNK, "consume": STORED, "gather": STORED_LONG}
     watch.report(each.get(work, messages))
 
 

@@ -28,7 +28,8 @@ STREAM = "bench"
 TASKS = 64
 CHUNK = 100
 STORED = 10_000
-"""Messages of a topic that is read to its end."""
+STORED_LONG = 50_000
+"""Messages of a topic that is read to its end, by a handler or into Arrow."""
 HANDLER_SECONDS = 50e-6
 READER = ConsumerIdentity.single(1)
 
@@ -84,6 +85,12 @@ class Workloads:
     async def consume_plainly(self) -> None:
         """Read in the same way, without fetching ahead."""
         await self.consume(prefetch=False)
+
+    async def arrow(self) -> None:
+        """Read everything there is as record batches."""
+        async with self._client.arrow_batches(STREAM, self._topic) as batches:
+            rows = sum([batch.num_rows async for batch in batches])
+        assert rows == STORED_LONG
 
     async def background(self, watch: Stopwatch) -> None:
         builder = self._client.producer(STREAM, self._topic, partitioning=0).background()
@@ -147,7 +154,7 @@ async def main(
             await watch.repeat(getattr(works, work))
     if work.startswith("consume"):
         messages = STORED
-    each = {"crowd": TASKS * CHUNK, "background": TASKS * CHUNK, "calls": 1}
+    each = {"crowd": TASKS * CHUNK, "background": TASKS * CHUNK, "calls": 1, "arrow": STORED_LONG}
     watch.report(each.get(work, messages))
 
 
