@@ -231,6 +231,8 @@ class VsrQuicSession(VsrSession, QuicSession):
     def _abandon(self, exchange: VsrQuicExchange) -> None:
         """Keep the stream of a request to a server of 0.9 until the reply comes."""
         pending = exchange.pending
+        assert exchange.stream_id is not None, "it is outstanding"
+        pending.is_sent = self._transport.core.is_flushed(exchange.stream_id)
         pending.is_abandoned = True
         pending.deadline = max(pending.deadline, self._clock() + self._options.request_timeout)
         self._traffic.abandoned_count += 1

@@ -1,4 +1,4 @@
-"""What the server refuses keeps its class, its code and its text: over every way to reach it."""
+"""What the server refuses or leaves without an answer, and what the error says of it: each way."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from iggy_sdk import (
     IggyClient,
     PermissionDeniedError,
     Permissions,
+    RequestTimeoutError,
     SendFailedError,
 )
 
@@ -90,3 +91,16 @@ async def test_send_when_the_user_may_not_then_is_a_permission_error_with_the_me
     assert isinstance(error.cause, PermissionDeniedError)
     assert (error.code, error.name) == (error.cause.code, error.cause.name)
     assert f"code {error.cause.code}" in str(error)
+
+
+@pytest.mark.parametrize(("transport", "protocol"), WAYS)
+async def test_request_when_the_server_is_silent_then_the_error_says_that_it_was_sent(
+    server, transport, protocol
+):
+    async with IggyClient(server.url(transport, protocol=protocol), close_timeout=0.1) as client:
+        await client.ping()
+        with server.stopped(), pytest.raises(RequestTimeoutError) as caught:
+            await client.get_streams(timeout=0.1)
+
+    assert caught.value.sent
+    assert "may have been carried out" in str(caught.value)
