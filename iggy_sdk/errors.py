@@ -11,21 +11,14 @@
     ├─ AuthenticationError                    no login, a wrong or an expired one
     ├─ PermissionDeniedError(PermissionError) known, but not allowed
     ├─ NotFoundError(LookupError)
-    │  ├─ StreamNotFoundError
-    │  ├─ TopicNotFoundError
-    │  ├─ PartitionNotFoundError
-    │  ├─ ConsumerGroupNotFoundError
-    │  └─ PartitionRestartedError             its messages have gone, and offsets start over
+    │  ├─ StreamNotFoundError, TopicNotFoundError, PartitionNotFoundError
+    │  └─ ConsumerGroupNotFoundError, PartitionRestartedError (offsets start over)
     ├─ AlreadyExistsError
-    │  ├─ StreamExistsError
-    │  ├─ TopicExistsError
-    │  ├─ ConsumerGroupExistsError
-    │  └─ TopicDiffersError                   it is not as it was asked for (.differences)
+    │  ├─ StreamExistsError, ConsumerGroupExistsError
+    │  └─ TopicExistsError, TopicDiffersError (not as it was asked for, .differences)
     ├─ LimitReachedError                      a limit is reached
     ├─ InvalidRequestError(ValueError)        it will fail again
-    │  ├─ InvalidOffsetError
-    │  ├─ MessageTooLargeError
-    │  └─ UnsupportedByServerError
+    │  └─ InvalidOffsetError, MessageTooLargeError, UnsupportedByServerError
     ├─ ConfigurationError(ValueError)         a connection string or an option
     ├─ ConsumerGroupError
     │  └─ NotAMemberError, PartitionNotOwnedError

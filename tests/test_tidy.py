@@ -30,7 +30,6 @@ TABLES = frozenset(
         "protocol/iggy_protocol/__init__.py",
         "protocol/iggy_protocol/status_table.py",
         "iggy_sdk/__init__.py",
-        "iggy_sdk/errors.py",
         "iggy_ref_server/config/schema.py",
     }
 )
