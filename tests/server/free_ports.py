@@ -34,6 +34,15 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"found {len(found)} of {count} free ports below {behind}")
 
 
+def lasting_address() -> dict[str, str]:
+    """Return the setting of a server on such a port, for a test that counts the server's clients.
+
+    Clients of other tests may still dial a port that the system handed out, although their server
+    is gone, and the system may hand the port out again.
+    """
+    return {"IGGY_TCP_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}"}
+
+
 def _is_free(port: int) -> bool:
     for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
         with socket.socket(socket.AF_INET, kind) as tried:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from iggy_protocol import decode_reply, decode_request
+from tests.server.free_ports import lasting_address
 from tests.server.replay.client_player import ClientPlayer
 from tests.server.replay.client_recording import CLIENTS, read_client_recording
 from tests.server.replay.deviations import verdict
@@ -13,7 +14,7 @@ from tests.server.running import RunningServer
 
 def replay(name, directory, shards):
     """Play a recording on a fresh server, and say what differs against the list."""
-    with RunningServer(directory, shards=shards) as server:
+    with RunningServer(directory, shards=shards, settings=lasting_address()) as server:
         found = ClientPlayer(server.address, read_client_recording(name)).play()
     differing = {difference.line: str(difference) for difference in found}
     return verdict(differing, f"clients/{name}.jsonl")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.server.free_ports import lasting_address
 from tests.server.replay.deviations import listed_lines, verdict
 from tests.server.replay.plausibility import now_us
 from tests.server.replay.player import Player
@@ -19,7 +20,8 @@ def replay(name, directory, shards):
     recording = read_recording(name)
     started_us = now_us()
     file = f"raw/{name}.jsonl"
-    with RunningServer(directory, shards=shards, settings=recording.settings) as server:
+    settings = {**lasting_address(), **recording.settings}
+    with RunningServer(directory, shards=shards, settings=settings) as server:
         found = Player(server, listed_lines(file), started_us).play(recording)
     return verdict({difference.line: str(difference) for difference in found}, file)
 
