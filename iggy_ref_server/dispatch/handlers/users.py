@@ -66,9 +66,14 @@ async def login_user(
 
 async def _verify_password(context: HandlerContext, username: str, password: str) -> UserRecord:
     """Return the user whose password this is; a user name of digits is a name, not an id."""
-    user = context.metadata().find_user(username)
-    stored = None if user is None else user.password_hash
+    users = context.metadata().users
+    user = users.find(username)
     # Always hash, also for unknown users, so that the time does not reveal which names exist.
+    if user is None:
+        hashes = [one.password_hash for one in users.by_id.values()]
+        stored = context.passwords.hash_of_nobody(username, hashes)
+    else:
+        stored = user.password_hash
     # A deactivated user takes as long as any other, so that the time does not tell that either.
     is_active = user is not None and user.is_active
     is_right = await context.passwords.verify(stored, password, remember=is_active)

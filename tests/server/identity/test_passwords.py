@@ -20,6 +20,10 @@ from tests.protocol.recordings import GOLDEN
 CHEAP = HashCost(time_cost=1, memory_cost_kib=8, parallelism=1)
 
 
+def nobody(passwords: Passwords) -> str:
+    return passwords.hash_of_nobody("nobody", [])
+
+
 class Gate(Passwords):
     """Passwords whose threads wait until they are let through, and are counted."""
 
@@ -70,18 +74,32 @@ async def test_hash_when_salt_is_given_then_is_repeatable():
 @pytest.mark.trio
 async def test_user_when_unknown_then_no_password_fits_after_the_same_work():
     passwords = Passwords(CHEAP)
+    unknown = passwords.hash_of_nobody("nobody", [])
 
-    assert not await passwords.verify(None, "secret")
-    nobody = argon2.extract_parameters(passwords._dummy_hash)
-    somebody = argon2.extract_parameters(await passwords.hash("secret"))
-    assert nobody == somebody
+    assert not await passwords.verify(unknown, "secret")
+    somebody = await passwords.hash("secret")
+    assert argon2.extract_parameters(unknown) == argon2.extract_parameters(somebody)
+
+
+def test_user_when_unknown_then_the_work_is_that_of_some_user_and_of_the_same_each_time():
+    """Hashes of Apache Iggy have one lane and take longer."""
+    passwords = Passwords()
+    hashes = [f"$argon2id$v=19$m=19456,t=2,p={lanes}$c2FsdA$ZGlnZXN0" for lanes in (1, 1, 1, 4)]
+
+    def lanes_of(name):
+        return argon2.extract_parameters(passwords.hash_of_nobody(name, hashes)).parallelism
+
+    lanes = [lanes_of(f"user {number}") for number in range(400)]
+
+    assert lanes == [lanes_of(f"user {number}") for number in range(400)]
+    assert 200 < lanes.count(1) < 380 and lanes.count(1) + lanes.count(4) == 400
 
 
 @pytest.mark.trio
-async def test_hash_when_made_with_defaults_then_has_the_parameters_of_the_real_server():
+async def test_hash_when_made_with_defaults_then_costs_as_in_apache_iggy_and_has_four_lanes():
     stored = await Passwords(DEFAULT_COST).hash("iggy")
 
-    assert re.fullmatch(r"\$argon2id\$v=19\$m=19456,t=2,p=1\$[\w+/]{22}\$[\w+/]{43}", stored)
+    assert re.fullmatch(r"\$argon2id\$v=19\$m=19456,t=2,p=4\$[\w+/]{22}\$[\w+/]{43}", stored)
 
 
 @pytest.mark.trio
@@ -110,13 +128,13 @@ async def test_flood_when_the_line_is_full_then_the_next_is_refused_and_the_loop
     verdicts = []
 
     async def log_in():
-        verdicts.append(await passwords.verify(None, "secret"))
+        verdicts.append(await passwords.verify(nobody(passwords), "secret"))
 
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(log_in)
         await trio.testing.wait_all_tasks_blocked()
-        for attempt in (passwords.verify(None, "secret"), passwords.hash("secret")):
+        for attempt in (passwords.verify(nobody(passwords), "secret"), passwords.hash("secret")):
             with pytest.raises(ServerFault) as caught:
                 await attempt
             assert caught.value.status == StatusCode.TASK_TIMEOUT
@@ -126,21 +144,21 @@ async def test_flood_when_the_line_is_full_then_the_next_is_refused_and_the_loop
 
     assert verdicts == [False] * 5
     assert passwords.running_max <= 2
-    assert not await passwords.verify(None, "secret")
+    assert not await passwords.verify(nobody(passwords), "secret")
 
 
 @pytest.mark.trio
 async def test_request_when_cancelled_in_the_line_then_its_place_is_free_again():
     passwords = Gate(workers=1, waiting_max=1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(passwords.verify, None, "first")
+        nursery.start_soon(passwords.verify, nobody(passwords), "first")
         await trio.testing.wait_all_tasks_blocked()
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as waiting:
-                waiting.start_soon(passwords.verify, None, "second")
+                waiting.start_soon(passwords.verify, nobody(passwords), "second")
                 await trio.testing.wait_all_tasks_blocked()
                 scope.cancel()
-        nursery.start_soon(passwords.verify, None, "third")
+        nursery.start_soon(passwords.verify, nobody(passwords), "third")
         await trio.testing.wait_all_tasks_blocked()
         passwords.open.set()
 
@@ -180,7 +198,7 @@ async def test_check_when_cores_are_given_then_runs_there_and_the_thread_is_as_b
     chosen = frozenset({max(all_cores)})
     passwords = WatchedPasswords(chosen)
 
-    assert not await passwords.verify(None, "secret")
+    assert not await passwords.verify(nobody(passwords), "secret")
     left = await trio.to_thread.run_sync(lambda: os.sched_getaffinity(0))
 
     assert passwords.seen == [chosen]
