@@ -32,6 +32,10 @@ LATEST_MARK = -1
 EARLIEST_MARK = -2
 """Numbers that stand for the ends of a partition, as in Spark's Kafka source."""
 
+START_KEY = "start"
+IDENTITY_KEY = "identity"
+"""What a checkpoint holds of a topic beside the offsets; see ``query_offset``."""
+
 MILLISECONDS_MAX = 100_000_000_000_000
 """The year 5138. A larger number is most likely in microseconds."""
 
@@ -71,7 +75,7 @@ def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def read_offsets(written: Mapping[str, Any]) -> Offsets:
-    """Read offsets that ``write_offsets`` wrote.
+    """Read the offsets of what ``write_offsets``, or Spark's checkpoint of a query, holds.
 
     Raises:
         OptionError: they are of another source, as in a checkpoint of another query.
@@ -81,6 +85,7 @@ def read_offsets(written: Mapping[str, Any]) -> Offsets:
             TopicPartition(topic, int(partition)): int(offset)
             for topic, partitions in written.items()
             for partition, offset in partitions.items()
+            if partition not in (START_KEY, IDENTITY_KEY)
         }
     except (AttributeError, TypeError, ValueError):
         raise OptionError(

@@ -177,15 +177,18 @@ class SliceReader:
 
     def _poll(self, wanted: OffsetSlice, at: int, count: int) -> ReceivedBatch[bytes]:
         from iggy_sdk import PollingStrategy
-        from spark_jobs.topics import POLL_CONSUMER, connection
+        from spark_jobs.topics import POLL_CONSUMER, request
 
-        return connection(self.options.server).poll_messages(
-            self.options.stream,
-            wanted.topic,
-            consumer=POLL_CONSUMER,
-            partition_id=wanted.partition,
-            strategy=PollingStrategy.offset(at),
-            count=min(count, wanted.end - at),
+        return request(
+            self.options.server,
+            lambda client: client.poll_messages(
+                self.options.stream,
+                wanted.topic,
+                consumer=POLL_CONSUMER,
+                partition_id=wanted.partition,
+                strategy=PollingStrategy.offset(at),
+                count=min(count, wanted.end - at),
+            ),
         )
 
     def _next_count(self, batch: ReceivedBatch[bytes]) -> int:

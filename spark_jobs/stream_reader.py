@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -34,30 +35,34 @@ from spark_jobs.offsets import (
     Offsets,
     TopicPartition,
     limit_offsets,
-    read_offsets,
     write_offsets,
 )
+from spark_jobs.query_offset import QueryOffset
 from spark_jobs.reader import SliceReader, plan_tasks
 from spark_jobs.topics import (
     check_complete,
     close_all,
-    connection,
-    earliest_offset,
     end_offsets,
+    find_partitions,
+    first_offset,
+    request,
     resolve,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from spark_jobs.options import ReadOptions
+    from spark_jobs.topics import PartitionState
 
 
 _LOGGER: Final = logging.getLogger("spark_jobs")
+
+_FROM_BEGINNING: Final = "set failOnDataLoss to false to read it from its beginning"
 
 
 class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -66,6 +71,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offsets | None = None
+        self._planned: dict[str, Any] = {}
         self._stored: Offsets = {}
         self.now: Callable[[], float] = time.monotonic
         self._batch_at = self.now()
@@ -92,72 +98,95 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         """Choose the end of the next micro-batch.
 
         Raises:
-            DataLossError: a topic ends before the offset that the query has reached.
+            DataLossError: a partition is gone, was made anew, or ends before the offset that the
+                query has reached.
         """
-        done = read_offsets(start)
+        done = QueryOffset.from_json(start)
         # Spark passes the end of the last micro-batch, so everything before it is committed.
-        self._store_progress(done)
-        ends = end_offsets(self.options)
+        self._store_progress(done.offsets)
+        found = find_partitions(self.options)
+        ends = {at: state.end for at, state in found.items()}
         if not done and not self.options.starting.is_settled:
             begin = resolve(self.options, self.options.starting, ends, name="startingOffsets")
-            return write_offsets(begin)
-        if not done and self.options.starting.offsets is not None:
-            check_complete(self.options.starting.offsets, ends, name="startingOffsets")
-        begin = self._begin(done, ends)
+            return self._write(QueryOffset(begin), found)
+        begin = self._begin(done, found)
         if self._target is not None:
-            ends = {place: min(end, self._target.get(place, 0)) for place, end in ends.items()}
-        wanted = self._limited(begin, self._checked(done, begin, ends), limit)
+            # After a restart a query may be ahead of the target.
+            ends = {
+                at: max(begin[at], min(end, self._target.get(at, 0))) for at, end in ends.items()
+            }
+        wanted = self._limited(begin, ends, limit)
         if wanted is None:
-            return start
+            # Where retention has emptied a partition, the place where its messages ended is known.
+            emptied = {
+                at: offset for at, offset in begin.items() if at not in done.offsets and offset
+            }
+            if not emptied or ends != begin:
+                return start
+            wanted = ends
         # Known partitions stay in the offsets; a new one enters with its first message.
-        return write_offsets({at: end for at, end in wanted.items() if at in done or end})
+        kept = {at: end for at, end in wanted.items() if at in done.offsets or end}
+        starts = {at: begin[at] for at in kept if begin[at] != done.offsets.get(at)}
+        return self._write(QueryOffset(kept, starts), found)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the ends of the topics, for Spark's progress reports."""
         return write_offsets(end_offsets(self.options))
 
-    def _begin(self, done: Offsets, places: Iterable[TopicPartition]) -> Offsets:
-        """Return where each partition continues; new ones start at their earliest message."""
-        given = {} if done else self.options.starting.offsets or {}
-        begin = dict(done)
-        for place in places:
-            if place not in begin:
-                offset = given.get(place, EARLIEST_MARK)
-                if offset == EARLIEST_MARK:
-                    offset = earliest_offset(self.options, place) or 0
-                begin[place] = offset
+    def _write(
+        self, reached: QueryOffset, found: Mapping[TopicPartition, PartitionState]
+    ) -> dict[str, Any]:
+        """Return an offset as Spark stores it."""
+        identities = {at: found[at].identity for at in reached.offsets}
+        self._planned = replace(reached, identities=identities).to_json()
+        return self._planned
+
+    def _begin(self, done: QueryOffset, found: Mapping[TopicPartition, PartitionState]) -> Offsets:
+        """Return where each partition continues, or begins."""
+        given = self._given(done, found)
+        self._check_deleted(done, found)
+        begin: Offsets = {}
+        for at, state in found.items():
+            known = done.offsets.get(at, given.get(at))
+            reason = None if known is None else self._loss(done, at, known, state)
+            if reason is not None and self.options.fail_on_data_loss:
+                raise DataLossError(f"{at} {reason}; {_FROM_BEGINNING}")
+            if known is None or known == EARLIEST_MARK or reason is not None:
+                known = first_offset(self.options, at, state.end)
+            begin[at] = known
         return begin
 
-    def _checked(self, done: Offsets, begin: Offsets, ends: Offsets) -> Offsets:
-        """Check for partitions that are deleted or shorter than what was read of them."""
-        strict = self.options.fail_on_data_loss
+    def _given(
+        self, done: QueryOffset, found: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """Return the offsets that the user wants a new query to start with."""
+        if done or self.options.starting.offsets is None:
+            return {}
+        check_complete(self.options.starting.offsets, found, name="startingOffsets")
+        return self.options.starting.offsets
+
+    def _check_deleted(self, done: QueryOffset, found: Container[TopicPartition]) -> None:
         topics = set(self.options.topics)
-        gone = sorted(place for place in done if place.topic in topics and place not in ends)
-        if gone and strict:
+        gone = sorted(at for at in done.offsets if at.topic in topics and at not in found)
+        if gone and self.options.fail_on_data_loss:
             raise DataLossError(
                 f"{gone[0]} does not exist any more; set failOnDataLoss to false to continue"
             )
-        short = sorted(place for place in ends if ends[place] < begin[place])
-        # With a target, a partition may already be read beyond it.
-        if self._target is not None:
-            real = end_offsets(self.options) if short else {}
-            beyond = [place for place in short if real.get(place, 0) >= begin[place]]
-            ends = {**ends, **{place: begin[place] for place in beyond}}
-            short = [place for place in short if place not in beyond]
-        if short and strict:
-            place = short[0]
-            reason = "it was purged or recreated" if done else "startingOffsets is beyond its end"
-            raise DataLossError(
-                f"{place} is to be read from offset {begin[place]} on and ends before "
-                f"{ends[place]}: {reason}; set failOnDataLoss to false to read it from its "
-                "beginning"
-            )
-        return ends
+
+    def _loss(
+        self, done: QueryOffset, at: TopicPartition, reached: int, state: PartitionState
+    ) -> str | None:
+        """Say what happened to a partition that does not have what is to be read of it."""
+        if not done.is_of(at, state.identity):
+            return f"was made anew, or purged, after the query had reached offset {reached}"
+        if state.end >= reached:
+            return None
+        reason = "it was purged or recreated" if done else "startingOffsets is beyond its end"
+        return f"is to be read from offset {reached} on and ends before {state.end}: {reason}"
 
     def _limited(self, begin: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets | None:
         """Apply the limits; None waits for more messages."""
-        # A recreated partition is read from its beginning.
-        waiting = sum(end - begin[at] if end >= begin[at] else end for at, end in ends.items())
+        waiting = sum(ends[at] - begin[at] for at in ends)
         if not waiting:
             return None
         fewest = self.options.min_offsets_per_trigger
@@ -166,8 +195,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
             return None
         self._batch_at = self.now()
         if isinstance(limit, ReadMaxRows):
-            start = {at: min(begin[at], end) for at, end in ends.items()}
-            return limit_offsets(start, ends, limit.max_rows)
+            return limit_offsets(begin, ends, limit.max_rows)
         return ends
 
     def _is_late(self) -> bool:
@@ -176,20 +204,47 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
     # Tasks
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Divide a micro-batch into tasks; the same offsets give the same tasks."""
-        done, wanted = read_offsets(start), read_offsets(end)
+        """Divide a micro-batch into tasks; the same offsets give the same tasks.
+
+        Raises:
+            DataLossError: a partition was made anew since the micro-batch was planned.
+        """
+        done, wanted = QueryOffset.from_json(start), QueryOffset.from_json(end)
         if not done and not self.options.starting.is_settled:
             return []
-        begin = self._begin(done, wanted)
-        for place in [place for place, offset in wanted.items() if offset < begin[place]]:
-            begin[place] = earliest_offset(self.options, place) or 0
-        return plan_tasks(begin, wanted, self.options)
+        begin = {**done.offsets, **wanted.starts}
+        slices = {at: offset for at, offset in wanted.offsets.items() if begin.get(at) != offset}
+        if end != self._planned:
+            slices = self._still_there(slices, wanted)
+        for at, offset in slices.items():
+            # Checkpoints of before do not tell where a micro-batch began in a new partition.
+            if at not in begin or offset < begin[at]:
+                begin[at] = self._first(done, at, offset)
+        return plan_tasks(begin, slices, self.options)
+
+    def _still_there(self, ends: Offsets, planned: QueryOffset) -> Offsets:
+        """Leave out what belonged to a partition that is another one by now."""
+        found = find_partitions(self.options)
+        gone = sorted(
+            at for at in ends if at not in found or not planned.is_of(at, found[at].identity)
+        )
+        if gone and self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{gone[0]} was deleted, made anew, or purged before the micro-batch that ends "
+                f"with offset {ends[gone[0]]} was read; {_FROM_BEGINNING}"
+            )
+        return {at: end for at, end in ends.items() if at not in gone}
+
+    def _first(self, done: QueryOffset, at: TopicPartition, end: int) -> int:
+        given = {} if done else self.options.starting.offsets or {}
+        offset = given.get(at, EARLIEST_MARK)
+        return first_offset(self.options, at, end) if offset == EARLIEST_MARK else offset
 
     # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
         """Store the offsets on the server; Spark has committed all messages before them."""
-        self._store_progress(read_offsets(end))
+        self._store_progress(QueryOffset.from_json(end).offsets)
 
     def stop(self) -> None:
         """Close the connections of this process."""
@@ -205,13 +260,17 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _store(self, place: TopicPartition, offset: int) -> None:
         assert self.options.consumer is not None
+        consumer = ConsumerIdentity.single(self.options.consumer)
         try:
-            connection(self.options.server).store_consumer_offset(
-                self.options.stream,
-                place.topic,
-                offset - 1,
-                consumer=ConsumerIdentity.single(self.options.consumer),
-                partition_id=place.partition,
+            request(
+                self.options.server,
+                lambda client: client.store_consumer_offset(
+                    self.options.stream,
+                    place.topic,
+                    offset - 1,
+                    consumer=consumer,
+                    partition_id=place.partition,
+                ),
             )
         except (
             ConnectionFailedError,

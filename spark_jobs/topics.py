@@ -1,25 +1,75 @@
-"""Queries to a server about topics: their partitions and offsets. One connection per process."""
+"""Queries to a server about topics: their partitions and offsets. One connection per process.
+
+A server may be away for as long as the ``request_timeout`` of the connection string says: what was
+asked meanwhile is asked again.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING, Final
+import time
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from iggy_sdk import ConsumerIdentity, PollingStrategy
+from iggy_sdk import ConnectionFailedError, ConsumerIdentity, IggyError, PollingStrategy
 from iggy_sdk.blocking import IggyClient
+from iggy_sdk.durations import to_seconds
+from iggy_sdk.options import resolve_options
 from spark_jobs.errors import OptionError
 from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, TopicPartition
+from spark_jobs.query_offset import PartitionIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from iggy_sdk import TopicDetails
+    from iggy_sdk.options import ClientOptions
     from spark_jobs.options import TopicSelection
 
 
+R = TypeVar("R")
+
 POLL_CONSUMER: Final = ConsumerIdentity.single("spark")
 """The consumer of all polls. Polls by offset store nothing on a server, so readers can share it."""
+
+
+class PartitionState(NamedTuple):
+    """What the server tells of a partition.
+
+    Attributes:
+        end: the offset of its next message.
+        identity: which partition it is.
+    """
+
+    end: int
+    identity: PartitionIdentity
+
+
+def find_partitions(place: TopicSelection) -> dict[TopicPartition, PartitionState]:
+    """Return the partitions of all topics.
+
+    Raises:
+        StreamNotFoundError: there is no such stream.
+        TopicNotFoundError: there is no such topic.
+    """
+    found: dict[TopicPartition, PartitionState] = {}
+    for name in place.topics:
+        topic = request(place.server, _topic_query(place.stream, name))
+        for one in topic.partitions:
+            # current_offset is 0 for an empty partition and for one with a single message.
+            is_used = one.messages_count or one.current_offset
+            found[TopicPartition(name, one.id)] = PartitionState(
+                one.current_offset + 1 if is_used else 0,
+                PartitionIdentity(topic.id, one.created_at_us, one.context.incarnation),
+            )
+    return found
+
+
+def _topic_query(stream: str, topic: str) -> Callable[[IggyClient], TopicDetails]:
+    return lambda client: client.get_topic(stream, topic, required=True)
 
 
 def end_offsets(place: TopicSelection) -> Offsets:
@@ -29,15 +79,7 @@ def end_offsets(place: TopicSelection) -> Offsets:
         StreamNotFoundError: there is no such stream.
         TopicNotFoundError: there is no such topic.
     """
-    client = connection(place.server)
-    ends: Offsets = {}
-    for topic in place.topics:
-        for partition in client.get_topic(place.stream, topic, required=True).partitions:
-            # current_offset is 0 for an empty partition and for one with a single message.
-            is_used = partition.messages_count or partition.current_offset
-            end = partition.current_offset + 1 if is_used else 0
-            ends[TopicPartition(topic, partition.id)] = end
-    return ends
+    return {at: state.end for at, state in find_partitions(place).items()}
 
 
 def earliest_offset(place: TopicSelection, at: TopicPartition) -> int | None:
@@ -45,14 +87,23 @@ def earliest_offset(place: TopicSelection, at: TopicPartition) -> int | None:
     return _first(place, at, PollingStrategy.first())
 
 
+def first_offset(place: TopicSelection, at: TopicPartition, end: int) -> int:
+    """Return where reading a partition from its beginning begins; its end if it is empty."""
+    earliest = earliest_offset(place, at) if end else None
+    return end if earliest is None else earliest
+
+
 def _first(place: TopicSelection, at: TopicPartition, strategy: PollingStrategy) -> int | None:
-    batch = connection(place.server).poll_messages(
-        place.stream,
-        at.topic,
-        consumer=POLL_CONSUMER,
-        partition_id=at.partition,
-        strategy=strategy,
-        count=1,
+    batch = request(
+        place.server,
+        lambda client: client.poll_messages(
+            place.stream,
+            at.topic,
+            consumer=POLL_CONSUMER,
+            partition_id=at.partition,
+            strategy=strategy,
+            count=1,
+        ),
     )
     return batch.first_offset
 
@@ -83,12 +134,13 @@ def resolve(place: TopicSelection, position: Position, ends: Offsets, *, name: s
 
 def _marked(place: TopicSelection, offset: int, at: TopicPartition, ends: Offsets) -> int:
     if offset == EARLIEST_MARK:
-        earliest = earliest_offset(place, at)
-        return ends[at] if earliest is None else earliest
+        return first_offset(place, at, ends[at])
     return ends[at] if offset == LATEST_MARK else offset
 
 
-def check_complete(given: Iterable[TopicPartition], ends: Offsets, *, name: str) -> None:
+def check_complete(
+    given: Iterable[TopicPartition], ends: Iterable[TopicPartition], *, name: str
+) -> None:
     """Refuse offsets that do not name each partition exactly once.
 
     Raises:
@@ -116,30 +168,76 @@ def _listed(places: Iterable[TopicPartition]) -> str:
 CLIENTS_MAX: Final = 8
 """Servers that one process is connected to at a time; the oldest connection is closed first."""
 
+DIAL_PAUSE_SECONDS_MAX: Final = 1.0
+"""How long a server that is back may go unnoticed; clients elsewhere wait up to 30 s."""
+
+REPEAT_PAUSE_SECONDS: Final = 0.1
+"""How long to wait before asking again; a server that closes every connection is not flooded."""
+
 _clients: dict[tuple[int, str], IggyClient] = {}
 _clients_lock = threading.Lock()
+
+
+def request(server: str, ask: Callable[[IggyClient], R]) -> R:
+    """Ask a server, and ask again while it is away or restarts.
+
+    Args:
+        server: a connection string.
+        ask: what to ask; it may be called several times.
+
+    Raises:
+        ConfigurationError: the connection string cannot be read; it is not quoted.
+        AuthenticationError: the server refuses the login.
+        IggyError: the server refuses what was asked, or was away for longer than the
+            ``request_timeout`` of the connection string.
+    """
+    begun_at = time.monotonic()
+    while True:
+        try:
+            return ask(_connected(server))
+        except IggyError as error:
+            is_passing = error.retriable or isinstance(error, ConnectionFailedError)
+            waited_seconds = time.monotonic() - begun_at
+            if not is_passing or waited_seconds >= _client_options(server).request_timeout:
+                raise
+        threading.Event().wait(REPEAT_PAUSE_SECONDS)
 
 
 def connection(server: str) -> IggyClient:
     """Return the client of this process for a server, connected.
 
-    Args:
-        server: a connection string.
-
     Raises:
         ConfigurationError: the connection string cannot be read; it is not quoted.
-        ConnectionFailedError: the server cannot be reached.
         AuthenticationError: the server refuses the login.
+        IggyError: the server cannot be reached within ``request_timeout``.
     """
+    return request(server, lambda client: client)
+
+
+def _connected(server: str) -> IggyClient:
+    """Return the client of this process for a server, after one attempt to connect it."""
     key = (os.getpid(), server)
     with _clients_lock:
         client = _clients.get(key)
         if client is None:
-            client = IggyClient(server)
+            client = IggyClient.from_options(_client_options(server))
             client.connect()
             _evict_clients()
             _clients[key] = client
-        return client
+    if not client.is_connected:
+        client.connect()
+    return client
+
+
+@lru_cache(maxsize=CLIENTS_MAX)
+def _client_options(server: str) -> ClientOptions:
+    options = resolve_options(server)
+    pause_seconds = min(to_seconds(options.reconnect.max_delay), DIAL_PAUSE_SECONDS_MAX)
+    return replace(
+        options,
+        connect_timeout=min(options.connect_timeout, options.request_timeout),
+        reconnect=replace(options.reconnect, max_delay=pause_seconds),
+    )
 
 
 def close_all() -> None:

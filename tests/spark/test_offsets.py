@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_jobs import OptionError
 from spark_jobs.offsets import TopicPartition, limit_offsets, read_offsets, write_offsets
+from spark_jobs.query_offset import PartitionIdentity, QueryOffset
 from spark_jobs.reader import OffsetSlice, split_slices
 
 PLACES = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 12))
@@ -34,6 +35,65 @@ def test_offsets_when_there_are_ten_partitions_then_they_are_in_the_order_of_the
     offsets = {TopicPartition("t", number): 1 for number in (10, 9, 2)}
 
     assert list(write_offsets(offsets)["t"]) == ["2", "9", "10"]
+
+
+IDENTITIES = st.builds(
+    PartitionIdentity, st.integers(0, 9), st.integers(0, 2**63), st.integers(0, 2**63)
+)
+
+
+@given(
+    numbers=st.dictionaries(PLACES, st.integers(0, 2**63)),
+    starts=st.dictionaries(PLACES, st.integers(0, 2**63)),
+    identities=st.dictionaries(PLACES, IDENTITIES),
+    seed=st.randoms(),
+)
+def test_checkpoint_when_written_in_any_order_then_the_text_is_the_same_and_says_the_same(
+    numbers, starts, identities, seed
+):
+    reached = QueryOffset(
+        numbers, *({at: one[at] for at in one if at in numbers} for one in (starts, identities))
+    )
+    parts = [list(one.items()) for one in (numbers, reached.starts, reached.identities)]
+    for part in parts:
+        seed.shuffle(part)
+
+    text = json.dumps(reached.to_json())
+
+    assert json.dumps(QueryOffset(*map(dict, parts)).to_json()) == text
+    assert QueryOffset.from_json(json.loads(text)) == reached
+    assert read_offsets(json.loads(text)) == numbers
+
+
+@given(offsets=st.dictionaries(PLACES, st.integers(0, 2**63)))
+def test_checkpoint_when_it_is_of_before_then_it_has_offsets_alone(offsets):
+    assert QueryOffset.from_json(write_offsets(offsets)) == QueryOffset(offsets)
+
+
+@pytest.mark.parametrize("written", [{"t": {"identity": {"0": [1]}}}, {"t": {"start": 5}}])
+def test_checkpoint_when_it_cannot_be_read_then_the_answer_says_so(written):
+    with pytest.raises(OptionError, match="the checkpoint cannot be read"):
+        QueryOffset.from_json(written)
+
+
+SEEN = PartitionIdentity(3, 1_000_000_000, 7)
+
+
+@pytest.mark.parametrize(
+    ("now", "is_same"),
+    [
+        (SEEN, True),
+        (SEEN._replace(incarnation=8), False),
+        (SEEN._replace(topic_id=4), False),
+        # Servers before 0.10 tell no incarnation, and 0.8 moves the time at its first restart.
+        (SEEN._replace(incarnation=0), True),
+        (SEEN._replace(created_at_us=1_000_900_000, incarnation=0), True),
+        (SEEN._replace(created_at_us=1_001_100_000, incarnation=0), False),
+        (SEEN._replace(created_at_us=999_999_999, incarnation=0), False),
+    ],
+)
+def test_identity_when_a_server_tells_it_later_then_it_is_known_again(now, is_same):
+    assert now.continues(SEEN) is is_same
 
 
 @pytest.mark.parametrize("written", [{"0": 5}, {"t": {"x": 1}}, {"t": {"0": None}}, {"t": [1]}])

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 from iggy_sdk import ConsumerIdentity
 from spark_jobs import register
+from spark_jobs.offsets import read_offsets
 from tests.spark.killed_query import start_copy
 from tests.spark.test_reading import delete_oldest, make_sealed_segments
 
@@ -119,7 +120,8 @@ def test_query_when_run_again_then_goes_on_where_it_ended(
     assert (sizes, more) == ([25, 25, 10], [7])
     assert places(spark, tmp_path) == expected(10, 27, 30)
     last = max((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda one: int(one.name))
-    assert json.loads(last.read_text().splitlines()[-1]) == {"t": {"0": 10, "1": 27, "2": 30}}
+    reached = read_offsets(json.loads(last.read_text().splitlines()[-1]))
+    assert reached == {("t", 0): 10, ("t", 1): 27, ("t", 2): 30}
     # All of it is committed, so the server has been told.
     stored = [
         client.get_consumer_offset(
@@ -150,6 +152,21 @@ def test_query_when_retention_overtook_it_then_fails_unless_told_otherwise(
 
     kept = [*range(5), *range(oldest, 405)]
     assert places(spark, tmp_path) == [(0, at) for at in kept]
+
+
+def test_query_when_its_topic_is_made_anew_and_longer_then_fails_unless_told_otherwise(
+    spark, client, stream, topic, load, tmp_path
+):
+    topic(counts=(100,))
+    to_files(load(startingOffsets="earliest"), tmp_path)
+    client.delete_topic(stream, "t")
+    topic(counts=(250,))
+
+    with pytest.raises(StreamingQueryException, match="was made anew, or purged, after the query"):
+        to_files(load(), tmp_path)
+    assert to_files(load(failOnDataLoss="false"), tmp_path) == [250]
+
+    assert places(spark, tmp_path) == sorted(expected(100) + expected(250))
 
 
 def test_query_when_partitions_are_added_and_the_server_restarts_then_misses_nothing(

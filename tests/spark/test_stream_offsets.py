@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from iggy_sdk import ConsumerIdentity
 from spark_jobs import DataLossError, IggyDataSource, OptionError
+from spark_jobs.offsets import read_offsets, write_offsets
 
 EVERYTHING = ReadAllAvailable()
 
@@ -19,6 +20,11 @@ def make_reader(options, **more):
     given = {name: str(value) for name, value in {**options, **more}.items()}
     source = IggyDataSource(CaseInsensitiveDict(given))
     return source.streamReader(source.schema())
+
+
+def plain(offset):
+    """Leave the offsets alone of what Spark stores."""
+    return write_offsets(read_offsets(offset))
 
 
 def spans(reader, start, end):
@@ -43,8 +49,8 @@ def test_stream_when_it_starts_with_latest_then_the_first_batch_only_fixes_the_s
     assert spans(again, again.initialOffset(), first) == []
     second = again.latestOffset(first, EVERYTHING)
 
-    assert first == {"t": {"0": 10, "1": 20, "2": 30}}
-    assert second == {"t": {"0": 10, "1": 25, "2": 30}}
+    assert plain(first) == {"t": {"0": 10, "1": 20, "2": 30}}
+    assert plain(second) == {"t": {"0": 10, "1": 25, "2": 30}}
     assert spans(again, first, second) == [(1, 20, 25)]
 
 
@@ -54,7 +60,7 @@ def test_stream_when_it_starts_at_a_time_then_the_first_batch_only_fixes_the_sta
 
     first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
 
-    assert first == {"t": {"0": 0, "1": 0}}
+    assert plain(first) == {"t": {"0": 0, "1": 0}}
     assert spans(reader, {}, first) == []
     assert spans(reader, first, reader.latestOffset(first, EVERYTHING)) == [(0, 0, 3)]
 
@@ -65,7 +71,7 @@ def test_stream_when_it_starts_with_earliest_then_the_first_batch_has_rows(topic
 
     first = reader.latestOffset(reader.initialOffset(), EVERYTHING)
 
-    assert first == {"t": {"0": 3, "2": 2}}
+    assert plain(first) == {"t": {"0": 3, "2": 2}}
     assert spans(reader, {}, first) == [(0, 0, 3), (2, 0, 2)]
 
 
@@ -92,7 +98,7 @@ def test_stream_when_a_start_is_marked_latest_then_the_first_batch_fixes_it(topi
 
     first = reader.latestOffset({}, EVERYTHING)
 
-    assert first == {"t": {"0": 1, "1": 4}}
+    assert plain(first) == {"t": {"0": 1, "1": 4}}
     assert spans(reader, {}, first) == []
 
 
@@ -104,7 +110,7 @@ def test_stream_when_nothing_is_new_then_the_text_of_the_offset_stays_the_same(t
     first = reader.latestOffset({}, EVERYTHING)
 
     assert list(first) == ["a", "b"]
-    assert list(first["a"]) == [str(number) for number in range(11)]
+    assert list(plain(first)["a"]) == [str(number) for number in range(11)]
     assert json.dumps(reader.latestOffset(first, EVERYTHING)) == json.dumps(first)
 
 
@@ -135,15 +141,15 @@ def test_stream_when_it_wants_a_fewest_then_waits_for_them_or_for_the_time(clien
 
     send(client, options, 0, 4)
     assert reader.latestOffset(start, limit) == start
-    assert reader.latestOffset(start, EVERYTHING) == {"t": {"0": 7}}
+    assert plain(reader.latestOffset(start, EVERYTHING)) == {"t": {"0": 7}}
     now.seconds += 9
     assert reader.latestOffset(start, limit) == start
     now.seconds += 1
-    assert reader.latestOffset(start, limit) == {"t": {"0": 7}}
+    assert plain(reader.latestOffset(start, limit)) == {"t": {"0": 7}}
     # The time counts from the last batch on.
     assert reader.latestOffset(start, limit) == start
     send(client, options, 0, 1)
-    assert reader.latestOffset(start, limit) == {"t": {"0": 8}}
+    assert plain(reader.latestOffset(start, limit)) == {"t": {"0": 8}}
 
 
 class _Clock:
@@ -165,7 +171,7 @@ def test_stream_when_it_has_a_fewest_and_a_most_then_both_hold(client, topic, op
 
     assert reader.latestOffset({}, limit) == {}
     send(client, options, 0, 7)
-    assert reader.latestOffset({}, limit) == {"t": {"0": 5}}
+    assert plain(reader.latestOffset({}, limit)) == {"t": {"0": 5}}
 
 
 def test_stream_when_only_what_is_available_is_read_then_later_messages_wait(
@@ -180,11 +186,15 @@ def test_stream_when_only_what_is_available_is_read_then_later_messages_wait(
 
     first = reader.latestOffset({}, reader.getDefaultReadLimit())
 
-    assert first == {"t": {"0": 3, "1": 3}}
+    assert plain(first) == {"t": {"0": 3, "1": 3}}
     assert reader.latestOffset(first, EVERYTHING) == first
     # A query that was ahead of the target when it was restarted is simply done.
-    assert reader.latestOffset({"t": {"0": 6, "1": 3}}, EVERYTHING) == {"t": {"0": 6, "1": 3}}
-    assert make_reader(options).latestOffset(first, EVERYTHING) == {"t": {"0": 7, "1": 3, "2": 1}}
+    assert plain(reader.latestOffset({"t": {"0": 6, "1": 3}}, EVERYTHING)) == {
+        "t": {"0": 6, "1": 3}
+    }
+    assert plain(make_reader(options).latestOffset(first, EVERYTHING)) == {
+        "t": {"0": 7, "1": 3, "2": 1}
+    }
 
 
 def test_stream_when_partitions_are_added_then_they_are_read_from_their_beginning(
@@ -199,7 +209,7 @@ def test_stream_when_partitions_are_added_then_they_are_read_from_their_beginnin
     send(client, options, 2, 4)
     second = reader.latestOffset(first, EVERYTHING)
 
-    assert second == {"t": {"0": 3, "2": 4}}
+    assert plain(second) == {"t": {"0": 3, "2": 4}}
     assert spans(reader, first, second) == [(2, 0, 4)]
 
 
@@ -213,13 +223,15 @@ def test_stream_when_a_topic_is_added_to_the_option_then_it_is_read_from_its_beg
 
     second = reader.latestOffset(first, EVERYTHING)
 
-    assert second == {"a": {"0": 3}, "b": {"0": 4}}
+    assert plain(second) == {"a": {"0": 3}, "b": {"0": 4}}
     assert [(one.topic, one.start, one.end) for one in reader.partitions(first, second)] == [
         ("b", 0, 4)
     ]
     # And without one of them the query goes on with the other.
     send(client, options, 0, 1, topic="b")
-    assert make_reader(options, topic="b").latestOffset(second, EVERYTHING) == {"b": {"0": 5}}
+    assert plain(make_reader(options, topic="b").latestOffset(second, EVERYTHING)) == {
+        "b": {"0": 5}
+    }
 
 
 def test_stream_when_a_topic_was_purged_then_that_is_a_loss_unless_told_otherwise(
@@ -235,7 +247,7 @@ def test_stream_when_a_topic_was_purged_then_that_is_a_loss_unless_told_otherwis
 
     loose = make_reader(options, failOnDataLoss="false", maxOffsetsPerTrigger=1)
     second = loose.latestOffset(first, ReadMaxRows(100))
-    assert second == {"t": {"0": 3}}
+    assert plain(second) == {"t": {"0": 3}}
     assert spans(loose, first, second) == [(0, 0, 3)]
 
 
@@ -251,7 +263,139 @@ def test_stream_when_partitions_were_deleted_then_that_is_a_loss_unless_told_oth
 
     send(client, options, 0, 1)
     loose = make_reader(options, failOnDataLoss="false")
-    assert loose.latestOffset(first, EVERYTHING) == {"t": {"0": 2}}
+    assert plain(loose.latestOffset(first, EVERYTHING)) == {"t": {"0": 2}}
+
+
+def empty_by_retention(client, options):
+    """Delete all messages of a partition; return the offset that comes next."""
+    for number in range(200):
+        client.send_messages(options["stream"], "t", [b"%04d" % number * 100], partition_id=0)
+        client.delete_segments(options["stream"], "t", 0, 1)
+        (state,) = client.get_topic(options["stream"], "t", required=True).partitions
+        if not state.messages_count:
+            return state.current_offset + 1
+    raise AssertionError("the segments never were all sealed")
+
+
+def test_stream_when_retention_has_emptied_the_topic_then_begins_where_messages_will_come(
+    client, topic, options
+):
+    topic(counts=(0,))
+    begin = empty_by_retention(client, options)
+    assert begin > 0
+    reader = make_reader(options, startingOffsets="earliest")
+
+    first = reader.latestOffset({}, EVERYTHING)
+    assert plain(first) == {"t": {"0": begin}}
+    assert spans(reader, {}, first) == []
+    assert reader.latestOffset(first, EVERYTHING) == first
+    send(client, options, 0, 3)
+    second = make_reader(options).latestOffset(first, EVERYTHING)
+    assert spans(make_reader(options), first, second) == [(0, begin, begin + 3)]
+
+    # A query that starts now begins with what there is, and so does a batch.
+    assert spans(reader, {}, reader.latestOffset({}, EVERYTHING)) == [(0, begin, begin + 3)]
+
+
+def test_stream_when_its_first_batch_is_repeated_then_it_is_the_same_one(client, topic, options):
+    topic(counts=(0,))
+    for number in range(40):
+        client.send_messages(options["stream"], "t", [b"%04d" % number * 100], partition_id=0)
+    reader = make_reader(options, startingOffsets="earliest")
+    first = reader.latestOffset({}, EVERYTHING)
+    client.delete_segments(options["stream"], "t", 0, 2)
+
+    again = make_reader(options, startingOffsets="earliest")
+    (part,) = again.partitions({}, first)
+
+    assert (part.start, part.end) == (0, 40)
+    with pytest.raises(DataLossError, match=r"offsets 0 to \d+ are gone"):
+        list(again.read(part))
+
+
+def make_anew(client, options, how, count):
+    """Have the offsets of a topic start over, and grow beyond what was there before."""
+    stream = options["stream"]
+    if how == "purged":
+        client.purge_topic(stream, "t")
+    elif how == "partition":
+        client.delete_partitions(stream, "t", 1)
+        client.create_partitions(stream, "t", 1)
+    else:
+        client.delete_topic(stream, "t")
+        client.create_topic(stream, "t", 1)
+    partition = 1 if how == "partition" else 0
+    send(client, options, partition, count)
+    return partition
+
+
+@pytest.mark.parametrize("how", ["topic", "partition", "purged"])
+def test_stream_when_offsets_start_over_and_grow_longer_then_that_is_a_loss_unless_told_otherwise(
+    client, topic, options, how
+):
+    topic(counts=(10, 10) if how == "partition" else (10,))
+    first = make_reader(options, startingOffsets="earliest").latestOffset({}, EVERYTHING)
+    at = make_anew(client, options, how, 25)
+
+    with pytest.raises(
+        DataLossError, match=f"partition {at} was made anew, or purged, after .* offset 10; set"
+    ):
+        make_reader(options).latestOffset(first, EVERYTHING)
+
+    loose = make_reader(options, failOnDataLoss="false")
+    second = loose.latestOffset(first, EVERYTHING)
+    assert spans(loose, first, second) == [(at, 0, 25)]
+    # Another process that repeats the micro-batch reads the same, and the query goes on from there.
+    assert spans(make_reader(options, failOnDataLoss="false"), first, second) == [(at, 0, 25)]
+    send(client, options, at, 1)
+    strict = make_reader(options)
+    assert spans(strict, second, strict.latestOffset(second, EVERYTHING)) == [(at, 25, 26)]
+
+
+def test_stream_when_the_topic_is_made_anew_before_a_batch_is_read_then_nothing_wrong_is_read(
+    client, topic, options
+):
+    topic(counts=(10,))
+    first = make_reader(options, startingOffsets="earliest").latestOffset({}, EVERYTHING)
+    make_anew(client, options, "topic", 25)
+
+    with pytest.raises(DataLossError, match="before the micro-batch that ends with offset 10"):
+        make_reader(options, startingOffsets="earliest").partitions({}, first)
+
+    loose = make_reader(options, startingOffsets="earliest", failOnDataLoss="false")
+    assert spans(loose, {}, first) == []
+    assert spans(loose, first, loose.latestOffset(first, EVERYTHING)) == [(0, 0, 25)]
+
+
+def test_stream_when_the_checkpoint_is_of_before_then_goes_on_and_takes_the_identity(
+    client, topic, options
+):
+    topic(counts=(10, 4))
+    start = {"t": {"0": 7, "1": 4}}
+    reader = make_reader(options)
+
+    second = reader.latestOffset(start, EVERYTHING)
+
+    assert plain(second) == {"t": {"0": 10, "1": 4}}
+    assert (
+        spans(reader, start, second) == spans(make_reader(options), start, second) == [(0, 7, 10)]
+    )
+    assert reader.latestOffset(plain(second), EVERYTHING) == plain(second)
+    make_anew(client, options, "topic", 25)
+    with pytest.raises(DataLossError):
+        make_reader(options).latestOffset(second, EVERYTHING)
+
+
+def test_stream_when_the_server_restarts_then_partitions_are_the_same(
+    spark_server, client, topic, options
+):
+    topic(counts=(10,))
+    first = make_reader(options, startingOffsets="earliest").latestOffset({}, EVERYTHING)
+
+    spark_server.restart()
+    send(client, options, 0, 1)
+
+    assert plain(make_reader(options).latestOffset(first, EVERYTHING)) == {"t": {"0": 11}}
 
 
 def test_stream_when_asked_for_progress_then_tells_where_topics_end(topic, options):
