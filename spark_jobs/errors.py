@@ -16,3 +16,7 @@ class OptionError(ValueError):
 
 class SchemaError(ValueError):
     """A schema asks for columns that a topic has not, or lacks one that a topic needs."""
+
+
+class StaleBatchError(RuntimeError):
+    """A micro-batch comes after a later one of its writer, so the checkpoint is another one."""

@@ -1,0 +1,28 @@
+"""Tables of Delta and Iceberg: writes of micro-batches that can be repeated, and what Spark needs.
+
+It knows rows and tables, and neither topics nor command lines.
+"""
+
+from __future__ import annotations
+
+from spark_jobs.tables.batches import TableTarget, query_id, write_batch
+from spark_jobs.tables.versions import (
+    FORMATS,
+    OWN_FORMATS,
+    check_format,
+    explain_incompatible,
+    packages,
+    settings,
+)
+
+__all__ = [
+    "FORMATS",
+    "OWN_FORMATS",
+    "TableTarget",
+    "check_format",
+    "explain_incompatible",
+    "packages",
+    "query_id",
+    "settings",
+    "write_batch",
+]

@@ -1,0 +1,156 @@
+"""Which package of a table format works with which version of Spark, and what a session needs.
+
+The table is what was tried with real writes, merges and reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from spark_jobs.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class TableFormat(NamedTuple):
+    """A table format that comes in a package of its own.
+
+    Attributes:
+        needs: a Java class of the package, to detect it.
+        packages: its Maven coordinates for each version of Spark that it works with.
+        settings: what a session needs for it.
+    """
+
+    needs: str
+    packages: Mapping[str, str]
+    settings: Mapping[str, str]
+
+
+EXTENSIONS: Final = "spark.sql.extensions"
+
+FORMATS: Final[Mapping[str, TableFormat]] = {
+    "delta": TableFormat(
+        "io.delta.sql.DeltaSparkSessionExtension",
+        {
+            "4.0": "io.delta:delta-spark_4.0_2.13:4.4.0",
+            "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
+            "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+        },
+        {
+            EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        },
+    ),
+    "iceberg": TableFormat(
+        "org.apache.iceberg.spark.SparkCatalog",
+        {
+            "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+            "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        },
+        {EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
+    ),
+}
+
+OWN_FORMATS: Final = ("parquet", "orc", "json", "csv")
+"""Formats that come with Spark, to which rows can only be appended."""
+
+
+def settings(*formats: str) -> Mapping[str, str]:
+    """Return what a session needs for these formats; Spark's own need nothing.
+
+    Raises:
+        OptionError: there is no such format.
+    """
+    chosen: dict[str, str] = {}
+    for name in formats:
+        wanted = _find(name)
+        for setting, value in ({} if wanted is None else wanted.settings).items():
+            both = setting == EXTENSIONS and setting in chosen
+            chosen[setting] = f"{chosen[setting]},{value}" if both else value
+    return chosen
+
+
+def packages(format: str, spark_version: str) -> tuple[str, ...]:  # noqa: A002  Spark's own word
+    """Return the Maven coordinates of a format for a version of Spark, such as ``4.1.4``.
+
+    Raises:
+        OptionError: there is no such format, or none for this version; the message names the
+            versions that work.
+    """
+    wanted = _find(format)
+    if wanted is None:
+        return ()
+    found = wanted.packages.get(_minor(spark_version))
+    if found is None:
+        raise OptionError(
+            f"no package of {format} works with Spark {spark_version}; {_pairs(format)}"
+        )
+    return (found,)
+
+
+def check_format(spark: SparkSession, format: str) -> None:  # noqa: A002  Spark's own word
+    """Check that a session has the package of a format, and that it is made for this Spark.
+
+    Raises:
+        OptionError: it is missing or does not work; the message says what to add.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+
+    wanted = _find(format)
+    jvm = getattr(spark, "_jvm", None)
+    # With Spark Connect Java is somewhere else, and the first write tells.
+    if wanted is None or jvm is None:
+        return
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(wanted.needs, True, False)
+    except Py4JJavaError:
+        raise OptionError(
+            f"Spark {spark.version} has no {format} here; {_advice(format, spark.version)}, or "
+            "choose --format parquet"
+        ) from None
+
+
+def _find(name: str) -> TableFormat | None:
+    if name not in FORMATS and name not in OWN_FORMATS:
+        known = ", ".join((*FORMATS, *OWN_FORMATS))
+        raise OptionError(f"there is no table format {name!r}; choose one of {known}")
+    return FORMATS.get(name)
+
+
+def _minor(spark_version: str) -> str:
+    return ".".join(spark_version.split(".")[:2])
+
+
+def _advice(name: str, spark_version: str) -> str:
+    found = FORMATS[name].packages.get(_minor(spark_version))
+    if found is None:
+        return f"no package of it works with this version; {_pairs(name)}"
+    return f"add --packages {found} (or its jars with --conf spark.jars=FILES)"
+
+
+def _pairs(name: str) -> str:
+    """List the pairs that work."""
+    pairs = (f"Spark {version} with {one}" for version, one in FORMATS[name].packages.items())
+    return f"these work: {', '.join(pairs)}"
+
+
+_LINKAGE: Final = re.compile(
+    r"java\.lang\.(NoSuchMethodError|NoSuchFieldError|AbstractMethodError|NoClassDefFoundError"
+    r"|ClassNotFoundException|IncompatibleClassChangeError|IllegalAccessError|VerifyError"
+    r"|BootstrapMethodError)\b[^\n]*"
+)
+"""What Java says when a jar was compiled against another version of what it calls."""
+
+
+def explain_incompatible(error: BaseException, spark_version: str, format: str) -> str | None:  # noqa: A002  Spark's own word
+    """Say in a sentence that a jar is made for another Spark; None if that is not the reason."""
+    found = _LINKAGE.search(str(error))
+    if found is None or format not in FORMATS:
+        return None
+    return (
+        f"the package of {format} in this session is made for another Spark than {spark_version} "
+        f"({found[0].strip()}); {_pairs(format)}"
+    )
