@@ -7,8 +7,9 @@ of its own to prepare.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from iggy_protocol import CLASSIC, V0_12_2, CommandCode, compile_commands
 from iggy_ref_server.faults import ServerFault
 from iggy_ref_server.metadata.importer import import_if_new
 from iggy_ref_server.metadata.plan_users import plan_create_root, plan_expire_tokens
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
 
 LOGGER = logging.getLogger(__name__)
+
+# What clients send as soon as they are connected.
+CLASSIC_LOGIN_CODES: Final = (
+    CommandCode.PING,
+    CommandCode.LOGIN_USER,
+    CommandCode.LOGIN_WITH_PERSONAL_ACCESS_TOKEN,
+    CommandCode.GET_CLUSTER_METADATA,
+)
+VSR_LOGIN_CODES: Final = (
+    CommandCode.REGISTER,
+    CommandCode.BIND_SESSION,
+    CommandCode.GET_CLUSTER_METADATA,
+)
 
 
 async def open_metadata(
@@ -66,6 +80,8 @@ async def prepare_logins(
     Clients that were connected before a restart all come back in its first moments. Where the
     environment still has the credentials of the root user, their check is done by then.
     """
+    compile_commands(CLASSIC_LOGIN_CODES, CLASSIC)
+    compile_commands(VSR_LOGIN_CODES, V0_12_2)
     root = metadata.users.find(ROOT_USER_ID)
     if given_root is None or root is None or root.username != given_root.username:
         return

@@ -132,6 +132,10 @@ class Layout(Generic[T]):
     def _compiled(self) -> Any:
         return self.construct.compile()
 
+    def compile(self) -> None:
+        """Compile the declaration now, and not when the first record is read or written."""
+        self._compiled  # noqa: B018  a cached property
+
     def decode(self, payload: Buffer) -> T:
         """Read the record.
 

@@ -247,3 +247,12 @@ def test_any_block_when_fed_garbage_then_value_or_remote_error(kind, garbage):
     except RemoteProtocolError:
         return
     assert layout.decode(layout.encode(value)) == value or value.value != value.value
+
+
+def test_layout_when_compiled_before_then_the_first_record_compiles_nothing(monkeypatch):
+    layout = holding(U32)
+    layout.compile()
+    monkeypatch.setattr(layout.construct, "compile", None)
+    monkeypatch.setattr(layout.construct, "_parsereport", None)
+
+    assert layout.decode(layout.encode(Holder(7))) == Holder(7)

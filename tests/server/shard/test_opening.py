@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from iggy_protocol.layout import Layout
 from iggy_ref_server.config.load import RootCredentials
 from iggy_ref_server.identity.credentials import Passwords
 from iggy_ref_server.metadata.apply import apply
@@ -70,3 +71,14 @@ async def test_start_when_the_environment_has_other_credentials_then_hashes_noth
     await prepare_logins(passwords, Metadata.EMPTY, RootCredentials("admin", "hush"))
 
     assert passwords.checks == 0
+
+
+async def test_start_when_prepared_then_what_clients_send_first_is_compiled(monkeypatch):
+    """Compiled when the first client came, these took longer than the login itself."""
+    compiled = set()
+    monkeypatch.setattr(Layout, "compile", lambda layout: compiled.add(layout.name))
+
+    await prepare_logins(CountedPasswords(), Metadata.EMPTY, None)
+
+    wanted = {"LoginUser", "LoginWithPersonalAccessToken", "BindSession", "Identity"}
+    assert wanted | {"ClusterMetadata", "SessionDetails"} <= compiled
