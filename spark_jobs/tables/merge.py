@@ -10,13 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import SchemaError
-from spark_jobs.jobs.rows import CORRUPT, PREFIX
 from spark_jobs.tables.schema import quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame
+
+PREFIX: Final = "iggy_"
+"""Before the columns of a message where the fields of its payload are columns as well."""
+
+CORRUPT: Final = "_corrupt_record"
+"""The column of payloads that could not be read."""
 
 AGE: Final = ("timestamp", "partition", "offset")
 """The columns that decide which of two messages is newer."""
