@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_jobs.datasource import IggyDataSource, IggyPushdownDataSource, register
-    from spark_jobs.errors import DataLossError, OptionError, SchemaError
+    from spark_jobs.errors import DataLossError, OptionError, SchemaError, StaleBatchError
     from spark_jobs.java import prepare_java
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "IggyPushdownDataSource",
     "OptionError",
     "SchemaError",
+    "StaleBatchError",
     "prepare_java",
     "register",
 ]
@@ -36,6 +37,7 @@ _HOMES = {
     "IggyPushdownDataSource": "datasource",
     "OptionError": "errors",
     "SchemaError": "errors",
+    "StaleBatchError": "errors",
     "prepare_java": "java",
     "register": "datasource",
 }

@@ -13,6 +13,7 @@ from spark_jobs.tables.versions import (
     explain_incompatible,
     packages,
     settings,
+    storage_packages,
 )
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "packages",
     "query_id",
     "settings",
+    "storage_packages",
     "write_batch",
 ]

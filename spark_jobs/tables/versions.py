@@ -54,6 +54,12 @@ FORMATS: Final[Mapping[str, TableFormat]] = {
     ),
 }
 
+# The Hadoop that comes with each Spark; a package of another version fails in odd ways.
+_HADOOP: Final = {"4.0": "3.4.1", "4.1": "3.4.2", "4.2": "3.5.0", "4.3": "3.5.0"}
+
+STORES: Final = {"s3a": "org.apache.hadoop:hadoop-aws"}
+"""Where tables and checkpoints can be besides Hadoop's own file systems: schemes of paths."""
+
 OWN_FORMATS: Final = ("parquet", "orc", "json", "csv")
 """Formats that come with Spark, to which rows can only be appended."""
 
@@ -73,25 +79,38 @@ def settings(*formats: str) -> Mapping[str, str]:
     return chosen
 
 
-def packages(format: str, spark_version: str) -> tuple[str, ...]:  # noqa: A002  Spark's own word
+def packages(name: str, spark_version: str) -> tuple[str, ...]:
     """Return the Maven coordinates of a format for a version of Spark, such as ``4.1.4``.
 
     Raises:
         OptionError: there is no such format, or none for this version; the message names the
             versions that work.
     """
-    wanted = _find(format)
+    wanted = _find(name)
     if wanted is None:
         return ()
     found = wanted.packages.get(_minor(spark_version))
     if found is None:
-        raise OptionError(
-            f"no package of {format} works with Spark {spark_version}; {_pairs(format)}"
-        )
+        raise OptionError(f"no package of {name} works with Spark {spark_version}; {_pairs(name)}")
     return (found,)
 
 
-def check_format(spark: SparkSession, format: str) -> None:  # noqa: A002  Spark's own word
+def storage_packages(scheme: str, spark_version: str) -> tuple[str, ...]:
+    """Return the Maven coordinates that paths of a scheme need, such as ``s3a``.
+
+    Raises:
+        OptionError: the scheme or the version of Spark is not known.
+    """
+    name, version = STORES.get(scheme), _HADOOP.get(_minor(spark_version))
+    if name is None or version is None:
+        raise OptionError(
+            f"nothing is known of {scheme!r} with Spark {spark_version}; choose one of "
+            f"{', '.join(STORES)}, and Spark {' or '.join(_HADOOP)}"
+        )
+    return (f"{name}:{version}",)
+
+
+def check_format(spark: SparkSession, name: str) -> None:
     """Check that a session has the package of a format, and that it is made for this Spark.
 
     Raises:
@@ -99,7 +118,7 @@ def check_format(spark: SparkSession, format: str) -> None:  # noqa: A002  Spark
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 
-    wanted = _find(format)
+    wanted = _find(name)
     jvm = getattr(spark, "_jvm", None)
     # With Spark Connect Java is somewhere else, and the first write tells.
     if wanted is None or jvm is None:
@@ -108,7 +127,7 @@ def check_format(spark: SparkSession, format: str) -> None:  # noqa: A002  Spark
         jvm.org.apache.spark.util.Utils.classForName(wanted.needs, True, False)
     except Py4JJavaError:
         raise OptionError(
-            f"Spark {spark.version} has no {format} here; {_advice(format, spark.version)}, or "
+            f"Spark {spark.version} has no {name} here; {_advice(name, spark.version)}, or "
             "choose --format parquet"
         ) from None
 
@@ -145,12 +164,19 @@ _LINKAGE: Final = re.compile(
 """What Java says when a jar was compiled against another version of what it calls."""
 
 
-def explain_incompatible(error: BaseException, spark_version: str, format: str) -> str | None:  # noqa: A002  Spark's own word
-    """Say in a sentence that a jar is made for another Spark; None if that is not the reason."""
-    found = _LINKAGE.search(str(error))
-    if found is None or format not in FORMATS:
+_NO_STORE: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem not found"
+
+
+def explain_incompatible(error: BaseException, spark_version: str, name: str) -> str | None:
+    """Say in a sentence which jar is missing or made for another Spark; None if none is."""
+    text = str(error)
+    if _NO_STORE in text:
+        needed = ",".join(storage_packages("s3a", spark_version))
+        return f"Spark {spark_version} cannot read s3a:// here; add --packages {needed}"
+    found = _LINKAGE.search(text)
+    if found is None or name not in FORMATS:
         return None
     return (
-        f"the package of {format} in this session is made for another Spark than {spark_version} "
-        f"({found[0].strip()}); {_pairs(format)}"
+        f"the package of {name} in this session is made for another Spark than {spark_version} "
+        f"({found[0].strip()}); {_pairs(name)}"
     )
