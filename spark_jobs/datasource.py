@@ -77,7 +77,7 @@ class IggyDataSource(DataSource):
         """Make the writer of ``df.writeStream``."""
         from spark_jobs.writer import StreamWriter
 
-        return StreamWriter(write_options(self.options), schema, overwrite=overwrite)
+        return StreamWriter(write_options(self.options), schema)
 
 
 class IggyPushdownDataSource(IggyDataSource):

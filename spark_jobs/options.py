@@ -51,12 +51,16 @@ _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
     "partitioning": QueryKind.WRITE,
     "idempotent": QueryKind.WRITE,
     "sendBatch": QueryKind.WRITE,
+    "maxInFlight": QueryKind.WRITE,
     "writerId": QueryKind.WRITE,
     "createTopic": QueryKind.WRITE,
     # An option of Spark, which passes it to every sink.
     "checkpointLocation": QueryKind.WRITE,
 }
 _NAMES: Final = {name.lower(): name for name in _QUERY_KINDS_OF}
+_OF_TABLES: Final = re.compile(r"provider|owner|option\..*", re.IGNORECASE)
+"""What Spark adds to the options of CREATE TABLE."""
+
 _QUERY_KIND_NAMES: Final = {
     QueryKind.BATCH: "a batch read (spark.read)",
     QueryKind.STREAM: "a streaming read (spark.readStream)",
@@ -69,6 +73,12 @@ TRIGGER_DELAY_MAX_S: Final = 900.0
 SEND_BATCH: Final = 1000
 """Messages of one request; larger requests are not faster, and a lost reply leaves more of them
 in doubt."""
+
+MAX_IN_FLIGHT: Final = 4
+"""Requests of one task that wait for their answers, at most one for each partition."""
+
+IN_FLIGHT_MAX: Final = 64
+"""More requests only wait in the server, and each holds a part of the rows in memory."""
 
 POLL_COUNT_MAX: Final = 1_000_000
 PARTITIONS_MAX: Final = 1000
@@ -130,6 +140,7 @@ class WriteOptions(TopicSelection):
             uses the key if there is such a column.
         idempotent: whether messages get ids that are the same when Spark repeats a task.
         send_batch: messages of one request at most.
+        max_in_flight: requests of a task that wait for their answers.
         writer_id: makes the ids of a batch write the same when the whole job is run again.
         create_topic: how many partitions a missing topic gets; None leaves it missing.
     """
@@ -137,14 +148,14 @@ class WriteOptions(TopicSelection):
     partitioning: str | int | None = None
     idempotent: bool = True
     send_batch: int = SEND_BATCH
+    max_in_flight: int = MAX_IN_FLIGHT
     writer_id: str | None = None
     create_topic: int | None = None
 
     @property
-    def topic(self) -> str:
-        """The one topic that is written."""
-        (topic,) = self.topics
-        return topic
+    def topic(self) -> str | None:
+        """The one topic that is written; None if a column names that of each row."""
+        return self.topics[0] if self.topics else None
 
 
 class _OptionReader:
@@ -165,7 +176,11 @@ class _OptionReader:
     def required(self, name: str, example: str) -> str:
         value = self.text(name)
         if value is None:
-            raise OptionError(f'option {name} is missing; add .option("{name}", "{example}")')
+            raise OptionError(
+                f'option {name} is missing; add .option("{name}", "{example}"), or in SQL '
+                f"WITH (`{name}` = '{example}') behind the name of the table: Spark does not hand "
+                "on the options of CREATE TABLE, but those of CREATE TEMPORARY VIEW"
+            )
         return value
 
     def number(self, name: str, *, most: int | None = None) -> int | None:
@@ -201,13 +216,17 @@ _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(?P<count>[0-9]+) ?(?P<unit>ms|s|m|min|h)")
 
 
+def _is_of_read_or_write(name: str) -> bool:
+    return _OF_TABLES.fullmatch(name) is None
+
+
 def check_names(options: Mapping[str, str]) -> None:
     """Refuse options that do not exist.
 
     Raises:
         OptionError: there is one; the message names the most similar option.
     """
-    for name in options:
+    for name in filter(_is_of_read_or_write, options):
         if name.lower() == "path":
             raise OptionError("a topic has no path; call load() and save() without one")
         if name.lower() not in _NAMES:
@@ -221,7 +240,7 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 def _check_query_kind(given: Mapping[str, str], use: QueryKind) -> None:
-    for name in given:
+    for name in filter(_is_of_read_or_write, given):
         known = _NAMES[name.lower()]
         if use not in _QUERY_KINDS_OF[known]:
             rest = " or ".join(
@@ -277,8 +296,12 @@ def _check_together(options: ReadOptions, given: _OptionReader, use: QueryKind) 
 
 
 def _topic_selection(given: _OptionReader) -> tuple[str, str, tuple[str, ...]]:
+    return *_server_and_stream(given), read_topics(given.required("topic", "orders"))
+
+
+def _server_and_stream(given: _OptionReader) -> tuple[str, str]:
     server = given.required("server", "iggy://user:password@host:8090")
-    return server, given.required("stream", "shop"), read_topics(given.required("topic", "orders"))
+    return server, given.required("stream", "shop")
 
 
 def read_topics(text: str) -> tuple[str, ...]:
@@ -320,14 +343,21 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     check_names(options)
     _check_query_kind(options, QueryKind.WRITE)
     given = _OptionReader(options)
-    place = _topic_selection(given)
-    if len(place[2]) > 1:
-        raise OptionError("a write goes to one topic; name one, and write once for each other")
+    server, stream = _server_and_stream(given)
+    text = given.text("topic")
+    topics = () if text is None else read_topics(text)
+    if len(topics) > 1:
+        raise OptionError(
+            "a write goes to one topic; name one, or leave the option out and add a column topic"
+        )
     parsed = WriteOptions(
-        *place,
+        server,
+        stream,
+        topics,
         partitioning=_partitioning(given.text("partitioning")),
         idempotent=given.flag("idempotent", default=True),
         send_batch=given.number("sendBatch") or SEND_BATCH,
+        max_in_flight=given.number("maxInFlight", most=IN_FLIGHT_MAX) or MAX_IN_FLIGHT,
         writer_id=given.text("writerId"),
         create_topic=given.number("createTopic", most=PARTITIONS_MAX),
     )

@@ -48,6 +48,7 @@ _READ: Final[Mapping[str, tuple[str, ...]]] = {
 
 # The types in which a sink takes each column.
 _WRITE: Final[Mapping[str, tuple[str, ...]]] = {
+    "topic": ("string",),
     "payload": ("binary", "string"),
     "key": ("string", "binary"),
     "partition": ("int", "bigint", "smallint", "tinyint"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -62,7 +62,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
-def start_session(environment: pytest.MonkeyPatch, folder: Path) -> SparkSession:
+def start_session(
+    environment: pytest.MonkeyPatch,
+    folder: Path | str,
+    *,
+    master: str = "local[2]",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
     """Start Java with an environment in which its Pythons find this project."""
     from pyspark.sql import SparkSession
 
@@ -73,8 +79,9 @@ def start_session(environment: pytest.MonkeyPatch, folder: Path) -> SparkSession
     environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     environment.setenv("PYSPARK_PYTHON", sys.executable)
     environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.master("local[2]").appName("tests")
-    for name, value in {**SESSION_SETTINGS, "spark.sql.warehouse.dir": str(folder)}.items():
+    builder = SparkSession.builder.master(master).appName("tests")
+    place = {"spark.sql.warehouse.dir": str(folder)}
+    for name, value in {**SESSION_SETTINGS, **place, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -24,12 +24,15 @@ except ModuleNotFoundError:
     ) from None
 
 from iggy_sdk.arrow.columns import ArrowRowBuilder
+from iggy_sdk.arrow.messages import ArrowMessageBuilder, ArrowMessages
 from iggy_sdk.arrow.payloads import PayloadDecodeError
 from iggy_sdk.arrow.reader import ArrowTopicReader
 from iggy_sdk.arrow.settings import ArrowColumnSettings, ArrowReadSettings, Bound
 
 __all__ = [
     "ArrowColumnSettings",
+    "ArrowMessageBuilder",
+    "ArrowMessages",
     "ArrowReadSettings",
     "ArrowRowBuilder",
     "ArrowTopicReader",

@@ -105,7 +105,8 @@ class ProducerOperations(BlockingProducerBase[T]):
         """Send several messages, in as few requests as the options allow.
 
         Args:
-            values: values, or ``Message``s of them.
+            values: values, or ``Message``s of them; or ``MessageRows``, which go as they lie in
+                their columns if there is a partition, and nothing is to be done with them.
             key: the key of all messages that bring none.
             partition_id: the partition of all messages.
             partitioning: the same as a ``Partitioning``.

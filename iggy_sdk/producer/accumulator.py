@@ -228,6 +228,23 @@ class Accumulator(Generic[D, T]):
             used.append((batch, start, len(batch.messages)))
         return used
 
+    def add_batch(
+        self, destination: D, messages: Any, *, size_bytes: int, now: float
+    ) -> ProducerBatch[D, T]:
+        """Add messages that are a whole batch already, behind those of their destination.
+
+        Returns:
+            The batch, to which nothing is added.
+        """
+        queue = self._queues.get(destination)
+        if queue is None:
+            queue = self._queues[destination] = _DestinationQueue(destination)
+        batch = self._start_batch(queue, now)
+        batch.messages = batch.originals = messages
+        batch.size_bytes = size_bytes
+        self._close_batch(queue, batch)
+        return batch
+
     def tick(self, now: float) -> None:
         """Make destinations ready whose linger time is over."""
         while (deadline := self.deadline) is not None and deadline <= now:

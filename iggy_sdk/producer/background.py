@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 import anyio.lowlevel
 
-from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
+from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, MessageRows, Partitioning
 from iggy_sdk.deadline import Deadline
 from iggy_sdk.durations import Seconds, spell_seconds
 from iggy_sdk.errors import BufferFullError, IggyError, RequestTimeoutError, SendFailedError
@@ -226,6 +226,32 @@ class BackgroundProducer(Producer[T]):
                     route, wires[start:stop], originals[start:stop], sizes[start:stop]
                 )
         return self._sender.receipt_of(parts)
+
+    async def _send_rows(
+        self, destination: Destination, rows: MessageRows, timeout: Seconds | None
+    ) -> Receipt:
+        self._check()
+        deadline = None if timeout is None else self._deadline(timeout)
+        pieces = self._pieces_of_rows(rows, self._mode.batch_length, self._rows_bytes_max)
+        parts: list[tuple[BatchOutcome, int, int]] = []
+        accepted = 0
+        for piece, size_bytes in pieces:
+            try:
+                await self._reserve_bytes(size_bytes, deadline)
+            except BufferFullError as error:
+                if not accepted:
+                    raise
+                # Earlier pieces were accepted, so the error names the messages that were not.
+                raise SendFailedError(error, list(rows[accepted:])) from error
+            parts.append(self._sender.accept_rows(destination, piece, size_bytes=size_bytes))
+            accepted += len(piece)
+        return self._sender.receipt_of(parts) if parts else DELIVERED
+
+    @property
+    def _rows_bytes_max(self) -> int:
+        """The bytes of one request that fit into the buffer as well."""
+        bounds = (self._mode.batch_size, self._mode.max_buffer_size, REQUEST_BYTES_MAX)
+        return min(one for one in bounds if one is not None)
 
     def _pieces(self, sizes: Sequence[int]) -> list[tuple[int, int]]:
         """Split the messages of a call into pieces that fit into the buffer."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, Partitioning
+from iggy_protocol import PAYLOAD_BYTES_MAX, Identifier, MessageRows, Partitioning
 from iggy_sdk.durations import Seconds, spell_seconds, to_seconds
 from iggy_sdk.errors import IggyError, RequestTimeoutError, SendFailedError
 from iggy_sdk.producer.encoder import OVERHEAD_BYTES, key_of, split_batches, with_overrides
@@ -150,6 +150,25 @@ class DirectProducer(Producer[T]):
         else:
             confirmations = await self._send_by_key(route, originals, wires, sizes, deadline)
         return confirmed_receipt(confirmations, len(originals))
+
+    async def _send_rows(
+        self, destination: Destination, rows: MessageRows, timeout: Seconds | None
+    ) -> Receipt:
+        self._check_open()
+        deadline = self._deadline(timeout)
+        pieces = self._pieces_of_rows(rows, self._mode.batch_length, self._mode.batch_size)
+        if self._pace and pieces:
+            await self._wait_for_pace(deadline)
+        self._accepted_count += len(rows)
+        confirmations = []
+        start = 0
+        for piece, _ in pieces:
+            rest = rows[start:]
+            start += len(piece)
+            confirmations.append(
+                await self._send_piece(destination, piece, piece, rest, rest, deadline)
+            )
+        return confirmed_receipt(confirmations, len(rows)) if pieces else DELIVERED
 
     def _fits_as_it_is(self, values: list[Any]) -> bool:
         """Tell whether a list is plain bytes and fits one request, without a loop in Python."""

@@ -26,6 +26,10 @@ OVERHEAD_BYTES: Final = 80
 
 PLAIN_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + OVERHEAD_BYTES
 
+SPLIT_ADVICE: Final = (
+    f"Servers take {PAYLOAD_BYTES_MAX} bytes at most; split it, or send a reference."
+)
+
 COUNTER_BITS: Final = 48
 """Ids of one producer differ in these, enough for nine years at a million messages a second. The
 80 random bits above them keep producers apart."""
@@ -185,7 +189,7 @@ def _encoded_size(wire: Buffer | NewMessage) -> int:
 def _too_large_error(size_bytes: int) -> MessageTooLargeError:
     return MessageTooLargeError(
         f"a payload has {size_bytes} bytes",
-        advice=f"Servers take {PAYLOAD_BYTES_MAX} bytes at most; split it, or send a reference.",
+        advice=SPLIT_ADVICE,
     )
 
 

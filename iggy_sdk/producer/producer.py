@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import anyio
 
-from iggy_protocol import Identifier, Partitioning
+from iggy_protocol import Identifier, LocalProtocolError, MessageRows, Partitioning
 from iggy_sdk.deadline import Deadline, deadline_of
 from iggy_sdk.errors import (
     OTHER_GENERATION_ADVICE,
     InvalidRequestError,
+    MessageTooLargeError,
     PartitionNotFoundError,
     ProducerClosedError,
     UnsupportedByServerError,
@@ -27,8 +28,21 @@ from iggy_sdk.event_loop import event_loop_clock
 from iggy_sdk.hooks import Hooks
 from iggy_sdk.message import Headers, Message
 from iggy_sdk.pipeline import Pipeline
-from iggy_sdk.producer.encoder import MessageEncoder, as_list, has_keys, key_of, with_overrides
-from iggy_sdk.producer.options import BackgroundMode, Inherited, ProducerOptions, as_partitioning
+from iggy_sdk.producer.encoder import (
+    SPLIT_ADVICE,
+    MessageEncoder,
+    as_list,
+    has_keys,
+    key_of,
+    with_overrides,
+)
+from iggy_sdk.producer.options import (
+    REQUEST_BYTES_MAX,
+    BackgroundMode,
+    Inherited,
+    ProducerOptions,
+    as_partitioning,
+)
 from iggy_sdk.producer.retrying_sender import RetryingSender
 from iggy_sdk.producer.routing import Destination, TopicRoute, ensure_topic, key_bytes
 from iggy_sdk.serde import RawSerde
@@ -100,13 +114,16 @@ class Producer(ABC, Generic[T]):
             self._usual_destination = self._route.to(options.partitioning)
         elif self._last_partitioner is None:
             self._usual_destination = self._route.balanced
-        # Whether plain bytes are sent without any processing.
-        self._passes_bytes = (
-            (options.serde is None or isinstance(options.serde, RawSerde))
-            and options.compression is None
+        # Whether rows in columns, and plain bytes, are sent without any processing.
+        self._passes_rows = (
+            options.compression is None
             and encryptor is None
             and not hooks.adds_headers
             and not options.idempotent_ids
+        )
+        self._passes_bytes = (
+            self._passes_rows
+            and (options.serde is None or isinstance(options.serde, RawSerde))
             and self._own_partitioner is None
             and self._usual_destination is not None
         )
@@ -191,7 +208,8 @@ class Producer(ABC, Generic[T]):
         """Send several messages, in as few requests as the options allow.
 
         Args:
-            values: values, or ``Message``s of them.
+            values: values, or ``Message``s of them; or ``MessageRows``, which go as they lie in
+                their columns if there is a partition, and nothing is to be done with them.
             key: the key of all messages that bring none.
             partition_id: the partition of all messages.
             partitioning: the same as a ``Partitioning``.
@@ -205,6 +223,9 @@ class Producer(ABC, Generic[T]):
             ProducerClosedError: the producer was closed.
         """
         explicit = explicit_partitioning(partition_id, partitioning)
+        if isinstance(values, MessageRows) and explicit is not None and self._passes_rows:
+            destination = self._route.to(explicit)
+            return await self._send_rows(destination, values, timeout)
         return await self._send_all(self._route, as_list(values), key, explicit, headers, timeout)
 
     async def send_to(
@@ -222,6 +243,8 @@ class Producer(ABC, Generic[T]):
         """Send several messages to another topic, otherwise as ``send_many``."""
         explicit = explicit_partitioning(partition_id, partitioning)
         route = self._route_to(stream, topic)
+        if isinstance(values, MessageRows) and explicit is not None and self._passes_rows:
+            return await self._send_rows(route.to(explicit), values, timeout)
         return await self._send_all(route, as_list(values), key, explicit, headers, timeout)
 
     async def send_one(self, value: T | Message[T], *, timeout: Seconds | None = None) -> Receipt:
@@ -237,6 +260,26 @@ class Producer(ABC, Generic[T]):
     ) -> Receipt:
         """Send several messages to a partition; the official name for ``send_many``."""
         return await self.send_many(values, partitioning=partitioning, timeout=timeout)
+
+    @abstractmethod
+    async def _send_rows(
+        self, destination: Destination, rows: MessageRows, timeout: Seconds | None
+    ) -> Receipt:
+        """Send rows to one destination, in their order."""
+
+    def _pieces_of_rows(
+        self, rows: MessageRows, length: int | None, size_bytes: int | None
+    ) -> list[tuple[MessageRows, int]]:
+        """Divide rows among requests.
+
+        Raises:
+            MessageTooLargeError: one of them is larger than servers take.
+        """
+        bytes_max = REQUEST_BYTES_MAX if size_bytes is None else size_bytes
+        try:
+            return rows.pieces(length=length, size_bytes=bytes_max)
+        except LocalProtocolError as error:
+            raise MessageTooLargeError(str(error), advice=SPLIT_ADVICE) from error
 
     @abstractmethod
     async def _send_all(

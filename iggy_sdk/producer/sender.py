@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from iggy_protocol import SendConfirmation
+    from iggy_protocol import MessageRows, SendConfirmation
 
 
 # Calling ``on_error`` for messages that were not sent.
@@ -219,6 +219,17 @@ class BackgroundSender:
         self.accepted_count += len(wires)
         self._on_change()
         return [(batch.outcome, start, stop) for batch, start, stop in places]
+
+    def accept_rows(
+        self, destination: Destination, rows: MessageRows, *, size_bytes: int
+    ) -> tuple[BatchOutcome, int, int]:
+        """Accept rows as one request; return the part of their receipt."""
+        batch = self._accumulator.add_batch(
+            destination, rows, size_bytes=size_bytes, now=anyio.current_time()
+        )
+        self.accepted_count += len(rows)
+        self._on_change()
+        return batch.outcome, 0, len(rows)
 
     @staticmethod
     def receipt_of(parts: Sequence[tuple[BatchOutcome, int, int]]) -> Receipt:

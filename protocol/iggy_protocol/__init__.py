@@ -226,6 +226,14 @@ from iggy_protocol.hashing import (
 from iggy_protocol.layout import (
     Buffer,
 )
+from iggy_protocol.message_rows import (
+    BytesColumn,
+    ContentIds,
+    HeaderPairs,
+    MessageRows,
+    header_blocks,
+    row_partitions,
+)
 from iggy_protocol.message_view import (
     PAYLOAD_BYTES_MAX,
     USER_HEADERS_BYTES_MAX,
@@ -437,6 +445,7 @@ __all__ = [
     "BindSession",
     "Buffer",
     "ByDialect",
+    "BytesColumn",
     "CacheMetrics",
     "CancelDeferred",
     "CancelReceived",
@@ -474,6 +483,7 @@ __all__ = [
     "ConsumerOffset",
     "ConsumerRoute",
     "ConsumerSession",
+    "ContentIds",
     "CreateConsumerGroup",
     "CreatePartitions",
     "CreatePersonalAccessToken",
@@ -530,6 +540,7 @@ __all__ = [
     "HeaderColumns",
     "HeaderKey",
     "HeaderKind",
+    "HeaderPairs",
     "HeaderScalar",
     "HeaderValue",
     "HeadroomBuffer",
@@ -554,6 +565,7 @@ __all__ = [
     "MessageBatch",
     "MessageColumns",
     "MessageRecord",
+    "MessageRows",
     "MessageView",
     "MetadataChange",
     "MetadataChanges",
@@ -709,6 +721,7 @@ __all__ = [
     "first_message_bytes",
     "framing_of",
     "gather_sends",
+    "header_blocks",
     "index_entries",
     "inspect_send",
     "intact_prefix",
@@ -721,6 +734,7 @@ __all__ = [
     "partition_for_key",
     "record",
     "repeat_rule",
+    "row_partitions",
     "rule_after_eviction",
     "rule_after_loss",
     "shard_for_namespace",

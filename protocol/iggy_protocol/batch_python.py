@@ -26,6 +26,16 @@ from iggy_protocol.batch_send_python import (
 from iggy_protocol.batch_vsr_python import classic_records, classic_send, encode_vsr, vsr_batches
 from iggy_protocol.batch_vsr_run_python import confirmations, gather_vsr
 from iggy_protocol.message_columns import columns, header_pairs
+from iggy_protocol.message_rows_python import (
+    ContentIds,
+    encode_rows,
+    encode_rows_vsr,
+    group_rows,
+    header_blocks,
+    message_at,
+    row_partitions,
+    split_rows,
+)
 from iggy_protocol.message_view import (
     MessageRecord,
     MessageView,
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
     from iggy_protocol.layout import Buffer
 
 __all__ = [
+    "ContentIds",
     "MessageRecord",
     "MessageView",
     "allocate",
@@ -51,15 +62,22 @@ __all__ = [
     "columns",
     "confirmations",
     "encode",
+    "encode_rows",
+    "encode_rows_vsr",
     "encode_vsr",
     "gather",
     "gather_vsr",
+    "group_rows",
+    "header_blocks",
     "header_pairs",
     "index_entries",
     "inspect",
     "measure",
+    "message_at",
     "payloads",
     "reading",
+    "row_partitions",
+    "split_rows",
     "stamp",
     "verify",
     "vsr_batches",

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 _BOUND_BYTES = 4
 _COLUMN_BYTES_MAX = 2**31 - 1  # bounds are signed numbers of 32 bits
-_KEY_OR_VALUE_HEAD = struct.Struct("<BI")
+KEY_OR_VALUE_HEAD = struct.Struct("<BI")
 _KEY_OR_VALUE_BYTES_MAX = 255
 # Bytes of each kind of header; 0 for those of any size. Kinds begin with 1.
-_KIND_BYTES = bytes([0, 0, 0, 1, 1, 2, 4, 8, 16, 1, 2, 4, 8, 16, 4, 8])
+KIND_BYTES = bytes([0, 0, 0, 1, 1, 2, 4, 8, 16, 1, 2, 4, 8, 16, 4, 8])
 
 
 class _Pair(NamedTuple):
@@ -129,11 +129,11 @@ def _pairs(block: memoryview) -> list[_Pair] | None:
 
 def _key_or_value_at(block: memoryview, at: int) -> tuple[tuple[int, memoryview] | None, int]:
     """Read a kind, a length and as many bytes; return them and their end."""
-    start = at + _KEY_OR_VALUE_HEAD.size
+    start = at + KEY_OR_VALUE_HEAD.size
     if start > len(block):
         return None, start
-    kind, size = _KEY_OR_VALUE_HEAD.unpack_from(block, at)
-    is_known = 0 < kind < len(_KIND_BYTES) and 0 < size <= _KEY_OR_VALUE_BYTES_MAX
-    if not is_known or _KIND_BYTES[kind] not in (0, size) or start + size > len(block):
+    kind, size = KEY_OR_VALUE_HEAD.unpack_from(block, at)
+    is_known = 0 < kind < len(KIND_BYTES) and 0 < size <= _KEY_OR_VALUE_BYTES_MAX
+    if not is_known or KIND_BYTES[kind] not in (0, size) or start + size > len(block):
         return None, start
     return (kind, block[start : start + size]), start + size

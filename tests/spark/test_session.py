@@ -142,9 +142,13 @@ def test_write_when_rows_may_go_anywhere_then_all_partitions_get_some(spark, cli
     df = spark.range(100, numPartitions=2).selectExpr("CAST(id AS STRING) AS payload")
 
     save(df, createTopic=4, sendBatch=10)
+    save(df, "turns", createTopic=4, sendBatch=10, idempotent="false")
 
-    assert payloads(client, stream) == sorted(str(number).encode() for number in range(100))
-    assert [len(some) for some in stored(client, stream).values()] == [30, 30, 20, 20]
+    for name in ("out", "turns"):
+        found = payloads(client, stream, name)
+        assert found == sorted(str(number).encode() for number in range(100))
+    assert all(10 < len(some) < 40 for some in stored(client, stream).values())
+    assert [len(some) for some in stored(client, stream, "turns").values()] == [30, 30, 20, 20]
 
 
 def test_write_when_rows_have_keys_then_go_where_the_producer_would_send_them(
@@ -238,7 +242,86 @@ def test_write_when_not_idempotent_then_ids_are_the_servers(spark, client, strea
 def test_write_when_a_row_cannot_be_sent_then_spark_shows_the_answer(spark, save):
     df = spark.range(5).selectExpr("IF(id = 3, NULL, CAST(id AS STRING)) AS payload")
 
-    with pytest.raises(PySparkException, match="has no payload; filter"):
+    with pytest.raises(PySparkException, match=r"has no payload\. Filter such rows"):
         save(df, createTopic=1)
     with pytest.raises(PySparkException, match="a topic can only be appended to"):
         save(df, createTopic=1, mode="overwrite")
+
+
+def sql_options(options, **more):
+    return ", ".join(f"`{name}` = '{value}'" for name, value in {**options, **more}.items())
+
+
+def test_view_when_made_in_sql_then_rows_are_inserted_and_selected(spark, topic, options):
+    topic(counts=(0,))
+    given = sql_options(options).replace(" =", "")
+
+    spark.sql(f"CREATE TEMPORARY VIEW lines (payload STRING) USING iggy OPTIONS ({given})")
+    spark.sql("INSERT INTO lines VALUES ('one')")
+    spark.sql("INSERT INTO lines SELECT concat('t', 'wo')")
+
+    assert sorted(row["payload"] for row in spark.sql("SELECT * FROM lines").collect()) == [
+        "one",
+        "two",
+    ]
+    with pytest.raises(PySparkException, match="a topic can only be appended to"):
+        spark.sql("INSERT OVERWRITE lines VALUES ('three')")
+    spark.sql("DROP VIEW lines")
+
+
+@pytest.mark.parametrize("columns", ["", "(payload BINARY)"])
+def test_table_when_made_in_sql_then_each_statement_brings_the_options(
+    spark, topic, options, columns
+):
+    topic(counts=(3,))
+    given = sql_options(options).replace(" =", "")
+
+    spark.sql(f"CREATE TABLE orders {columns} USING iggy OPTIONS ({given})")
+    try:
+        found = spark.sql(f"SELECT payload FROM orders WITH ({sql_options(options)})")
+        assert found.count() == 3
+        with pytest.raises(PySparkException, match=r"option server is missing; add .* in SQL WITH"):
+            spark.sql("SELECT * FROM orders").collect()
+        if columns:
+            spark.sql(f"INSERT INTO orders WITH ({sql_options(options)}) VALUES (X'00')")
+            again = spark.sql(f"SELECT payload FROM orders WITH ({sql_options(options)})")
+            assert again.count() == 4
+    finally:
+        spark.sql("DROP TABLE orders")
+
+
+def test_write_when_rows_name_their_topics_then_each_goes_to_its_own(
+    spark, client, stream, options
+):
+    df = spark.range(40, numPartitions=2).selectExpr(
+        "CAST(id AS STRING) AS payload", "CONCAT('t', id % 3) AS topic"
+    )
+    given = {name: value for name, value in options.items() if name != "topic"}
+
+    df.write.format("iggy").mode("append").options(**given, createTopic=2).save()
+
+    for number in range(3):
+        expected = sorted(str(one).encode() for one in range(40) if one % 3 == number)
+        assert payloads(client, stream, f"t{number}") == expected
+        assert client.get_topic(stream, f"t{number}", required=True).partitions_count == 2
+
+
+def test_write_when_the_option_names_a_topic_then_the_column_is_ignored(
+    spark, client, stream, save
+):
+    df = spark.range(4).selectExpr("CAST(id AS STRING) AS payload", "'other' AS topic")
+
+    save(df, createTopic=1)
+
+    assert len(payloads(client, stream)) == 4
+    assert client.get_topic(stream, "other") is None
+
+
+def test_write_when_a_row_names_no_topic_then_spark_shows_the_answer(spark, options):
+    df = spark.range(4).selectExpr("'x' AS payload", "CAST(NULL AS STRING) AS topic")
+    given = {name: value for name, value in options.items() if name != "topic"}
+
+    with pytest.raises(PySparkException, match="has no topic; give every row one"):
+        df.write.format("iggy").mode("append").options(**given).save()
+    with pytest.raises(PySparkException, match="option topic is missing; add"):
+        df.drop("topic").write.format("iggy").mode("append").options(**given).save()

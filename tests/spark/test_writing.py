@@ -66,11 +66,17 @@ def test_partitioning_when_chosen_then_goes_by_the_option_or_the_columns(
     assert make_writer(options, *columns, **given).partitioning == expected
 
 
+def test_writer_when_a_batch_would_overwrite_then_says_what_to_do(topic, options):
+    topic(counts=(0,))
+
+    with pytest.raises(OptionError, match="can only be appended to; use mode"):
+        make_writer(options, "payload", overwrite=True)
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(
     ("columns", "given", "error", "answer"),
     [
-        (("payload",), {"overwrite": True}, OptionError, "can only be appended to; use mode"),
         (("value",), {}, SchemaError, "there is no column payload"),
         (("payload",), {"partitioning": "key"}, OptionError, "there is no column key; add it"),
         (("payload",), {"partitioning": "partition"}, OptionError, "no column partition; add it"),
@@ -93,6 +99,5 @@ def test_writer_when_sent_to_a_task_then_the_same_write_has_the_same_name(topic,
 
     there = cloudpickle.loads(cloudpickle.dumps(first))
 
-    assert there._writer_id == first._writer_id != second._writer_id
-    assert make_writer(options, "payload", writerId="w")._writer_id == "w"
+    assert there._name == first._name != second._name
     assert "@" not in repr(first._options)

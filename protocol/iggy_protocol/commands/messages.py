@@ -8,9 +8,9 @@ bytes, which ``batch`` checks and iterates. From 0.9 on a batch has another form
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ from iggy_protocol.fields import CountPrefixedArray, RecordStruct
 from iggy_protocol.framing import HeadroomBuffer
 from iggy_protocol.framing.classic import REQUEST_HEADROOM
 from iggy_protocol.layout import Buffer, Layout, derive_struct
+from iggy_protocol.message_rows import MessageRows
 from iggy_protocol.message_view import INDEX_ENTRY, NewMessage
 from iggy_protocol.model.identifier import (
     ConsumerIdentity,
@@ -208,12 +209,15 @@ class SendMessagesCodec:
         prefix = _prefix_of(value)
         if isinstance(value.messages, MessageBatch):
             return [prefix, _client_index(value.messages), value.messages.buffer]
-        encoded = batch.encode_messages(
-            prefix,
-            value.messages,
-            origin_timestamp_us=value.origin_timestamp_us,
-            headroom=REQUEST_HEADROOM,
-        )
+        messages, origin_us = value.messages, value.origin_timestamp_us
+        if isinstance(messages, MessageRows):
+            encoded = messages.encode(
+                prefix, origin_timestamp_us=origin_us, headroom=REQUEST_HEADROOM
+            )
+        else:
+            encoded = batch.encode_messages(
+                prefix, messages, origin_timestamp_us=origin_us, headroom=REQUEST_HEADROOM
+            )
         return [HeadroomBuffer(encoded, REQUEST_HEADROOM)]
 
 
@@ -251,9 +255,13 @@ class VsrSendMessagesCodec:
         """Encode head and batch in one buffer with headroom for the frame head."""
         if not HAS_PRODUCERS[self.dialect]:
             _refuse_producer(value, self.dialect)
-        encoded = encode_vsr_send(
-            _prefix_of(value),
-            _new_messages(value.messages),
+        encode: Callable[..., bytearray]
+        if isinstance(value.messages, MessageRows):
+            encode = value.messages.encode_vsr
+        else:
+            encode = partial(encode_vsr_send, messages=_new_messages(value.messages))
+        encoded = encode(
+            metadata=_prefix_of(value),
             origin_timestamp_us=value.origin_timestamp_us,
             headroom=VSR_REQUEST_HEADROOM,
             random=value.random,
@@ -405,8 +413,9 @@ class SendMessages(Command[tuple[SendConfirmation, ...] | None]):
     A server that has no offset to report, as for a repeated send, confirms nothing.
 
     Attributes:
-        messages: what to send, as payloads or ``NewMessage``s; in a received command a
-            ``MessageBatch`` over the receive buffer, or from 0.9 on over a converted copy.
+        messages: what to send, as payloads, ``NewMessage``s or ``MessageRows``; in a received
+            command a ``MessageBatch`` over the receive buffer, or from 0.9 on over a converted
+            copy.
         origin_timestamp_us: the client's clock, for messages without a time of their own.
         fault: why a received batch must not be stored, if so; ``validate`` raises it.
         random: 16 bytes for each message without an id; clients choose ids themselves from 0.9 on.
