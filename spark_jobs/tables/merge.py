@@ -125,8 +125,14 @@ def identity(columns: Collection[str], keys: Sequence[str], side: str = "") -> l
 
 def position(columns: Collection[str], names: Sequence[str], side: str = "") -> str | None:
     """Return a struct expression of columns of the message; None if the rows have not got them."""
-    prefix = PREFIX if f"{PREFIX}offset" in columns else ""
-    found = [f"{prefix}{name}" for name in names]
-    if not all(name in columns for name in found):
+    found = position_columns(columns, names)
+    if found is None:
         return None
     return f"struct({', '.join(f'{side}{quote(name)}' for name in found)})"
+
+
+def position_columns(columns: Collection[str], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names that columns of the message have in rows; None if some are not there."""
+    prefix = PREFIX if f"{PREFIX}offset" in columns else ""
+    found = tuple(f"{prefix}{name}" for name in names)
+    return found if all(name in columns for name in found) else None
