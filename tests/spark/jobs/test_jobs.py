@@ -9,7 +9,7 @@ import pytest
 
 from iggy_sdk import ConsumerIdentity, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
-from spark_jobs.jobs.rows import truncate_header
+from spark_jobs.pipeline.dead_letters import truncate_header
 from tests.spark.jobs.conftest import BAD
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, cups INT"
@@ -194,7 +194,7 @@ def test_from_files_when_files_are_sent_again_then_each_row_is_stored_once(
     assert sum(b"ada" in message.payload for message in of_ada) == 2
     said = capsys.readouterr().err
     assert "files: batch 0, 4 rows" in said
-    assert "c.json has a line that is not JSON: nope; correct it" in said
+    assert "in/c.json row 0: the line is not JSON: nope; " in said
 
 
 def test_topic_to_topic_when_messages_are_changed_then_order_and_misfits_are_kept(
