@@ -57,6 +57,10 @@ class RunningQuery(Protocol):
 # Format Spark's progress reports (``recentProgress``): rows, rows per second, and lag.
 
 
+BAD_ROWS: Final = "bad_rows"
+"""The name of an observed metric."""
+
+
 class ProgressReport:
     """Turns the reports of one query into lines, each report once.
 
@@ -68,6 +72,7 @@ class ProgressReport:
         batch_id: the last micro-batch with rows; None before the first.
         rows_per_second: how fast that was.
         lag: messages that the topics held beyond it; None if unknown.
+        bad_rows_count: rows that could not be processed, where the query counts them itself.
         late_rows_count: rows that Spark dropped because they were late.
     """
 
@@ -76,6 +81,7 @@ class ProgressReport:
         self.batch_id: int | None = None
         self.rows_per_second: float | None = None
         self.lag: int | None = None
+        self.bad_rows_count = 0
         self.late_rows_count = 0
         self._name = name
         self._seen = -1
@@ -92,6 +98,8 @@ class ProgressReport:
             self.rows_count += self._rows
             self.rows_per_second = report.get("processedRowsPerSecond") or 0.0
             self.lag = lag_of(report)
+            for numbers in report.get("observedMetrics", {}).values():
+                self.bad_rows_count += numbers[BAD_ROWS]
             for operator in report.get("stateOperators", ()):
                 self.late_rows_count += operator.get("numRowsDroppedByWatermark", 0)
             yield self._line()

@@ -29,7 +29,9 @@ from spark_jobs.jobs.presets import (
 from spark_jobs.jobs.terminal import StopSignal, print_status
 from spark_jobs.jobs.topic_source import add_source_options
 from spark_jobs.pipeline.specification import PipelineSpec
-from spark_jobs.pipeline.table_sink import FORMATS, OWN_FORMATS, TableSink
+from spark_jobs.pipeline.table_sink import TableSink
+from spark_jobs.tables import FORMATS, OWN_FORMATS
+from spark_jobs.tables import settings as settings_of
 
 if TYPE_CHECKING:
     import argparse
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """
   iggy-spark-to-table --server iggy://iggy:iggy@127.0.0.1:8090 --stream shop --topic orders \\
-      --table lake.orders --format delta --packages io.delta:delta-spark_2.13:VERSION \\
+      --table lake.orders --format delta --packages io.delta:delta-spark_4.2_2.13:4.4.0 \\
       --json-schema 'id BIGINT NOT NULL, item STRING' --merge-key id --checkpoint state/orders
 """
 
@@ -60,6 +62,11 @@ def parser() -> argparse.ArgumentParser:
         "--merge-key",
         metavar="NAMES",
         help="replace rows with the same values in these columns instead of appending",
+    )
+    made.add_argument(
+        "--evolve-schema",
+        action="store_true",
+        help="let a table of Delta or Iceberg take new columns, and wider types where it can",
     )
     made.add_argument("--checkpoint", required=True, help="folder of Spark's offsets")
     add_source_options(made)
@@ -87,6 +94,7 @@ def pipeline(given: argparse.Namespace) -> PipelineSpec:
         keys=keys,
         partition_by=folders_of(given),
         time_column=given.time_column,
+        evolve_schema=given.evolve_schema,
     )
     return PipelineSpec(
         run=run_options(given, "rows", given.checkpoint),
@@ -104,8 +112,7 @@ def check(given: argparse.Namespace) -> None:
 
 def settings(given: argparse.Namespace) -> Mapping[str, str]:
     """Return what a session needs for the format."""
-    wanted = FORMATS.get(given.format)
-    return {} if wanted is None else wanted.settings
+    return settings_of(given.format)
 
 
 def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:

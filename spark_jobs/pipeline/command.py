@@ -26,6 +26,8 @@ from spark_jobs.pipeline.status import (
     read_statuses,
     write_statuses,
 )
+from spark_jobs.pipeline.table_sink import TableSink
+from spark_jobs.tables import settings as table_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,24 +110,24 @@ def _read(given: argparse.Namespace) -> None:
 
 
 def packages_of(given: argparse.Namespace) -> tuple[str, ...]:
-    """Return the Maven packages that the sinks need."""
-    found = [name for spec in given.specs for sink in spec.sinks for name in needed_packages(sink)]
-    return tuple(dict.fromkeys(found))
+    """Return the Maven packages that sources and sinks need, unless others are given."""
+    if given.packages:
+        return ()
+    parts = [part for spec in given.specs for part in (spec.source, *spec.sinks)]
+    return tuple(dict.fromkeys(name for part in parts for name in needed_packages(part)))
 
 
-def needed_packages(sink: object) -> tuple[str, ...]:
-    """Return the Maven packages of a sink; most need none."""
-    packages = getattr(sink, "packages", None)
+def needed_packages(part: object) -> tuple[str, ...]:
+    """Return the Maven packages of a source or sink; most need none."""
+    packages = getattr(part, "packages", None)
     return () if packages is None else tuple(packages())
 
 
 def settings_of(given: argparse.Namespace) -> Mapping[str, str]:
     """Return the settings that the pipelines need; those of users take precedence."""
-    found = dict(SETTINGS)
-    for spec in given.specs:
-        for sink in spec.sinks:
-            found |= getattr(sink, "settings", dict)()
-    return found
+    sinks = (sink for spec in given.specs for sink in spec.sinks)
+    formats = dict.fromkeys(sink.format for sink in sinks if isinstance(sink, TableSink))
+    return {**SETTINGS, **table_settings(*formats)}
 
 
 def _run(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> int:

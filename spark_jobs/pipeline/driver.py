@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.errors import OptionError
@@ -88,31 +89,43 @@ class PipelineRun:
         self._spark = spark
         self._status = status
         self._execution = PipelineExecution(spec)
-        self.query = QueryRun(spec.name, self._start, restarts_max=spec.run.restarts)
+        most = spec.run.restarts
+        self.query = QueryRun(spec.name, self._start, restarts_max=most)
+        self.queries = [self.query]
+        if self._execution.needs_second_query:
+            second = partial(self._execution.start_second, spark)
+            self.queries.append(QueryRun(f"{spec.name}, dead letters", second, restarts_max=most))
 
     def _start(self) -> Any:
         self.spec.check()
         return self._execution.start(self._spark)
 
     @property
+    def failed(self) -> bool:
+        """Whether a query of it failed for good."""
+        return any(query.failure is not None for query in self.queries)
+
+    @property
     def error(self) -> str | None:
         """Why it failed last, without secrets."""
-        error = self.query.error
-        if error is None:
+        errors = [query.error for query in self.queries if query.error is not None]
+        if not errors:
             return None
-        return redact(error_summary(self._execution.failure or error))
+        is_first = self.query.error is not None
+        own = self._execution.failure if is_first else None
+        return redact(error_summary(own or errors[0]))
 
     def put_status(self) -> None:
         """Write what it does now."""
         report = self.query.report
         self._status.put(
             error=self.error,
-            state=self.query.state,
+            state="failed" if self.failed else self.query.state,
             batch_id=report.batch_id,
             rows_count=report.rows_count,
             rows_per_second=report.rows_per_second,
             lag=report.lag,
-            dead_letters_count=self._execution.dead_letters_count,
+            dead_letters_count=self._execution.dead_letters_count + report.bad_rows_count,
             late_rows_count=report.late_rows_count,
             restarts_count=self.query.restarts_count,
         )
@@ -140,8 +153,8 @@ def run_pipelines(
             for run in runs:
                 run.put_status()
 
-        supervise([run.query for run in runs], stop, on_change=put_all)
-    failed = {run.spec.name: run.error or "" for run in runs if run.query.failure is not None}
+        supervise([query for run in runs for query in run.queries], stop, on_change=put_all)
+    failed = {run.spec.name: run.error or "" for run in runs if run.failed}
     for name, error in failed.items():
         print_status(f"{name}: failed: {error}")
     return failed

@@ -1,5 +1,8 @@
 """Runs a pipeline as one streaming query: each micro-batch is transformed once and written to all.
 
+Only a pipeline that compares rows of different micro-batches has a second query, for the rows that
+cannot be processed: their times would make other rows late.
+
 If more than one output needs the rows of a micro-batch, they are cached. A micro-batch counts as
 done when every output has it; if one fails, all of them get it again, under the same number.
 """
@@ -10,6 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import OptionError
+from spark_jobs.jobs.queries import BAD_ROWS
+from spark_jobs.pipeline.batch_loop import BatchLoop
 from spark_jobs.pipeline.connectors import (
     ERROR,
     ORIGIN,
@@ -17,19 +22,27 @@ from spark_jobs.pipeline.connectors import (
     good_rows,
 )
 from spark_jobs.pipeline.dead_letters import strict
+from spark_jobs.pipeline.jdbc_source import JdbcSource
+from spark_jobs.pipeline.reading import seconds_of
 from spark_jobs.pipeline.specification import with_place
+from spark_jobs.pipeline.stateful_steps import with_time_checked
+from spark_jobs.tables import query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from spark_jobs.jobs.queries import RunningQuery
+    from spark_jobs.pipeline.connectors import PipelineSource
     from spark_jobs.pipeline.specification import PipelineSpec
 
 QUERY_FOLDER: Final = "rows"
-"""The folder of the query below the checkpoint."""
+LETTERS_FOLDER: Final = "dead-letters"
+"""The folders of the queries below the checkpoint."""
 
-QUERY_ID: Final = "sql.streaming.queryId"
-"""The property in which Spark keeps the identity of a checkpoint while a micro-batch runs."""
+OBSERVED: Final = "iggy"
+"""The name of the numbers that Spark counts while rows pass."""
 
 POOL: Final = "spark.scheduler.pool"
 LETTERS: Final = 99
@@ -60,28 +73,81 @@ class PipelineExecution:
         self._advice = advice
         stateful = [at for at, step in enumerate(spec.steps) if step.is_stateful]
         # Spark keeps state for streams only; all other steps see plain batches.
+        self._first_stateful = stateful[0] if stateful else 0
         self._stream_steps = stateful[-1] + 1 if stateful else 0
 
-    def start(self, spark: SparkSession) -> StreamingQuery:
+    @property
+    def needs_second_query(self) -> bool:
+        """Whether a query of its own writes the dead letters."""
+        return bool(self._stream_steps) and self._spec.dead_letters.writes
+
+    def start(self, spark: SparkSession) -> RunningQuery:
         """Start the query."""
-        spec, run = self._spec, self._spec.run
+        spec = self._spec
         self.failure = None
         for number, sink in enumerate(spec.sinks):
             with_place(spec, ("sink", number), lambda sink=sink: sink.prepare(spark))  # type: ignore[misc]  # the default keeps its type
-        load = spec.source.load
-        rows = with_place(spec, ("source",), lambda: load(spark, run.max_rows))
+        if isinstance(spec.source, JdbcSource):
+            return self._start_loop(spark, spec.source)
+        rows = self._load(spark, spec.source)
         if self._stream_steps:
-            rows = self._apply(spec.source.label(rows), 0, self._stream_steps)
-        writer = rows.writeStream.foreachBatch(self.process).queryName(spec.name)
-        folder = f"{run.checkpoint.rstrip('/')}/{QUERY_FOLDER}"
-        writer = writer.option("checkpointLocation", folder)
+            rows = self._with_state(self._before_state(rows))
+        return self._start(spark, rows.writeStream.foreachBatch(self.process), QUERY_FOLDER)
+
+    def _start_loop(self, spark: SparkSession, source: JdbcSource) -> BatchLoop:
+        run = self._spec.run
+        return BatchLoop(
+            spark,
+            source,
+            self.process,
+            folder=f"{run.checkpoint.rstrip('/')}/{QUERY_FOLDER}",
+            every_s=seconds_of(run.every),
+            once=run.once,
+            max_rows=run.max_rows,
+            pool=self._spec.name,
+        )
+
+    def start_second(self, spark: SparkSession) -> StreamingQuery:
+        """Start the query of the dead letters."""
+        source: Any = self._spec.source
+        if getattr(source, "consumer", None) is not None:
+            source = replace(source, consumer=f"{source.consumer}-{LETTERS_FOLDER}")
+        rows = self._before_state(self._load(spark, source)).where(f"{ERROR} IS NOT NULL")
+        writer = rows.writeStream.foreachBatch(self._write_letters)
+        return self._start(spark, writer, LETTERS_FOLDER)
+
+    def _load(self, spark: SparkSession, source: PipelineSource) -> DataFrame:
+        return with_place(
+            self._spec, ("source",), lambda: source.load(spark, self._spec.run.max_rows)
+        )
+
+    def _before_state(self, rows: DataFrame) -> DataFrame:
+        """Transform a stream up to the first step that compares rows."""
+        number = self._first_stateful
+        rows = self._apply(self._spec.source.label(rows), 0, number)
+        time = getattr(self._spec.steps[number], "time", "")
+        return with_place(self._spec, ("transform", number), lambda: with_time_checked(rows, time))
+
+    def _with_state(self, rows: DataFrame) -> DataFrame:
+        """Leave out rows with an error, which are counted, and compare the others."""
+        from pyspark.sql import functions as F
+
+        if self._spec.dead_letters.fails:
+            rows = strict(rows, self._advice)
+        counted = rows.observe(OBSERVED, F.count(ERROR).alias(BAD_ROWS))
+        return self._apply(good_rows(counted), self._first_stateful, self._stream_steps)
+
+    def _start(self, spark: SparkSession, writer: DataStreamWriter, folder: str) -> StreamingQuery:
+        run, name = self._spec.run, self._spec.name
+        named = writer.queryName(name if folder == QUERY_FOLDER else f"{name}-{folder}")
+        placed = named.option("checkpointLocation", f"{run.checkpoint.rstrip('/')}/{folder}")
         if run.once:
-            writer = writer.trigger(availableNow=True)
+            timed = placed.trigger(availableNow=True)
         else:
-            writer = writer.trigger(processingTime=run.every)
-        spark.sparkContext.setLocalProperty(POOL, spec.name)
+            timed = placed.trigger(processingTime=run.every)
+        spark.sparkContext.setLocalProperty(POOL, name)
         try:
-            return writer.start()
+            return timed.start()
         finally:
             spark.sparkContext.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # it clears
 
@@ -94,13 +160,16 @@ class PipelineExecution:
             raise
 
     def _process(self, batch: DataFrame, batch_id: int) -> None:
-        query = batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-        assert query is not None, "Spark says which query it runs"
+        self.write(self.prepared(batch), self._context(batch, batch_id))
+
+    def _context(self, batch: DataFrame, batch_id: int) -> BatchContext:
         # A new checkpoint begins to count anew, and must not be taken for the old one.
-        writer = f"{self._spec.name}-{query.partition('-')[0]}"
-        self.write(
-            self.prepared(batch), BatchContext(writer, batch_id, 0, self._spec.source.prefix)
-        )
+        writer = f"{self._spec.name}-{query_id(batch).partition('-')[0]}"
+        return BatchContext(writer, batch_id, 0, self._spec.source.prefix)
+
+    def _write_letters(self, bad: DataFrame, batch_id: int) -> None:
+        context = replace(self._context(bad, batch_id), sink=LETTERS)
+        self._spec.dead_letters.write(bad, context)
 
     def prepared(self, batch: DataFrame) -> DataFrame:
         """Transform what was read; rows that cannot be processed have an error."""

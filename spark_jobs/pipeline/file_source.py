@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from spark_jobs.jobs.terminal import FIRST_ROWS
 from spark_jobs.pipeline.connectors import ERROR, ORIGIN
 from spark_jobs.pipeline.schemas import read_schema_text
-from spark_jobs.pipeline.sql_steps import CORRUPT, JsonStep, quote
+from spark_jobs.pipeline.sql_steps import JsonStep, quote
+from spark_jobs.tables.merge import CORRUPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -217,3 +217,15 @@ _READERS: Final[Mapping[Any, Callable[[str, Any], Any]]] = {
     SecretReference: _secret,
     Duration: _duration,
 }
+
+
+def seconds_of(time: str) -> float:
+    """Turn a time as Spark writes it, such as ``10 seconds``, into seconds."""
+    number, unit = time.split()
+    known: dict[str, float] = {
+        "milliseconds": 0.001,
+        "seconds": 1.0,
+        "minutes": 60.0,
+        "hours": 3600.0,
+    }
+    return int(number) * known[unit]

@@ -16,6 +16,8 @@ from spark_jobs.pipeline.dead_letters import DeadLetters
 from spark_jobs.pipeline.document import KeyPath, PipelineDocument, read_document
 from spark_jobs.pipeline.file_sink import ParquetSink
 from spark_jobs.pipeline.file_source import FilesSource
+from spark_jobs.pipeline.http_sinks import BulkSink, PostSink
+from spark_jobs.pipeline.jdbc_source import JdbcSource
 from spark_jobs.pipeline.mask_step import MaskStep
 from spark_jobs.pipeline.payload_step import PayloadStep
 from spark_jobs.pipeline.plugins import SINK_GROUP, SOURCE_GROUP, load_plugin, plugin_names
@@ -30,6 +32,7 @@ from spark_jobs.pipeline.sql_steps import (
     RenameStep,
 )
 from spark_jobs.pipeline.stateful_steps import DeduplicateStep, WindowStep
+from spark_jobs.pipeline.table_sink import IcebergSink, JdbcSink, TableSink
 from spark_jobs.pipeline.topic_sink import IggySink
 from spark_jobs.pipeline.topic_sources import IggySource, KafkaSource, WebhookSource
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 SOURCES: Final[Mapping[str, type]] = {
     "files": FilesSource,
     "iggy": IggySource,
+    "jdbc": JdbcSource,
     "kafka": KafkaSource,
     "webhook": WebhookSource,
 }
@@ -56,8 +60,15 @@ STEPS: Final[Mapping[str, type]] = {
     "window": WindowStep,
 }
 SINKS: Final[Mapping[str, type]] = {
+    "elasticsearch": BulkSink,
+    "http": PostSink,
+    "opensearch": BulkSink,
+    "quickwit": BulkSink,
     "console": ConsoleSink,
+    "delta": TableSink,
+    "iceberg": IcebergSink,
     "iggy": IggySink,
+    "jdbc": JdbcSink,
     "parquet": ParquetSink,
 }
 TABLES: Final = ("pipeline", "source", "transform", "sink", "dead_letters")
@@ -271,6 +282,13 @@ def _check_together(document: PipelineDocument, spec: PipelineSpec) -> None:
 def _check_state(document: PipelineDocument, spec: PipelineSpec) -> None:
     """Find steps that Spark cannot run one after the other."""
     stateful = [at for at, step in enumerate(spec.steps) if step.is_stateful]
+    if stateful and isinstance(spec.source, JdbcSource):
+        text = "Spark compares rows of streams only; send the table to a topic first"
+        document.add_mistake(("transform", stateful[0]), text)
+    for at in range(stateful[0], stateful[-1]) if stateful else ():
+        if isinstance(spec.steps[at], ConvertStep | JsonStep | PayloadStep):
+            text = "it may find bad rows between steps that compare rows; put it before or after"
+            document.add_mistake(("transform", at), text)
     for before, at in pairwise(stateful):
         first, second = spec.steps[before], spec.steps[at]
         if isinstance(first, WindowStep):

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from spark_jobs.errors import OptionError
 from spark_jobs.pipeline.connectors import ERROR, INTERNAL_COLUMNS, ORIGIN, TIME
 from spark_jobs.pipeline.reading import unknown_name
+from spark_jobs.tables.merge import CORRUPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
-
-CORRUPT: Final = "_corrupt_record"
-"""The column of invalid payloads, if they are not set aside; the name is Spark's default."""
 
 _TEXT, _PARSED = "_iggy_text", "_iggy_parsed"
 

@@ -1,13 +1,13 @@
 """Transforms that compare rows of different micro-batches: Spark keeps state for them.
 
-Rows with an error pass: each is a group of its own, so no state ever swallows one.
+No row with an error may come here. Its time would either count as late, or make others late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError
 from spark_jobs.pipeline.connectors import ERROR, ORIGIN, TIME
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 TIMES: Final = ("timestamp", "timestamp_ntz")
 TEN_MINUTES: Final = Duration("10 minutes")
-_GROUP: Final = "_iggy_group"
 
 
 def _check_time(time: str, schema: StructType) -> None:
@@ -30,29 +29,27 @@ def _check_time(time: str, schema: StructType) -> None:
         raise OptionError(f"column {time} is {kind}; convert it to TIMESTAMP before")
 
 
-def _time_of(time: str) -> Column:
-    """Return the time of a row; one that has an error counts as of this moment, never as late."""
+def with_time_checked(rows: DataFrame, time: str) -> DataFrame:
+    """Give rows without a time an error.
+
+    Raises:
+        OptionError: there is no such column, or it holds no times.
+    """
     from pyspark.sql import functions as F
 
-    good = F.coalesce(F.col(quote(time)).cast("timestamp"), F.current_timestamp())
-    return F.when(F.col(ERROR).isNull(), good).otherwise(F.current_timestamp())
+    _check_time(time, rows.schema)
+    missing = F.when(F.col(quote(time)).isNull(), F.lit(f"column {time} is null"))
+    return rows.withColumn(ERROR, F.coalesce(F.col(ERROR), missing))
 
 
 def _with_watermark(rows: DataFrame, time: str, delay: str) -> DataFrame:
-    """Add the group and the time; Spark takes one watermark, so a second step uses the first's."""
-    made = rows.withColumn(_GROUP, _own_group())
-    if TIME in rows.columns:
-        return made
-    timed = made.withColumn(TIME, _time_of(time))
-    return timed.withWatermark(TIME, delay) if rows.isStreaming else timed
-
-
-def _own_group() -> Column:
-    """Return what tells a row with an error from every other row; null for good rows."""
+    """Add the time; Spark takes one watermark, so a second step uses that of the first."""
     from pyspark.sql import functions as F
 
-    place = F.to_json(F.struct(F.col(ORIGIN), F.col(ERROR)))
-    return F.when(F.col(ERROR).isNotNull(), F.sha2(place, 256))
+    if TIME in rows.columns:
+        return rows
+    timed = rows.withColumn(TIME, F.col(quote(time)).cast("timestamp"))
+    return timed.withWatermark(TIME, delay) if rows.isStreaming else timed
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,9 @@ class DeduplicateStep:
         check_columns(self.keys, rows.schema)
         _check_time(self.time, rows.schema)
         made = _with_watermark(rows, self.time, self.within)
-        keys = [*self.keys, _GROUP]
         if rows.isStreaming:
-            return made.dropDuplicatesWithinWatermark(keys).drop(_GROUP)
-        return made.dropDuplicates(keys).drop(_GROUP)
+            return made.dropDuplicatesWithinWatermark([*self.keys])
+        return made.dropDuplicates([*self.keys])
 
     def sql(self, rows: DataFrame, prefix: str) -> None:
         """Return nothing: SQL has no words for it."""
@@ -123,29 +119,24 @@ class WindowStep:
         _check_time(self.time, rows.schema)
         made = _with_watermark(rows, self.time, self.late)
         window = F.window(TIME, self.size, self.slide)
-        grouped = made.groupBy(window, *map(quote, self.by), _GROUP)
-        counted = grouped.agg(*self._aggregates(made))
+        grouped = made.groupBy(window, *map(quote, self.by))
+        counted = grouped.agg(*self._aggregates())
         return counted.select(
             F.col("window.start").alias("window_start"),
             F.col("window.end").alias("window_end"),
             *map(quote, self.by),
             *map(quote, self.aggregates),
-            ORIGIN,
-            ERROR,
+            F.lit(None).cast(rows.schema[ORIGIN].dataType).alias(ORIGIN),
+            F.lit(None).cast("string").alias(ERROR),
         )
 
-    def _aggregates(self, rows: Any) -> list[Column]:
+    def _aggregates(self) -> list[Column]:
         from pyspark.sql import functions as F
 
         taken = {"window_start", "window_end", *self.by} & set(self.aggregates)
         if taken:
             raise OptionError(f"there would be two columns {min(taken)}; name the aggregate anew")
-        origin = F.when(F.col(ERROR).isNotNull(), F.col(ORIGIN))
-        return [
-            *(F.expr(text).alias(name) for name, text in self.aggregates.items()),
-            F.first(origin, ignorenulls=True).alias(ORIGIN),
-            F.first(ERROR, ignorenulls=True).alias(ERROR),
-        ]
+        return [F.expr(text).alias(name) for name, text in self.aggregates.items()]
 
     def sql(self, rows: DataFrame, prefix: str) -> str:
         """Return the statement without the columns of the pipeline."""

@@ -1,64 +1,28 @@
-"""The sink that is a table: of Delta, of Iceberg, or one that Spark itself keeps in files."""
+"""Sinks that are tables: of Delta and Iceberg, of a database, or of files that Spark keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
+from spark_jobs import jdbc, tables
 from spark_jobs.errors import OptionError
 from spark_jobs.pipeline.connectors import BatchContext, public_columns
 from spark_jobs.pipeline.file_sink import with_time, write_files
-from spark_jobs.pipeline.sql_steps import CORRUPT
-from spark_jobs.pipeline.topic_sources import IggySource
+from spark_jobs.pipeline.reading import INTERNAL
+from spark_jobs.pipeline.secrets import SecretOrText, SecretReference, redact, reveal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-PREFIX: Final = IggySource.prefix
-
-
-class TableFormat(NamedTuple):
-    """A table format that needs a package.
-
-    Attributes:
-        needs: a Java class of the package, to detect it.
-        package: the Maven package.
-        settings: what a session needs for it.
-    """
-
-    needs: str
-    package: str
-    settings: Mapping[str, str]
-
-
-FORMATS: Final = {
-    "delta": TableFormat(
-        "io.delta.sql.DeltaSparkSessionExtension",
-        "io.delta:delta-spark_2.13",
-        {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        },
-    ),
-    "iceberg": TableFormat(
-        "org.apache.iceberg.spark.SparkCatalog",
-        "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13",
-        {
-            "spark.sql.extensions": (
-                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-            )
-        },
-    ),
-}
-OWN_FORMATS: Final = ("parquet", "orc", "json", "csv")
+ONCE: Final = "each row once: the number of the micro-batch is in the same commit as its rows"
 
 
 @dataclass(frozen=True)
 class TableSink:
-    """A table.
+    """A table of Delta or Iceberg, or one that Spark keeps in files of another format.
 
     Attributes:
         table: its name; it is created if missing.
@@ -66,55 +30,74 @@ class TableSink:
         keys: replace rows with the same values in these columns instead of appending.
         partition_by: columns by which it is divided; ``date`` and ``hour`` are made of the time.
         time_column: where date and hour come from.
+        evolve_schema: whether the table takes new columns, and wider types where it can.
+        path: where the files of a new table are; by default the catalog decides.
     """
 
     table: str
-    format: Literal["delta", "iceberg", "parquet", "orc", "json", "csv"]
+    format: str = field(default="delta", metadata=INTERNAL)
     keys: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     time_column: str = "timestamp"
+    evolve_schema: bool = False
+    path: str | None = None
 
     needs_origin = False
 
     @property
     def guarantee(self) -> str:
         """Say what a repeated micro-batch does."""
-        return "each row once"
+        if self.format in tables.OWN_FORMATS:
+            return "each row once: a repeated micro-batch puts the same files in the same places"
+        return ONCE
 
     def check(self) -> None:
-        """Refuse a merge into files."""
-        if self.keys and self.format in OWN_FORMATS:
+        """Refuse what the format cannot do."""
+        if self.format not in tables.OWN_FORMATS:
+            self._target()
+        elif self.keys or self.evolve_schema:
             raise OptionError(
-                f"tables of {self.format} can only be appended to; leave --merge-key out, or "
-                f"choose --format {' or '.join(FORMATS)}"
+                f"tables of {self.format} can only be appended to; leave --merge-key and "
+                f"--evolve-schema out, or choose --format {' or '.join(tables.FORMATS)}"
             )
+
+    def _target(self) -> tables.TableTarget:
+        return tables.TableTarget(
+            self.table,
+            self.format,
+            mode="merge" if self.keys else "append",
+            keys=self.keys,
+            partition_by=self.partition_by,
+            evolve_schema=self.evolve_schema,
+            path=self.path,
+        )
+
+    def packages(self) -> Sequence[str]:
+        """Return the Maven packages that a session needs."""
+        from pyspark import __version__
+
+        return tables.packages(self.format, __version__)
 
     def prepare(self, spark: SparkSession) -> None:
         """Check that Spark has the package of the format."""
-        check_format(spark, self.format)
+        tables.check_format(spark, self.format)
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Write the rows of a micro-batch."""
         timed = with_time(public_columns(rows), self.partition_by, self.time_column, context.prefix)
-        self._create(timed)
-        if self.keys:
-            self._merge(timed)
-        elif self.format in OWN_FORMATS:
+        if self.format in tables.OWN_FORMATS:
             self._append_files(timed, context)
-        else:
-            timed.writeTo(self.table).append()
-
-    def _create(self, rows: DataFrame) -> None:
-        if rows.sparkSession.catalog.tableExists(self.table):
             return
-        creator = rows.limit(0).write.format(self.format)
-        (creator.partitionBy(*self.partition_by) if self.partition_by else creator).saveAsTable(
-            self.table
-        )
+        writer, number = context.sink_writer, context.batch_id
+        tables.write_batch(timed, self._target(), writer=writer, batch_id=number)
 
     def _append_files(self, rows: DataFrame, context: BatchContext) -> None:
         """Put files where the table has its own, and have Spark look for them."""
         spark = rows.sparkSession
+        if not spark.catalog.tableExists(self.table):
+            creator = rows.limit(0).write.format(self.format)
+            divided = creator.partitionBy(*self.partition_by) if self.partition_by else creator
+            divided.saveAsTable(self.table)
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {self.table}").collect()
         (place,) = (row["data_type"] for row in described if row["col_name"] == "Location")
         write_files(rows, place, context, partition_by=self.partition_by, file_format=self.format)
@@ -122,94 +105,71 @@ class TableSink:
             spark.catalog.recoverPartitions(self.table)
         spark.catalog.refreshTable(self.table)
 
-    def _merge(self, rows: DataFrame) -> None:
-        missing = [name for name in self.keys if name not in rows.columns]
-        if missing:
-            raise OptionError(
-                f"--merge-key names {missing[0]!r}; there are {', '.join(rows.columns)}"
-            )
-        newest_of(rows, self.keys).createOrReplaceTempView(UPDATES)
-        rows.sparkSession.sql(merge_statement(self.table, rows.columns, self.keys))
-
     def describe(self) -> str:
         """Say in words what is written."""
         how = f"merge by {', '.join(self.keys)}" if self.keys else "append"
         return f"{self.format} table {self.table}, {how}"
 
 
-def check_format(spark: SparkSession, name: str) -> None:
-    """Check that Spark has the package of the format.
+@dataclass(frozen=True)
+class IcebergSink(TableSink):
+    """A table of Iceberg; its catalog is set with ``--conf spark.sql.catalog.NAME...``."""
 
-    Raises:
-        OptionError: it is missing; the message names what to add.
+    format: str = field(default="iceberg", metadata=INTERNAL)
+
+
+@dataclass(frozen=True)
+class JdbcSink:
+    """A table of a database.
+
+    Attributes:
+        url: the place of the database, ``jdbc:postgresql://host/database``.
+        table: the name of the table, with its schema if it has one; it is created if missing.
+        keys: replace rows with the same values in these columns instead of appending.
+        user: who logs in.
+        password: the password.
+        driver: the Java class of the driver, if it is not the usual one.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 
-    wanted = FORMATS.get(name)
-    if wanted is None:
-        return
-    jvm = spark._jvm
-    assert jvm is not None
-    try:
-        jvm.org.apache.spark.util.Utils.classForName(wanted.needs, True, False)
-    except Py4JJavaError:
-        raise OptionError(
-            f"Spark {spark.version} has no {name} here; add --packages {wanted.package}:VERSION, "
-            f"with the version that is made for it (or its jar with --conf spark.jars=FILE), or "
-            "choose --format parquet"
-        ) from None
+    url: SecretOrText
+    table: str
+    keys: tuple[str, ...] = ()
+    user: SecretOrText | None = None
+    password: SecretReference | None = None
+    driver: str | None = None
 
+    needs_origin = False
+    guarantee = "each row once: rows and the number of the micro-batch are in one transaction"
 
-UPDATES: Final = "iggy_updates"
-AGE: Final = ("timestamp", "partition", "offset")
-"""The columns that decide which of two messages is newer."""
+    def check(self) -> None:
+        """Validate the options."""
+        self._target()
 
+    def _target(self) -> jdbc.JdbcTarget:
+        return jdbc.JdbcTarget(
+            reveal(self.url),
+            self.table,
+            mode="upsert" if self.keys else "append",
+            keys=self.keys,
+            user=None if self.user is None else reveal(self.user),
+            password=None if self.password is None else self.password.reveal(),
+            driver=self.driver,
+        )
 
-def newest_of(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Keep the newest row of each key, because a merge accepts only one."""
-    from pyspark.sql import functions as F
+    def packages(self) -> Sequence[str]:
+        """Return the Maven packages that a session needs."""
+        return jdbc.packages(reveal(self.url))
 
-    groups = [
-        F.expr(text).alias(f"_iggy_key_{number}")
-        for number, text in enumerate(_key_expressions(rows.columns, keys))
-    ]
-    age = F.expr(_position(rows.columns, AGE))
-    newest = rows.groupBy(*groups).agg(F.max_by(F.struct(*rows.columns), age).alias("newest"))
-    return newest.select("newest.*")
+    def prepare(self, spark: SparkSession) -> None:
+        """Leave the rest to the first write, which connects."""
 
+    def write(self, rows: DataFrame, context: BatchContext) -> None:
+        """Write the rows of a micro-batch."""
+        writer, number = context.sink_writer, context.batch_id
+        jdbc.write_batch(public_columns(rows), self._target(), writer=writer, batch_id=number)
 
-def merge_statement(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-    """Write the statement that replaces older rows with equal keys and adds new ones."""
-    return (
-        f"MERGE INTO {table} AS target USING {UPDATES} AS source ON {is_same(columns, keys)} "
-        f"WHEN MATCHED AND {is_newer(columns)} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
-
-
-def is_same(columns: Sequence[str], keys: Sequence[str]) -> str:
-    """Write the test whether a row of the source has the key of one of the target."""
-    sides = (_key_expressions(columns, keys, side=f"{name}.") for name in ("target", "source"))
-    return " AND ".join(f"{stored} <=> {come}" for stored, come in zip(*sides, strict=True))
-
-
-def is_newer(columns: Sequence[str]) -> str:
-    """Write the test whether a row of the source is not older than one of the target.
-
-    Partitions are read independently, so what comes later need not be newer.
-    """
-    return f"{_position(columns, AGE, 'source.')} >= {_position(columns, AGE, 'target.')}"
-
-
-def _key_expressions(columns: Sequence[str], keys: Sequence[str], side: str = "") -> list[str]:
-    """Return the key expressions of a row; an invalid payload is identified by its position."""
-    identity = [f"{side}`{key}`" for key in keys]
-    if CORRUPT in columns:
-        place = _position(columns, ("topic", "partition", "offset"), side)
-        identity.append(f"CASE WHEN {side}`{CORRUPT}` IS NOT NULL THEN {place} END")
-    return identity
-
-
-def _position(columns: Sequence[str], names: Sequence[str], side: str = "") -> str:
-    """Return a struct expression of columns of the message, such as its position."""
-    prefix = PREFIX if f"{PREFIX}offset" in columns else ""
-    return f"struct({', '.join(f'{side}`{prefix}{name}`' for name in names)})"
+    def describe(self) -> str:
+        """Say in words what is written."""
+        url = self.url if isinstance(self.url, str) else str(self.url)
+        how = f"upsert by {', '.join(self.keys)}" if self.keys else "append"
+        return f"table {self.table} of {redact(url)}, {how}"

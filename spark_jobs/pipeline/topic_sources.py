@@ -13,6 +13,7 @@ from spark_jobs.jobs.terminal import FIRST_ROWS
 from spark_jobs.jobs.topic_source import TopicSource
 from spark_jobs.pipeline.connectors import ERROR, ORIGIN
 from spark_jobs.pipeline.secrets import SecretOrText, SecretReference, reveal
+from spark_jobs.tables.merge import PREFIX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +61,7 @@ class IggySource:
     include_headers: bool = False
     min_partitions: int | None = None
 
-    prefix = "iggy_"
+    prefix = PREFIX
     has_stable_places = False
 
     def topic_source(self, max_rows: int | None = None) -> TopicSource:
@@ -136,7 +137,7 @@ class WebhookSource:
     create_topic: int = 1
     consumer: str | None = None
 
-    prefix = "iggy_"
+    prefix = PREFIX
     has_stable_places = False
 
     def messages(self) -> IggySource:

@@ -10,13 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import SchemaError
-from spark_jobs.jobs.rows import CORRUPT, PREFIX
 from spark_jobs.tables.schema import quote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from pyspark.sql import DataFrame
+
+CORRUPT: Final = "_corrupt_record"
+"""The column of a payload that could not be read; the name is Spark's default."""
+
+PREFIX: Final = "iggy_"
+"""Before the columns of a message where others are the fields of its payload."""
 
 AGE: Final = ("timestamp", "partition", "offset")
 """The columns that decide which of two messages is newer."""

@@ -160,8 +160,8 @@ def test_to_table_when_spark_lacks_the_format_then_says_what_to_add(orders, run,
     assert run(to_table, *given, "--format", "orc", "--merge-key", "id") == 2
 
     said = capsys.readouterr().err
-    assert "--packages io.delta:delta-spark" in said
-    assert "--packages org.apache.iceberg:iceberg-spark-runtime" in said
+    assert "io.delta:delta-spark_4.0_2.13:" in said
+    assert "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:" in said
     assert "can only be appended to" in said
 
 

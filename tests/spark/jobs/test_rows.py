@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs import from_files
-from spark_jobs.pipeline import table_sink
 from spark_jobs.pipeline.connectors import ERROR, ORIGIN, good_rows
 from spark_jobs.pipeline.dead_letters import strict
 from spark_jobs.pipeline.file_sink import with_time
@@ -213,64 +212,3 @@ def test_column_when_files_have_none_of_that_name_then_the_answer_lists_them(
 
     with pytest.raises(OptionError, match=r"no column 'itme'; did you mean item"):
         made_of(spark, given_files("--path", tmp_path, "--format", "csv", option, "itme"))
-
-
-def test_merge_when_a_key_comes_twice_then_the_newest_row_is_taken(spark):
-    rows = spark.createDataFrame(
-        [(1, "old", 0, 1, NOON), (1, "new", 0, 2, NOON), (2, "only", 0, 3, NOON)],
-        "id INT, item STRING, partition INT, offset BIGINT, timestamp TIMESTAMP",
-    )
-
-    newest = table_sink.newest_of(rows, ["id"])
-
-    assert newest.columns == rows.columns
-    assert sorted((row["id"], row["item"]) for row in newest.collect()) == [(1, "new"), (2, "only")]
-
-
-STORED = (
-    "id INT, item STRING, iggy_topic STRING, iggy_partition INT, iggy_offset BIGINT, "
-    "iggy_timestamp TIMESTAMP, _corrupt_record BINARY"
-)
-
-
-def test_merge_when_payloads_do_not_fit_then_none_takes_the_place_of_another(spark):
-    bad = [(None, None, "t", 0, at, NOON, b"bad %d" % at) for at in range(3)]
-    rows = spark.createDataFrame([*bad, (1, "tea", "t", 0, 3, NOON, None)], STORED)
-
-    newest = table_sink.newest_of(rows, ["id"])
-
-    assert sorted(row["iggy_offset"] for row in newest.collect()) == [0, 1, 2, 3]
-
-
-def test_merge_when_the_table_has_a_newer_row_then_that_stays(spark):
-    later = NOON + datetime.timedelta(seconds=1)
-    there = [
-        (1, "newer", "t", 1, 5, later, None),
-        (2, "older", "t", 0, 5, NOON, None),
-        (3, "again", "t", 0, 6, NOON, None),
-        (None, None, "t", 0, 7, NOON, b"bad"),
-    ]
-    come = [
-        (1, "late", "t", 0, 8, NOON, None),
-        (2, "newer", "t", 1, 9, later, None),
-        (3, "again", "t", 0, 6, NOON, None),
-        (None, None, "t", 0, 7, NOON, b"bad"),
-        (None, None, "t", 0, 9, NOON, b"worse"),
-    ]
-    target = spark.createDataFrame(there, STORED).alias("target")
-    source = spark.createDataFrame(come, STORED).alias("source")
-
-    met = target.join(source, F.expr(table_sink.is_same(source.columns, ["id"])))
-    replaced = met.where(table_sink.is_newer(source.columns)).select("source.id", "source.item")
-
-    assert met.count() == 4
-    assert sorted(replaced.collect(), key=str) == [(2, "newer"), (3, "again"), (None, None)]
-
-
-def test_merge_when_written_as_a_statement_then_spark_can_read_it(spark):
-    for columns in (["id", "iggy_offset", "_corrupt_record"], ["id", "offset"]):
-        statement = table_sink.merge_statement("lake.orders", columns, ["id", "odd name"])
-
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
-
-        assert "MergeIntoTable" in plan.toString()

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from spark_jobs.errors import OptionError
-from spark_jobs.pipeline.connectors import ERROR, ORIGIN, names_of
+from spark_jobs.pipeline.connectors import ERROR, ORIGIN, good_rows, names_of
 from spark_jobs.pipeline.mask_step import MaskStep
 from spark_jobs.pipeline.reading import Duration
 from spark_jobs.pipeline.secrets import SecretReference
@@ -22,7 +22,7 @@ from spark_jobs.pipeline.sql_steps import (
     FlattenStep,
     RenameStep,
 )
-from spark_jobs.pipeline.stateful_steps import DeduplicateStep, WindowStep
+from spark_jobs.pipeline.stateful_steps import DeduplicateStep, WindowStep, with_time_checked
 
 HOUR = Duration("1 hour")
 NOON = datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.UTC)
@@ -111,29 +111,32 @@ def test_mask_when_redacted_hashed_or_partial_then_the_value_is_gone(rows, monke
     assert "a long secret" not in f"{plan}{step.describe()}{step.sql(rows, '')}"
 
 
-def test_deduplicate_when_keys_come_twice_then_one_row_stays_and_all_errors(rows):
-    doubled = rows.union(rows.where("id = 4").withColumn(ERROR, F.lit("other")))
+def test_deduplicate_when_keys_come_twice_then_one_row_stays(rows):
+    good = good_rows(rows)
 
-    made = result(DeduplicateStep(("the item",), "at"), doubled)[1]
+    made = result(DeduplicateStep(("the item",), "at"), good.union(good))[1]
 
-    assert sorted(str(row[ERROR]) for row in made) == ["None", "None", "None", "known", "other"]
-    assert len({row["the item"] for row in made if row[ERROR] is None}) == 3
+    assert len(made) == len({row["the item"] for row in made}) == 3
 
 
-def test_window_when_counted_then_rows_with_errors_are_groups_of_their_own(rows):
+def test_window_when_counted_then_has_its_bounds_and_groups(rows):
     step = WindowStep("at", HOUR, {"n": "count(*)", "most": "max(id)"}, by=("the item",))
 
-    names, made = result(step, rows)
+    names, made = result(step, good_rows(rows))
 
     assert names == ["window_start", "window_end", "the item", "n", "most"]
-    good = [row for row in made if row[ERROR] is None]
-    assert sorted((str(row["the item"]), row["n"], row["most"]) for row in good) == [
+    assert sorted((str(row["the item"]), row["n"], row["most"]) for row in made) == [
         ("None", 1, 3),
         ("coffee", 1, 2),
         ("tea", 1, 1),
     ]
-    (bad,) = (row for row in made if row[ERROR] is not None)
-    assert (bad[ERROR], bad[ORIGIN]["payload"]) == ("known", "4")
+
+
+def test_time_when_it_is_null_then_the_row_has_an_error(rows):
+    made = with_time_checked(rows.withColumn("at", F.when(F.col("id") > 1, F.col("at"))), "at")
+
+    errors = [row[ERROR] for row in made.orderBy("id").collect()]
+    assert errors == ["column at is null", None, None, "known"]
 
 
 @pytest.mark.parametrize(
