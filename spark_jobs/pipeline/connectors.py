@@ -109,8 +109,8 @@ class PipelineSink(Protocol):
     def check(self) -> None:
         """Validate the options, against the server where there is one."""
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Check that the session has what is needed, before the first micro-batch."""
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
+        """Check that the session and the columns have what is needed, before the first write."""
 
     def write(self, rows: DataFrame, context: BatchContext) -> DataFrame | None:
         """Write the rows of a micro-batch; return those that the target has refused."""

@@ -10,7 +10,7 @@ from spark_jobs.pipeline.connectors import BatchContext, public_columns
 from spark_jobs.pipeline.secrets import redact
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ConsoleSink:
     def check(self) -> None:
         """Need nothing."""
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
         """Need nothing."""
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.errors import OptionError
@@ -16,7 +17,6 @@ from spark_jobs.pipeline.status import StatusFile, held_locks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -65,7 +65,7 @@ def _conflicts(specs: Sequence[PipelineSpec]) -> list[str]:
     for key in ("name", "checkpoint"):
         first: dict[str, PipelineSpec] = {}
         for spec in specs:
-            value = spec.name if key == "name" else spec.run.checkpoint.rstrip("/")
+            value = spec.name if key == "name" else _resolved(spec.run.checkpoint)
             other = first.setdefault(value, spec)
             if other is not spec:
                 found.append(
@@ -73,6 +73,12 @@ def _conflicts(specs: Sequence[PipelineSpec]) -> list[str]:
                     f"{other.at('pipeline', key).removesuffix(': ')}; give each pipeline its own"
                 )
     return found
+
+
+def _resolved(checkpoint: str) -> str:
+    """Write a local path in full, so that two texts for one folder are the same."""
+    is_local = "://" not in checkpoint and not checkpoint.startswith("file:")
+    return str(Path(checkpoint).resolve()) if is_local else checkpoint.rstrip("/")
 
 
 class PipelineRun:

@@ -10,6 +10,7 @@ done when every output has it; if one fails, all of them get it again, under the
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_jobs.errors import OptionError
@@ -85,14 +86,20 @@ class PipelineExecution:
         """Start the query."""
         spec = self._spec
         self.failure = None
-        for number, sink in enumerate(spec.sinks):
-            with_place(spec, ("sink", number), lambda sink=sink: sink.prepare(spark))  # type: ignore[misc]  # the default keeps its type
+        rows = self._load(spark, spec.source)
+        self.prepare(spark, rows)
         if isinstance(spec.source, JdbcSource):
             return self._start_loop(spark, spec.source)
-        rows = self._load(spark, spec.source)
         if self._stream_steps:
             rows = self._with_state(self._before_state(rows))
         return self._start(spark, rows.writeStream.foreachBatch(self.process), QUERY_FOLDER)
+
+    def prepare(self, spark: SparkSession, rows: DataFrame) -> None:
+        """Find what does not go together before there is a checkpoint, with rows that are none."""
+        planned = self.preview(spark.createDataFrame([], rows.schema))
+        for number, sink in enumerate(self._spec.sinks):
+            prepare = partial(sink.prepare, planned, self._spec.source.prefix)
+            with_place(self._spec, ("sink", number), prepare)
 
     def _start_loop(self, spark: SparkSession, source: JdbcSource) -> BatchLoop:
         run = self._spec.run

@@ -39,7 +39,9 @@ def preview_pipeline(spec: PipelineSpec, spark: SparkSession) -> None:
     """Print the plan, the offsets, and the first rows as they would be written."""
     preview_plan(spec.source.spans(), plan_of(spec))
     sample = spec.source.sample(spark)
-    made = PipelineExecution(spec).preview(sample)
+    execution = PipelineExecution(spec)
+    execution.prepare(spark, sample)
+    made = execution.preview(sample)
     preview_rows("rows", public_columns(good_rows(made)))
     bad = made.where(f"{ERROR} IS NOT NULL")
     if spec.dead_letters.writes:
@@ -66,6 +68,10 @@ def explain_pipeline(spec: PipelineSpec, spark: SparkSession) -> None:
     for number, sink in enumerate(spec.sinks, start=1):
         print_result(redact(f"  sink {number}, {sink.describe()}: {sink.guarantee}"))
     print_result(f"  dead letters, {spec.dead_letters.describe()}: {spec.dead_letters.guarantee}")
+    if execution.needs_second_query:
+        print_result(
+            "  a second query over the source finds them: their times would make rows late"
+        )
     print_result(redact(f"\nSpark's plan of a micro-batch:\n{plan_text(rows)}"))
 
 

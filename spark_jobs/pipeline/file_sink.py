@@ -18,7 +18,7 @@ from spark_jobs.pipeline.hadoop_files import HadoopFolder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 STATE: Final = "_iggy"
 """The folder of lists and unfinished files; its underscore hides it from readers."""
@@ -53,13 +53,14 @@ class ParquetSink:
     def check(self) -> None:
         """Leave the check to Spark, which knows the file system."""
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
         """Refuse a folder in which new files would not be seen.
 
         Raises:
-            OptionError: it has Spark's own log of files.
+            OptionError: it has Spark's own log of files, or the rows lack a column.
         """
-        if HadoopFolder(spark, self.path).exists(SPARK_LOG):
+        with_time(rows, self.partition_by, self.time_column, prefix)
+        if HadoopFolder(rows.sparkSession, self.path).exists(SPARK_LOG):
             raise OptionError(
                 f"{self.path}/{SPARK_LOG} is a list of valid files, with which Spark overlooks all "
                 "others; delete it once no query writes there, or choose another path"

@@ -29,7 +29,7 @@ from spark_jobs.pipeline.secrets import SecretOrText, SecretReference, redact, r
 from spark_jobs.pipeline.sql_steps import check_columns, quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 BULK_ROWS: Final = 500
 BULK_BYTES_MAX: Final = 5 << 20
@@ -60,9 +60,9 @@ class HttpSink(ABC):
         """Validate the address."""
         self.target().check()
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Check the address once more: a secret may have changed."""
-        self.check()
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
+        """Check the column of ids."""
+        self.id_of(rows)
 
     def write(self, rows: DataFrame, context: BatchContext) -> DataFrame:
         """Return the rows that the server refuses; reading them sends all rows."""

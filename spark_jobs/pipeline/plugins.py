@@ -156,7 +156,7 @@ class PluginSink(Plugin):
         known = given if isinstance(given, str) else "what its documentation says"
         return f"{known} (it is called again with the number of a repeated micro-batch)"
 
-    def prepare(self, spark: SparkSession) -> None:
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
         """Need nothing."""
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:

@@ -65,7 +65,7 @@ def read_table(document: PipelineDocument, path: KeyPath, values: Any, cls: type
         document.add_mistake(path, f"{_name(path)} is a table; write [{_name(path)}]")
         return None
     mistakes_count = len(document.mistakes)
-    keys = {one.name: one for one in fields(cls) if not one.metadata.get("internal")}  # type: ignore[arg-type]  # every caller gives a dataclass
+    keys = _keys_of(cls)
     hints = get_type_hints(cls)
     for name in values:
         if name not in keys and name != "type":
@@ -79,6 +79,10 @@ def read_table(document: PipelineDocument, path: KeyPath, values: Any, cls: type
     if len(document.mistakes) > mistakes_count:
         return None
     return cls(**read)
+
+
+def _keys_of(cls: Any) -> dict[str, Field[Any]]:
+    return {one.name: one for one in fields(cls) if not one.metadata.get("internal")}
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:

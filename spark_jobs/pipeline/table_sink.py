@@ -11,11 +11,12 @@ from spark_jobs.pipeline.connectors import BatchContext, public_columns
 from spark_jobs.pipeline.file_sink import with_time, write_files
 from spark_jobs.pipeline.reading import INTERNAL
 from spark_jobs.pipeline.secrets import SecretOrText, SecretReference, redact, reveal
+from spark_jobs.pipeline.sql_steps import check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 ONCE: Final = "each row once: the number of the micro-batch is in the same commit as its rows"
 
@@ -78,9 +79,11 @@ class TableSink:
 
         return tables.packages(self.format, __version__)
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Check that Spark has the package of the format."""
-        tables.check_format(spark, self.format)
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
+        """Check that Spark has the package of the format, and the rows the columns."""
+        tables.check_format(rows.sparkSession, self.format)
+        check_columns(self.keys, rows.schema)
+        with_time(rows, self.partition_by, self.time_column, prefix)
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Write the rows of a micro-batch."""
@@ -160,8 +163,9 @@ class JdbcSink:
         """Return the Maven packages that a session needs."""
         return jdbc.packages(reveal(self.url))
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Leave the rest to the first write, which connects."""
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
+        """Check the columns; the first write connects."""
+        check_columns(self.keys, rows.schema)
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Write the rows of a micro-batch."""

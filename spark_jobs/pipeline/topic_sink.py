@@ -16,7 +16,7 @@ from spark_jobs.pipeline.topic_sources import SERVER_OF_ENVIRONMENT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 SAME: Final = "same"
 """Partitioning by the partition that a message had, so that their order stays."""
@@ -95,8 +95,9 @@ class IggySink:
         found = connection(reveal(self.server)).get_topic(self.stream, self.topic)
         return self.create_topic if found is None else int(found.partitions_count)
 
-    def prepare(self, spark: SparkSession) -> None:
-        """Need nothing."""
+    def prepare(self, rows: DataFrame, prefix: str) -> None:
+        """Check that messages can be made of the rows."""
+        self.messages(rows, prefix)
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Send the rows of a micro-batch."""

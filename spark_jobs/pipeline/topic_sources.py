@@ -125,7 +125,7 @@ class WebhookSource:
         stream: name of the stream.
         topic: the topic.
         server: the connection string; by default that of the environment.
-        http: the address of the server's HTTP API; by default port 3000 of the server.
+        http: the address of the server's HTTP API; by default the server is asked for its port.
         create_topic: how many partitions a missing topic gets.
         consumer: the name under which offsets are stored on the server.
     """
@@ -174,9 +174,22 @@ class WebhookSource:
     @property
     def url(self) -> str:
         """Where messages are posted."""
-        host = urlsplit(reveal(self.server)).hostname or "127.0.0.1"
-        root = self.http or f"http://{f'[{host}]' if ':' in host else host}:{HTTP_PORT}"
+        root = self.http or self._http_address()
         return f"{root.rstrip('/')}/streams/{self.stream}/topics/{self.topic}/messages"
+
+    def _http_address(self) -> str:
+        """Ask the server for the address of its HTTP API; without an answer it is the usual one."""
+        from iggy_sdk import IggyError
+        from spark_jobs.topics import connection
+
+        server = reveal(self.server)
+        host = urlsplit(server).hostname or "127.0.0.1"
+        try:
+            (node, *_) = connection(server).get_cluster_metadata().nodes
+            port = node.http_port or HTTP_PORT
+        except (IggyError, OSError, ValueError):
+            port = HTTP_PORT
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     def describe(self) -> str:
         """Say where to post, and how."""

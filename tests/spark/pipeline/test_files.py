@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spark_jobs.errors import OptionError
@@ -203,10 +205,11 @@ def test_folder_when_pipelines_disturb_each_other_then_all_mistakes_are_told(tmp
         read_pipelines([tmp_path])
 
     lines = str(caught.value).splitlines()
+    checkpoint = Path("state/orders").resolve()
     assert [line.removeprefix(f"{tmp_path}/").partition(";")[0] for line in lines] == [
         "d.toml:4: there is no key 'evry'",
         f"b.toml:2: the name orders is also that of {tmp_path}/a.toml:2",
-        f"c.toml:2: the checkpoint state/orders is also that of {tmp_path}/a.toml:3",
+        f"c.toml:2: the checkpoint {checkpoint} is also that of {tmp_path}/a.toml:3",
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(OptionError, match=r"has no files \*.toml"):

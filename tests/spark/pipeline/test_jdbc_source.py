@@ -34,6 +34,7 @@ def database(spark, tmp_path):
     """Return the URL of a database, and a function that runs statements in it."""
     url = f"jdbc:derby:memory:{tmp_path.name};create=true"
     java = spark._jvm
+    java.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     java.Class.forName("org.apache.derby.iapi.jdbc.AutoloadedDriver")
     connection = java.org.apache.derby.iapi.jdbc.AutoloadedDriver().connect(
         url, java.java.util.Properties()
