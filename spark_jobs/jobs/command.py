@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError, SchemaError
 from spark_jobs.jobs.terminal import StopSignal, print_status
+from spark_jobs.pipeline.secrets import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -119,7 +120,7 @@ def _start(wanted: SessionSettings) -> SparkSession:
 
 
 if TYPE_CHECKING:
-    Work = Callable[[argparse.Namespace, SparkSession, StopSignal], None]
+    Work = Callable[[argparse.Namespace, SparkSession, StopSignal], int | None]
 
     Check = Callable[[argparse.Namespace], None]
 
@@ -173,6 +174,57 @@ def add_topic_options(parser: argparse.ArgumentParser, *, topic: str) -> None:
     group.add_argument("--topic", required=True, help=topic)
 
 
+def add_json_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of rows."""
+    group = parser.add_argument_group("rows")
+    group.add_argument(
+        "--json-schema",
+        metavar="SCHEMA",
+        help="read payloads as JSON objects with these fields, such as 'id BIGINT NOT NULL, item "
+        "STRING', or the name of a file that holds such a text or Spark's JSON form of a schema",
+    )
+    group.add_argument(
+        "--payload-as",
+        choices=("binary", "text"),
+        default="binary",
+        help="type of the column payload where there is no schema",
+    )
+    group.add_argument(
+        "--time-column",
+        default="timestamp",
+        metavar="NAME",
+        help="where date and hour come from: timestamp, the server's (default), origin_timestamp, "
+        "or a field of the schema",
+    )
+    group.add_argument(
+        "--partition-by",
+        default="date,hour",
+        metavar="NAMES",
+        help="columns of which folders are made (default date,hour); none for no folders",
+    )
+
+
+def add_dead_letter_options(
+    parser: argparse.ArgumentParser, *, otherwise: str, can_skip: bool = False
+) -> None:
+    """Add the options of dead letters."""
+    group = parser.add_argument_group("dead letters")
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--dead-letter-topic",
+        metavar="TOPIC",
+        help="send messages that cannot be processed to this topic of the same stream, with the "
+        f"reason and their source in headers; without it {otherwise}",
+    )
+    where.add_argument(
+        "--dead-letter-path", metavar="PATH", help="or write them to Parquet files there"
+    )
+    if can_skip:
+        where.add_argument(
+            "--skip-bad", action="store_true", help="or leave them out, and print how many they are"
+        )
+
+
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of jobs that can run as a stream."""
     group = parser.add_argument_group("the run")
@@ -190,8 +242,8 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_spark_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of Spark."""
+def add_spark_options(parser: argparse.ArgumentParser, *, can_be_dry: bool = True) -> None:
+    """Add the options of Spark, and those of trying a job."""
     group = parser.add_argument_group("Spark")
     group.add_argument(
         "--master", help="the master of Spark (default: that of spark-submit, or this machine)"
@@ -211,11 +263,12 @@ def add_spark_options(parser: argparse.ArgumentParser) -> None:
         help="a Spark setting; may be repeated",
     )
     group.add_argument("--verbose", action="store_true", help="show Spark's log and tracebacks")
-    group.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="connect, print plan, columns, offsets and first rows, and write nothing",
-    )
+    if can_be_dry:
+        group.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="connect, print plan, columns, offsets and first rows, and write nothing",
+        )
 
 
 def count(text: str) -> int:
@@ -260,26 +313,51 @@ def run_command(
         settings: settings of a new session, which the user can override.
     """
     given = parser.parse_args(arguments)
+    return run_parsed(parser.prog, given, work, check=check, settings=settings)
+
+
+def run_parsed(
+    command: str,
+    given: argparse.Namespace,
+    work: Work,
+    *,
+    check: Check,
+    settings: Callable[[argparse.Namespace], Mapping[str, str]] | None = None,
+    packages: Callable[[argparse.Namespace], tuple[str, ...]] | None = None,
+) -> int:
+    """Start Spark, run a job whose command line is parsed, and return the exit code."""
     with StopSignal() as stop:
         try:
             check(given)
             extra = {} if settings is None else settings(given)
+            needed = () if packages is None else packages(given)
             wanted = SessionSettings(
-                name=parser.prog,
+                name=command,
                 master=given.master,
                 workers=given.workers,
-                packages=tuple(filter(None, given.packages.split(","))),
+                packages=tuple(filter(None, (*needed, *given.packages.split(",")))),
                 settings={**extra, **dict(given.conf)},
                 verbose=given.verbose,
             )
             with open_session(wanted) as spark:
                 stop.listen()
-                if not stop.requested:
-                    work(given, spark, stop)
+                code = EXIT_OK if stop.requested else work(given, spark, stop)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
         except Exception as error:
-            return _fail(parser.prog, error, stop, verbose=given.verbose)
+            return _fail(command, error, stop, verbose=given.verbose)
+    return code or EXIT_OK
+
+
+def without_spark(command: str, work: Callable[[], None]) -> int:
+    """Run what needs no Spark, and return the exit code."""
+    with StopSignal() as stop:
+        try:
+            work()
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        except Exception as error:
+            return _fail(command, error, stop, verbose=False)
     return EXIT_OK
 
 
@@ -289,8 +367,8 @@ def _fail(command: str, error: Exception, stop: StopSignal, *, verbose: bool) ->
         # Under spark-submit Java gets the signal as well and may end before this process.
         return EXIT_OK
     if verbose:
-        traceback.print_exception(error, file=sys.stderr)
-    print_status(f"{command}: {error_summary(error)}")
+        print_status(redact("".join(traceback.format_exception(error))))
+    print_status(redact(f"{command}: {error_summary(error)}"))
     is_usage = isinstance(error, OptionError | SchemaError)
     if is_usage:
         print_status(f"{command} --help lists the options")
@@ -311,6 +389,8 @@ def error_summary(error: Exception) -> str:
     text = str(error)
     if type(error).__module__.startswith(("pyspark", "py4j")):
         return _spark_error_summary(text)
+    if isinstance(error, OptionError):
+        return text
     advice = getattr(error, "advice", None)
     if isinstance(advice, str) and advice and advice not in text:
         return f"{text}; {advice}"

@@ -22,7 +22,7 @@ from spark_jobs.jobs.command import (
     make_parser,
     run_command,
 )
-from spark_jobs.jobs.queries import run_batch, run_queries, start_query
+from spark_jobs.jobs.queries import run_batch, run_query, start_query
 from spark_jobs.jobs.terminal import (
     FIRST_ROWS,
     StopSignal,
@@ -179,7 +179,7 @@ def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> No
             "windows": f"of {given.window}, the newest {given.windows}",
             "write": f"metrics.csv and metrics.svg in {given.output}",
         }
-        preview_plan(source, plan)
+        preview_plan(source.spans(), plan)
         counted = windows_of(source.sample(spark, FIRST_ROWS), given.window)
         preview_rows("windows", counted.selectExpr("window.start", "* EXCEPT (window)"))
         return
@@ -208,7 +208,7 @@ def _follow(
     # Complete mode returns all windows each time, so the table is complete after a restart.
     writer = counted.writeStream.outputMode("complete").foreachBatch(put)
     start = partial(start_query, writer, given, "windows", checkpoint=given.checkpoint)
-    run_queries({"windows": start}, stop)
+    run_query("windows", start, stop)
     _print_paths(given)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from spark_jobs.jobs.topic_source import TopicSource
+    from spark_jobs.jobs.topic_source import PartitionSpan
 
 
 def print_status(text: str) -> None:
@@ -63,13 +63,15 @@ SHOWN_COLUMNS: Final = 40
 """Characters of a cell; more would break lines."""
 
 
-def preview_plan(source: TopicSource, plan: Mapping[str, object]) -> None:
-    """Print the plan, and the offsets to read."""
+def preview_plan(spans: Sequence[PartitionSpan] | None, plan: Mapping[str, object]) -> None:
+    """Print the plan, and the offsets to read where there are some."""
     print_result("Nothing is written: this is a dry run.\n")
     print_result("\n".join(f"{name + ':':<14}{text}" for name, text in plan.items()))
+    if spans is None:
+        return
     rows = [
         (span.place.topic, str(span.place.partition), span.start, span.end, span.end - span.start)
-        for span in source.spans()
+        for span in spans
     ]
     print_result("\n" + format_table(("topic", "partition", "from", "to", "messages"), rows))
 
@@ -80,7 +82,7 @@ def preview_rows(title: str, rows: DataFrame) -> None:
     print_result(f"\n{title}, columns:\n{tree}")
     first = rows.limit(FIRST_ROWS).collect()
     print_result(f"\n{title}, first {len(first)}:")
-    print_result(format_table(rows.columns, [[_shown_cell(cell) for cell in row] for row in first]))
+    print_result(format_table(rows.columns, [[shown_cell(cell) for cell in row] for row in first]))
 
 
 def preview_schema_guess(messages: DataFrame) -> None:
@@ -96,7 +98,8 @@ def preview_schema_guess(messages: DataFrame) -> None:
         )
 
 
-def _shown_cell(value: object) -> object:
+def shown_cell(value: object) -> object:
+    """Prepare a value for a table: bytes as text, and not too long."""
     if isinstance(value, bytes | bytearray):
         value = bytes(value).decode(errors="backslashreplace")
     text = str(value)

@@ -6,35 +6,36 @@ Spark's file sink remembers which files belong, so each message is there once, w
 from __future__ import annotations
 
 import sys
-from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_jobs.errors import OptionError
-from spark_jobs.jobs.command import add_run_options, add_spark_options, make_parser, run_command
-from spark_jobs.jobs.queries import run_queries, start_query
-from spark_jobs.jobs.rows import (
-    SOURCE_COLUMNS,
-    DeadLetterWriter,
-    RowLayout,
+from spark_jobs.jobs.command import (
     add_dead_letter_options,
     add_json_options,
+    add_run_options,
+    add_spark_options,
+    make_parser,
+    run_command,
 )
-from spark_jobs.jobs.terminal import (
-    FIRST_ROWS,
-    StopSignal,
-    preview_plan,
-    preview_rows,
-    preview_schema_guess,
-    print_status,
+from spark_jobs.jobs.presets import (
+    check_preset,
+    folders_of,
+    letters_of,
+    row_steps,
+    run_options,
+    run_preset,
+    topic_of,
 )
-from spark_jobs.jobs.topic_source import TopicSource, add_source_options
+from spark_jobs.jobs.terminal import StopSignal, print_status
+from spark_jobs.jobs.topic_source import add_source_options
+from spark_jobs.pipeline.file_sink import ParquetSink
+from spark_jobs.pipeline.specification import PipelineSpec
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 
 EXAMPLE = """
@@ -61,57 +62,35 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def pipeline(given: argparse.Namespace) -> PipelineSpec:
+    """Make the pipeline of the command line.
+
+    Raises:
+        OptionError: options contradict each other.
+    """
+    letters = letters_of(given)
+    if letters.writes and given.json_schema is None:
+        raise OptionError("dead letters need --json-schema; without one every message fits")
+    checkpoint = given.checkpoint or f"{given.path.rstrip('/')}/_checkpoint"
+    return PipelineSpec(
+        run=run_options(given, "rows", checkpoint),
+        source=topic_of(given),
+        steps=row_steps(given),
+        sinks=(ParquetSink(given.path, folders_of(given), given.time_column),),
+        dead_letters=letters,
+    )
+
+
 def check(given: argparse.Namespace) -> None:
     """Find mistakes, and ask the server for the topic."""
-    if DeadLetterWriter.of(given) is not None and given.json_schema is None:
-        raise OptionError("dead letters need --json-schema; without one every message fits")
-    TopicSource.of(given, SOURCE_COLUMNS).spans()
+    check_preset(pipeline(given))
 
 
 def work(given: argparse.Namespace, spark: SparkSession, stop: StopSignal) -> None:
     """Write, or show what would be written."""
-    source = TopicSource.of(given, SOURCE_COLUMNS)
-    letters = DeadLetterWriter.of(given)
-    shape = RowLayout.of(given, keeps_bad=letters is None)
-    if given.dry_run:
-        preview(given, spark, source, shape)
-        return
-    checkpoint = given.checkpoint or f"{given.path.rstrip('/')}/_checkpoint"
-    rows = shape.rows(source.load_stream(spark))
-    writer = rows.writeStream.format("parquet").option("path", given.path)
-    if shape.partition_by:
-        writer = writer.partitionBy(*shape.partition_by)
-    starters: dict[str, Callable[[], StreamingQuery]] = {
-        "rows": partial(start_query, writer, given, "rows", checkpoint=checkpoint)
-    }
-    if letters is not None:
-        bad = letters.writer(shape.bad(source.named("dead-letters").load_stream(spark)))
-        starters["dead letters"] = partial(
-            start_query, bad, given, "dead-letters", checkpoint=checkpoint
-        )
-    done = run_queries(starters, stop)
-    print_status(f"{done['rows']:,} messages read, Parquet files in {given.path}")
-
-
-def preview(
-    given: argparse.Namespace, spark: SparkSession, source: TopicSource, shape: RowLayout
-) -> None:
-    """Show what would be done."""
-    letters = DeadLetterWriter.of(given)
-    plan = {
-        "read": f"stream {given.stream}, topic {given.topic}",
-        "write": f"Parquet files in {given.path}",
-        "folders": ", ".join(shape.partition_by) or "none",
-        "dead letters": letters or "none",
-        "run": "once, what is there" if given.once else f"every {given.every}, until stopped",
-    }
-    preview_plan(source, plan)
-    sample = source.sample(spark, FIRST_ROWS)
-    preview_rows("rows", shape.rows(sample))
-    if letters is not None:
-        preview_rows("dead letters", shape.bad(sample).select("partition", "offset", "error"))
-    if given.json_schema is None:
-        preview_schema_guess(sample)
+    read = run_preset(pipeline(given), given, spark, stop)
+    if read is not None:
+        print_status(f"{read} messages read, Parquet files in {given.path}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -100,17 +100,20 @@ class TopicSource:
             "failOnDataLoss": "false" if given.skip_lost else "true",
         }
         growing = {"maxOffsetsPerTrigger": given.max_offsets, "consumer": given.consumer}
+        return cls.made(shared, growing, columns)
+
+    @classmethod
+    def made(
+        cls, shared: Mapping[str, object], growing: Mapping[str, object], columns: str
+    ) -> TopicSource:
+        """Make it of options of ``format("iggy")``; those that are None are not given.
+
+        Raises:
+            OptionError: an option is wrong.
+        """
         source = cls(_given(shared), _given(growing), columns)
         read_options({**source.options, **source.stream_options}, QueryKind.STREAM)
         return source
-
-    def named(self, suffix: str) -> TopicSource:
-        """Return the same for a second query, with its own consumer name."""
-        consumer = self.stream_options.get("consumer")
-        growing = {**self.stream_options}
-        if consumer is not None:
-            growing["consumer"] = f"{consumer}-{suffix}"
-        return TopicSource(self.options, growing, self.columns)
 
     def spans(self) -> list[PartitionSpan]:
         """Ask the server for the offsets of a first run.

@@ -14,22 +14,15 @@ from __future__ import annotations
 
 import operator
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
 from spark_jobs.errors import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
 
 Document: TypeAlias = dict[str, Any]
 MessageMetadata: TypeAlias = Mapping[str, Any]
@@ -42,7 +35,9 @@ _COMPARISON: Final = re.compile(
     rf"\s*(?P<path>{_WORD})\s*(?P<sign>==|!=|<=|>=|<|>|~)\s*(?P<value>[^=<>~].*)"
 )
 _PRESENCE: Final = re.compile(rf"\s*(?P<absent>!?)\s*(?P<path>{_WORD})\s*")
-_METADATA_NAMES: Final = ("stream", "topic", "partition", "offset", "timestamp")
+METADATA_COLUMNS: Final = ("stream", "topic", "partition", "offset", "timestamp")
+"""What steps may copy of the message."""
+
 _COMPUTED_VALUES: Final[Mapping[str, Callable[[], Any]]] = {
     "now": lambda: datetime.now(UTC).isoformat(),
     "uuid": lambda: str(uuid4()),
@@ -128,8 +123,8 @@ def _read_value(text: str) -> Callable[[Document, MessageMetadata], Any]:
         name = word[1:]
         if name in _COMPUTED_VALUES:
             return lambda document, facts: _COMPUTED_VALUES[name]()
-        if name not in _METADATA_NAMES:
-            known = ", ".join(f"${one}" for one in (*_COMPUTED_VALUES, *_METADATA_NAMES))
+        if name not in METADATA_COLUMNS:
+            known = ", ".join(f"${one}" for one in (*_COMPUTED_VALUES, *METADATA_COLUMNS))
             raise OptionError(f"{word!r} is no value; there are $.FIELD, {known}")
         return lambda document, facts: facts[name]
     literal = _literal(text)
@@ -266,79 +261,3 @@ _READERS: Final[
     "keep": _read_keep,
     "filter": _read_filter,
 }
-
-
-# Run transforms on columns of Spark.
-
-
-METADATA_COLUMNS: Final = ("stream", "topic", "partition", "offset", "timestamp")
-"""Columns that steps may copy from."""
-
-
-def transform_payloads(
-    messages: DataFrame, steps: list[Transform], *, is_strict: bool
-) -> DataFrame:
-    """Replace payloads by the results of the steps, and add a column ``error``.
-
-    A filter drops messages. A message that a step cannot process has a reason in ``error``, or
-    fails the query if it is strict.
-    """
-    from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
-
-    if not steps:
-        return messages.withColumn("error", F.lit(None).cast("string"))
-    transformer: Any = PayloadTransformer(steps, is_strict=is_strict)
-    with warnings.catch_warnings():
-        # Spark prefers type hints of the function, which a callable object does not have.
-        warnings.filterwarnings("ignore", "It is preferred to specify type hints")
-        change = arrow_udf(transformer, "payload binary, error string", ArrowUDFType.SCALAR)
-    result = change("payload", *METADATA_COLUMNS)
-    made = messages.withColumn("_iggy_result", result).where("_iggy_result IS NOT NULL")
-    kept = [name for name in messages.columns if name != "payload"]
-    return made.select(
-        *kept,
-        # A dead letter keeps its original payload.
-        F.coalesce("_iggy_result.payload", "payload").alias("payload"),
-        F.col("_iggy_result.error").alias("error"),
-    )
-
-
-class PayloadTransformer:
-    """Runs the steps in a task, on whole columns."""
-
-    def __init__(self, steps: list[Transform], *, is_strict: bool) -> None:
-        # Steps cannot be pickled, but their texts can.
-        self._texts = [step.text for step in steps]
-        self._is_strict = is_strict
-
-    def __call__(self, payloads: Any, *facts: Any) -> Any:
-        import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
-
-        steps = [read_step(*text.split(" ", 1)) for text in self._texts]
-        columns = [_plain_values(column) for column in facts]
-        rows = zip(payloads.to_pylist(), *columns, strict=True)
-        results = [self._change(steps, payload, facts) for payload, *facts in rows]
-        kind = pa.struct([("payload", pa.binary()), ("error", pa.string())])
-        return pa.array(results, kind)
-
-    def _change(
-        self, steps: list[Transform], payload: bytes, facts: Sequence[Any]
-    ) -> dict[str, Any] | None:
-        known = dict(zip(METADATA_COLUMNS, facts, strict=True))
-        try:
-            made = run_steps(steps, payload, known)
-        except PayloadMismatchError as error:
-            if not self._is_strict:
-                return {"payload": None, "error": str(error)}
-            place = f"topic {known['topic']!r} partition {known['partition']}"
-            raise PayloadMismatchError(
-                f"{place} offset {known['offset']}: {error}; send such messages elsewhere with "
-                "--dead-letter-topic"
-            ) from None
-        return None if made is None else {"payload": made, "error": None}
-
-
-def _plain_values(column: Any) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    return [one.isoformat() if hasattr(one, "isoformat") else one for one in values]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-PREFIX: Final = "iggy_"
-"""Before the columns of a message where the fields of its payload are columns as well."""
-
 CORRUPT: Final = "_corrupt_record"
-"""The column of payloads that could not be read."""
+"""The column of a payload that could not be read; the name is Spark's default."""
+
+PREFIX: Final = "iggy_"
+"""Before the columns of a message where others are the fields of its payload."""
 
 AGE: Final = ("timestamp", "partition", "offset")
 """The columns that decide which of two messages is newer."""

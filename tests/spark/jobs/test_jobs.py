@@ -9,7 +9,7 @@ import pytest
 
 from iggy_sdk import ConsumerIdentity, PollingStrategy
 from spark_jobs.jobs import from_files, metrics, terminal, to_parquet, to_table, topic_to_topic
-from spark_jobs.jobs.rows import truncate_header
+from spark_jobs.pipeline.dead_letters import truncate_header
 from tests.spark.jobs.conftest import BAD
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, cups INT"
@@ -194,7 +194,7 @@ def test_from_files_when_files_are_sent_again_then_each_row_is_stored_once(
     assert sum(b"ada" in message.payload for message in of_ada) == 2
     said = capsys.readouterr().err
     assert "files: batch 0, 4 rows" in said
-    assert "c.json has a line that is not JSON: nope; correct it" in said
+    assert "in/c.json row 0: the line is not JSON: nope; " in said
 
 
 def test_topic_to_topic_when_messages_are_changed_then_order_and_misfits_are_kept(
@@ -304,3 +304,38 @@ def test_job_when_there_is_no_topic_or_no_server_then_says_so_before_spark_start
     given = ["--stream", stream, "--topic", "orders", "--path", "x"]
     assert to_parquet.main(given) == 2
     assert "set IGGY_CONNECTION_STRING" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_csv", [True, False])
+def test_from_files_when_lines_are_bad_then_are_dead_letters_or_left_out_and_counted(
+    client, stream, orders, run, tmp_path, capsys, is_csv
+):
+    (tmp_path / "in").mkdir()
+    if is_csv:
+        (tmp_path / "in" / "a.csv").write_text("id,item\n1,tea\n2,tea,more\nx,tea\n")
+        how = ["--format", "csv", "--schema", "id INT, item STRING"]
+        bad = [b"2,tea,more", b"x,tea"]
+        reason = "the line does not fit the columns: "
+    else:
+        (tmp_path / "in" / "a.json").write_text('{"id": 1}\nnope\n{"id": 2} x\n')
+        how = ["--format", "json"]
+        bad = [b"nope", b'{"id": 2} x']
+        reason = "the line is not JSON: "
+    given = ("--path", tmp_path / "in", "--create-topic", 1, *how)
+
+    assert run(from_files, *given, "--dead-letter-topic", "dead", topic="a") == 0
+    assert run(from_files, *given, "--skip-bad", topic="b") == 0
+    assert run(from_files, *given, topic="c") == 1
+
+    (letters,) = messages_of(client, stream, "dead")
+    assert [letter.payload for letter in letters] == bad
+    assert [letter.headers["error"] for letter in letters] == [
+        f"{reason}{line.decode()}" for line in bad
+    ]
+    assert letters[0].headers["source_file"].endswith(".csv" if is_csv else ".json")
+    for topic in ("a", "b"):
+        assert client.get_topic(stream, topic, required=True).messages_count == 1
+    said = capsys.readouterr().err
+    assert "3 (2 bad: topic dead) rows of" in said
+    assert "3 (2 bad: left out and counted) rows of" in said
+    assert f"row 1: {reason}{bad[0].decode()}; send such messages elsewhere" in said

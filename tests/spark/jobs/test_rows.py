@@ -1,15 +1,23 @@
-"""Rows of messages, in batches: JSON payloads and numbered files. Quick, without queries."""
+"""Rows of messages, in batches: JSON payloads, numbered files, merges. Quick, without queries."""
 
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from spark_jobs.errors import OptionError
 from spark_jobs.jobs import from_files
-from spark_jobs.jobs.rows import SOURCE_COLUMNS, RowLayout, read_json_schema
-from spark_jobs.jobs.transforms import read_step, transform_payloads
+from spark_jobs.pipeline.connectors import ERROR, ORIGIN, good_rows
+from spark_jobs.pipeline.dead_letters import strict
+from spark_jobs.pipeline.file_sink import with_time
+from spark_jobs.pipeline.file_source import split_settings
+from spark_jobs.pipeline.payload_step import PayloadStep
+from spark_jobs.pipeline.schemas import read_schema_text, write_ddl
+from spark_jobs.pipeline.sql_steps import JsonStep
+from spark_jobs.pipeline.topic_sources import MESSAGE_COLUMNS, IggySource
 
 NOON = datetime.datetime(2026, 1, 31, 12, 30, tzinfo=datetime.UTC)
 PAYLOADS = [
@@ -31,28 +39,29 @@ GOOD = 2
 def messages(spark):
     """Return the payloads as messages of a topic."""
     rows = [("s", "t", 0, at, NOON, NOON, payload) for at, payload in enumerate(PAYLOADS)]
-    return spark.createDataFrame(rows, SOURCE_COLUMNS)
+    return IggySource("s", "t").label(spark.createDataFrame(rows, MESSAGE_COLUMNS))
 
 
-def shape(schema="id BIGINT NOT NULL, item STRING", **more):
-    given = {
-        "payload_as": "binary",
-        "time_column": "timestamp",
-        "partition_by": ("date", "hour"),
-        "keeps_bad": False,
-        **more,
-    }
-    return RowLayout(None if schema is None else read_json_schema(schema), **given)
+SCHEMA = "id BIGINT NOT NULL, item STRING"
+
+
+def parsed(messages, schema=SCHEMA, **more):
+    return JsonStep(schema, **more).apply(messages, "iggy_")
+
+
+def timed(rows, time_column="timestamp", partition_by=("date", "hour")):
+    return with_time(rows, partition_by, time_column, "iggy_")
 
 
 def test_payloads_when_they_fit_the_schema_then_become_columns_and_others_are_told_apart(messages):
-    rows = shape().rows(messages).orderBy("iggy_offset").collect()
-    bad = shape().bad(messages).orderBy("offset").collect()
+    made = timed(parsed(messages))
+    rows = good_rows(made).orderBy("iggy_offset").collect()
+    bad = made.where(f"{ERROR} IS NOT NULL").orderBy("iggy_offset").collect()
 
     assert [(row["id"], row["item"]) for row in rows] == [(1, "tea"), (2, None)]
     assert (rows[0]["date"], rows[0]["hour"]) == (NOON.date(), 12)
-    assert [bytes(row["payload"]) for row in bad] == PAYLOADS[GOOD:]
-    reasons = [row["error"] for row in bad]
+    assert [bytes(row[ORIGIN]["payload"]) for row in bad] == PAYLOADS[GOOD:]
+    reasons = [row[ERROR] for row in bad]
     assert reasons[:3] == ["the payload is not one JSON value"] * 3
     assert reasons[3] == reasons[5] == "it does not fit the schema"
     assert reasons[4] == "field id is missing"
@@ -60,73 +69,77 @@ def test_payloads_when_they_fit_the_schema_then_become_columns_and_others_are_to
 
 
 def test_payloads_when_there_is_no_other_place_then_stay_in_a_column_of_their_own(messages):
-    rows = shape(keeps_bad=True).rows(messages).orderBy("iggy_offset").collect()
+    rows = parsed(messages, unfit="keep").orderBy("iggy_offset").collect()
 
     assert [row["_corrupt_record"] for row in rows[:GOOD]] == [None] * GOOD
     assert [bytes(row["_corrupt_record"]) for row in rows[GOOD:]] == PAYLOADS[GOOD:]
-
-
-def test_payloads_when_there_is_no_schema_then_are_kept_as_they_are(messages):
-    rows = shape(None, payload_as="text", partition_by=()).rows(messages)
-
-    assert rows.columns[-1] == "payload"
-    assert rows.where("offset = 2").first()["payload"] == "nope"
-    assert rows.where("offset = 8").first()["payload"] == "��"
+    assert {row[ERROR] for row in rows} == {None}
 
 
 def test_folders_when_made_of_a_field_then_its_time_counts(messages):
-    made = shape("id BIGINT, at TIMESTAMP", time_column="at", partition_by=("date",))
+    rows = timed(parsed(messages, "id BIGINT, at TIMESTAMP"), "at", ("date",))
 
-    assert [field.name for field in made.rows(messages).schema.fields][-1] == "date"
+    assert rows.columns[-1] == "date"
 
 
 @pytest.mark.parametrize(
     ("given", "answer"),
     [
-        ({"time_column": "gone"}, "--time-column is 'gone'"),
+        ({"time_column": "gone"}, "the time column is 'gone'"),
         ({"time_column": "item"}, "which is string"),
         ({"partition_by": ("day",)}, "there are date, hour, id"),
     ],
 )
 def test_folders_when_a_column_cannot_be_used_then_the_answer_helps(messages, given, answer):
     with pytest.raises(OptionError, match=answer):
-        shape(**given).rows(messages)
+        timed(parsed(messages), **given)
 
 
 def test_schema_when_in_a_file_then_is_read_in_either_form(spark, tmp_path):
-    plain = read_json_schema("id BIGINT NOT NULL, item STRING")
+    plain = read_schema_text("id BIGINT NOT NULL, item STRING")
     (tmp_path / "a.ddl").write_text("id BIGINT NOT NULL,\n  item STRING\n")
     (tmp_path / "b.json").write_text(plain.json())
 
-    assert read_json_schema(str(tmp_path / "a.ddl")) == plain
-    assert read_json_schema(str(tmp_path / "b.json")) == plain
+    assert read_schema_text(str(tmp_path / "a.ddl")) == plain
+    assert read_schema_text(str(tmp_path / "b.json")) == plain
     for wrong in ("id BIGNIT(", str(tmp_path / "gone.ddl"), "BIGINT"):
-        with pytest.raises(OptionError, match="--json-schema cannot be read"):
-            read_json_schema(wrong)
+        with pytest.raises(OptionError, match="the schema cannot be read"):
+            read_schema_text(wrong)
 
 
-def test_transforms_when_run_on_columns_then_drop_change_or_mark(messages):
-    steps = [read_step("filter", "id!=2"), read_step("add", "at=$offset")]
+def test_schema_when_written_as_ddl_then_reads_as_the_same_types(spark):
+    fields = read_schema_text(
+        "`a b` INT, s STRUCT<`x``y`: ARRAY<STRUCT<z: DECIMAL(4,2)>>, m: MAP<STRING, DATE>>"
+    )
 
-    rows = transform_payloads(messages, steps, is_strict=False).orderBy("offset").collect()
+    assert read_schema_text(write_ddl(fields)) == fields
+
+
+def test_steps_when_run_on_payloads_then_drop_change_or_mark(messages):
+    step = PayloadStep(("filter id!=2", "add at=$offset"))
+
+    rows = step.apply(messages, "iggy_").orderBy("offset").collect()
 
     assert [row["offset"] for row in rows] == [0, *range(2, len(PAYLOADS))]
     assert bytes(rows[0]["payload"]).endswith(b'"extra":true,"at":0}')
-    assert rows[1]["error"].startswith("the payload is not JSON")
+    assert rows[1][ERROR].startswith("the payload is not JSON")
     assert bytes(rows[1]["payload"]) == b"nope"
-    assert [row["offset"] for row in rows if row["error"] is None] == [0, 5, 6]
+    assert [row["offset"] for row in rows if row[ERROR] is None] == [0, 5, 6]
 
 
-def test_transforms_when_there_are_none_then_payloads_are_not_even_read(messages):
-    rows = transform_payloads(messages, [], is_strict=True)
+def test_steps_when_a_row_has_an_error_already_then_leave_it(messages):
+    step = PayloadStep(("delete item",))
+    marked = messages.withColumn(ERROR, F.when(F.col("offset") == 0, "known"))
 
-    assert sorted(bytes(row["payload"]) for row in rows.collect()) == sorted(PAYLOADS)
+    (row,) = step.apply(marked, "iggy_").where("offset = 0").collect()
+
+    assert (row[ERROR], bytes(row["payload"])) == ("known", PAYLOADS[0])
 
 
-def test_transforms_when_strict_then_the_first_misfit_says_where_it_is(spark, messages):
-    rows = transform_payloads(messages.coalesce(1), [read_step("delete", "id")], is_strict=True)
+def test_rows_when_bad_ones_are_not_wanted_then_the_first_says_where_it_is(messages):
+    rows = strict(PayloadStep(("delete id",)).apply(messages.coalesce(1), "iggy_"), "go there")
 
-    with pytest.raises(Exception, match=r"partition 0 offset 2: .*--dead-letter-topic"):
+    with pytest.raises(Exception, match=r"topic t partition 0 offset 2: .*; go there"):
         rows.collect()
 
 
@@ -136,9 +149,11 @@ def given_files(*arguments):
 
 
 def made_of(spark, given):
-    with from_files.one_task_per_file(spark):
-        rows = from_files.messages_of(given, from_files.read(given, spark.read, spark))
-        return {bytes(row["id"]): row for row in rows.collect()}
+    spec: Any = from_files.pipeline(given, "unused")
+    (sink,) = spec.sinks
+    with split_settings(spark):
+        rows = spec.source.label(spec.source.read(spark, spark.read))
+        return {bytes(row["id"]): row for row in sink.messages(rows, "").collect()}
 
 
 def test_ids_when_files_are_added_or_replaced_then_known_rows_keep_theirs(spark, tmp_path):
@@ -195,5 +210,5 @@ def test_column_when_files_have_none_of_that_name_then_the_answer_lists_them(
 ):
     (tmp_path / "a.csv").write_text("id,item\n1,tea\n")
 
-    with pytest.raises(OptionError, match=r"no column 'itme'; there are id, item"):
+    with pytest.raises(OptionError, match=r"no column 'itme'; did you mean item"):
         made_of(spark, given_files("--path", tmp_path, "--format", "csv", option, "itme"))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_jobs.jobs.queries import SLOW_START, STARTS_MAX, run_queries
+from spark_jobs.jobs.queries import SLOW_START, STARTS_MAX, run_query
 from spark_jobs.jobs.terminal import StopSignal
 
 TOO_SLOW = RuntimeError(f"[STREAM_FAILED] Query terminated with exception: {SLOW_START}.")
@@ -30,7 +30,7 @@ def starter(*queries):
 def test_query_when_python_starts_too_slowly_then_starts_again(capsys):
     start, waiting = starter(ended(TOO_SLOW), ended(reports=(READ,)))
 
-    assert run_queries({"messages": start}, StopSignal()) == {"messages": 7}
+    assert run_query("messages", start, StopSignal()) == 7
     assert not waiting
     assert "messages: the Python process of Spark was too slow; starting again" in (
         capsys.readouterr().err
@@ -41,7 +41,7 @@ def test_query_when_python_is_always_too_slow_then_the_job_fails():
     start, waiting = starter(*[ended(TOO_SLOW)] * STARTS_MAX)
 
     with pytest.raises(RuntimeError, match=SLOW_START):
-        run_queries({"messages": start}, StopSignal())
+        run_query("messages", start, StopSignal())
     assert not waiting
 
 
@@ -49,5 +49,5 @@ def test_query_when_it_fails_otherwise_then_is_not_started_again():
     start, waiting = starter(ended(ValueError("no such topic")), ended())
 
     with pytest.raises(ValueError, match="no such topic"):
-        run_queries({"messages": start}, StopSignal())
+        run_query("messages", start, StopSignal())
     assert len(waiting) == 1
