@@ -92,7 +92,8 @@ def test_user_when_unknown_then_the_work_is_that_of_some_user_and_of_the_same_ea
     lanes = [lanes_of(f"user {number}") for number in range(400)]
 
     assert lanes == [lanes_of(f"user {number}") for number in range(400)]
-    assert 200 < lanes.count(1) < 380 and lanes.count(1) + lanes.count(4) == 400
+    assert 200 < lanes.count(1) < 380
+    assert lanes.count(1) + lanes.count(4) == 400
 
 
 @pytest.mark.trio
