@@ -386,9 +386,19 @@ class PartitionWriter:
         for earlier in self._segment_list.segments:
             if earlier.start_offset < segment.start_offset and not earlier.is_sealed:
                 yield from self._index_writer.save_or_warn(earlier)
+                if earlier.log is not None and earlier.log.has_room_ahead:
+                    yield AwaitShielded(self._give_room_back, earlier)
                 earlier.is_sealed = True
                 self._unsynced.append(earlier)
                 self._files.note(earlier)
+
+    async def _give_room_back(self, segment: Segment) -> None:
+        """Free the disk space behind the last message of a segment that is full."""
+        assert segment.log is not None
+        try:
+            await segment.log.truncate(segment.written_bytes)
+        except StorageError as error:
+            LOGGER.warning("%s keeps more of the disk than it uses: %s", segment.log.path, error)
 
     async def _sync_segment(self, segment: Segment) -> None:
         await self._files.open(segment)

@@ -73,6 +73,10 @@ class File(Protocol):
     def size(self) -> int:
         """Return the length of the file in bytes."""
 
+    @property
+    def has_room_ahead(self) -> bool:
+        """Whether the disk keeps room behind the end of the file; ``truncate`` gives it back."""
+
     def write_nowait(self, buffers: Sequence[Buffer], position: int) -> bool:
         """Write all buffers into the page cache without waiting, if the engine can.
 

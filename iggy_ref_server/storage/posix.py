@@ -244,8 +244,8 @@ NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def preallocate(descriptor: int, size: int) -> bool:
-    """Keep room for the first bytes of a file; False where that cannot be had at all.
+def preallocate(descriptor: int, size: int, position: int = 0) -> bool:
+    """Keep room for bytes of a file; False where that cannot be had at all.
 
     Raises:
         OSError: the disk has not so much room.
@@ -256,7 +256,7 @@ def preallocate(descriptor: int, size: int) -> bool:
     kept = call(
         ctypes.c_int(descriptor),
         ctypes.c_int(FALLOC_FL_KEEP_SIZE),
-        ctypes.c_long(0),
+        ctypes.c_long(position),
         ctypes.c_long(size),
     )
     if kept == 0:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from iggy_protocol import COMMANDS, Dialect
+from iggy_protocol import CLASSIC, COMMANDS, CommandCode, Dialect, compile_commands
 from iggy_protocol.layout import Layout
 from iggy_protocol.registry import RecordCodec
 from tests.protocol.strategies import values_of
@@ -43,3 +43,14 @@ def test_layout_when_a_value_is_valid_then_the_compiled_form_does_all_the_work(l
         patch.setattr(Layout, "_encode_explaining", refuse)
 
         assert layout.decode(layout.encode(value)) == value
+
+
+def test_commands_when_compiled_before_then_also_their_replies_and_what_has_no_layout_is_left_out(
+    monkeypatch,
+):
+    compiled = set()
+    monkeypatch.setattr(Layout, "compile", lambda layout: compiled.add(layout.name))
+
+    compile_commands([CommandCode.PING, CommandCode.LOGIN_USER, CommandCode.REGISTER], CLASSIC)
+
+    assert compiled == {"Ping", "LoginUser", "Identity", "SessionDetails"}

@@ -192,7 +192,13 @@ CONFIRMED_WIRE = bytes.fromhex("01000000 01000000 02000000 03000000 040000000000
 
 @pytest.mark.parametrize("dialect", VSR, ids=str)
 @pytest.mark.parametrize(
-    ("reply", "wire"), [(CONFIRMED, CONFIRMED_WIRE), ((), bytes(4)), (None, b"")]
+    ("reply", "wire"),
+    [
+        (CONFIRMED, CONFIRMED_WIRE),
+        (CONFIRMED * 2, b"\2" + CONFIRMED_WIRE[1:] + CONFIRMED_WIRE[4:]),
+        ((), bytes(4)),
+        (None, b""),
+    ],
 )
 def test_confirmations_when_written_then_read_again(dialect, reply, wire):
     assert joined(encode_reply(SendMessages.CODE, reply, dialect)) == wire
@@ -206,6 +212,13 @@ def test_confirmation_when_written_at_once_then_equals_that_of_the_layout(told):
         told.stream_id, told.topic_id, told.partition_id, told.base_offset
     )
     assert at_once == encoded
+    assert decode_reply(SendMessages.CODE, encoded, V0_11) == (told,)
+
+
+@pytest.mark.parametrize("count", [0, 2, 256, 2**32 - 1])
+def test_confirmations_when_their_count_is_wrong_then_refused(count):
+    with pytest.raises(RemoteProtocolError):
+        decode_reply(SendMessages.CODE, count.to_bytes(4, "little") + CONFIRMED_WIRE[4:], V0_11)
 
 
 def test_confirmations_when_cut_or_extended_then_refused():

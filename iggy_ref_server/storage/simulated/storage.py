@@ -211,6 +211,11 @@ class SimulatedFile:
         """Return the length of the file in bytes."""
         return len(self._content.written)
 
+    @property
+    def has_room_ahead(self) -> bool:
+        """Say no: a simulated disk takes no space ahead."""
+        return False
+
     def write_nowait(self, buffers: Sequence[Buffer], position: int) -> bool:
         """Write all buffers one after another at once, unless the plan refuses."""
         self._disk.gate.check("write", self._path)

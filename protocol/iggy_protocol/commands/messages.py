@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import lru_cache, partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from construct import Struct
 
@@ -58,7 +58,14 @@ from iggy_protocol.primitives import (
     U64,
 )
 from iggy_protocol.records import record
-from iggy_protocol.registry import EMPTY, Codec, Command, RecordCodec, command, reply_of_optional
+from iggy_protocol.registry import (
+    EMPTY,
+    Codec,
+    Command,
+    OptionalRecordCodec,
+    RecordCodec,
+    command,
+)
 
 
 class SendMetadata(NamedTuple):
@@ -393,18 +400,28 @@ def encode_confirmation(
     return _ONE_CONFIRMATION.pack(1, stream_id, topic_id, partition_id, base_offset)
 
 
+class ConfirmationsCodec(OptionalRecordCodec):
+    """The reply to a send: confirmations, and nearly always one, which is read at once."""
+
+    def decode(self, payload: Buffer) -> Any:
+        """Read the confirmations, or ``None`` from no bytes."""
+        if len(payload) == _ONE_CONFIRMATION.size:
+            count, *where = _ONE_CONFIRMATION.unpack(payload)
+            if count == 1:
+                return (SendConfirmation(*where),)
+        return super().decode(payload)
+
+
+_CONFIRMATIONS: Layout[Any] = Layout(
+    "SendConfirmations", CountPrefixedArray(SEND_CONFIRMATION, count_size=4)
+)
+
+
 @command(
     CommandCode.SEND_MESSAGES,
     request=SendMessagesCodec(),
     changes={dialect: VsrSendMessagesCodec(dialect) for dialect in (V0_11, V0_12_0, V0_12_2)},
-    reply=ByDialect[Codec](
-        EMPTY,
-        {
-            V0_11: reply_of_optional(
-                CountPrefixedArray(SEND_CONFIRMATION, count_size=4), "SendConfirmations"
-            )
-        },
-    ),
+    reply=ByDialect[Codec](EMPTY, {V0_11: ConfirmationsCodec(_CONFIRMATIONS)}),
 )
 @record
 class SendMessages(Command[tuple[SendConfirmation, ...] | None]):

@@ -248,14 +248,15 @@ class VsrClientConnection(BaseClientConnection[PreparedRequest]):
 
     def _context(self, operation: int, context: PartitionContext) -> PartitionContext:
         """Return the context of a request; a read at least wants what the client has seen."""
+        is_given = context is not NO_CONTEXT and context != NO_CONTEXT
         if self._dialect is V0_11:
-            if context != NO_CONTEXT:
+            if is_given:
                 raise NotInDialect("a request of 0.9 has no context", field="context")
             return NO_CONTEXT
         refers = operation == NON_REPLICATED or operation in PARTITION_OPERATIONS
-        if context != NO_CONTEXT and not refers:
+        if is_given and not refers:
             raise LocalProtocolError("the command refers to no partition", field="context")
-        if context != NO_CONTEXT or not refers or not self.is_bound:
+        if is_given or not refers or not self.is_bound:
             return context
         return PartitionContext(metadata_position=self._session.watermark)
 
