@@ -7,7 +7,7 @@ Messages that retention deleted meanwhile are a loss; offsets that never had a m
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,12 +44,14 @@ class OffsetSlice(InputPartition):
         partition: number of the partition.
         start: the first offset.
         end: the offset after the last.
+        is_classic: whether it is polled in the protocol of 0.8.
     """
 
     topic: str
     partition: int
     start: int
     end: int
+    is_classic: bool = False
 
     @property
     def size(self) -> int:
@@ -59,9 +61,7 @@ class OffsetSlice(InputPartition):
     def pieces(self, count: int) -> list[OffsetSlice]:
         """Split it into pieces of nearly the same size, in order."""
         cuts = [self.start + self.size * index // count for index in range(count + 1)]
-        return [
-            OffsetSlice(self.topic, self.partition, start, end) for start, end in pairwise(cuts)
-        ]
+        return [replace(self, start=start, end=end) for start, end in pairwise(cuts)]
 
 
 def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[OffsetSlice]:
@@ -72,7 +72,11 @@ def plan_tasks(start: Offsets, end: Offsets, options: ReadOptions) -> list[Offse
         end: the offset after the last of each partition that is to be read.
         options: the wanted number of tasks.
     """
-    whole = [OffsetSlice(*at, start[at], end[at]) for at in sorted(end) if end[at] > start[at]]
+    from spark_jobs.topics import answers_classic
+
+    wanted = [at for at in sorted(end) if end[at] > start[at]]
+    is_classic = bool(wanted) and answers_classic(options.server)
+    whole = [OffsetSlice(*at, start[at], end[at], is_classic) for at in wanted]
     return split_slices(
         whole,
         min_partitions=options.min_partitions or 0,
@@ -102,9 +106,9 @@ def split_slices(
     return [piece for one, count in zip(whole, counts, strict=True) for piece in one.pieces(count)]
 
 
-POLL_BYTES: Final = 4 << 20
-"""The target size of a poll: large enough that the cost of a request does not matter, small enough
-for a processor cache."""
+POLL_BYTES: Final = 8 << 20
+"""The target size of a poll: the kernel hands over more of it at a time than of a smaller one, and
+a still larger one leaves the caches of processors."""
 
 FIRST_POLL_COUNT: Final = 1000
 """Messages of the first poll, before their size is known."""
@@ -137,7 +141,9 @@ class SliceReader:
             return
         # Only tasks need Arrow; the planner starts faster without it.
         from iggy_sdk.arrow import ArrowRowBuilder, PayloadDecodeError
+        from iggy_sdk.arrow.memory import keep_freed_memory
 
+        keep_freed_memory(POLL_BYTES)
         maker = ArrowRowBuilder(
             to_arrow_schema(self.schema, timezone="UTC"),
             {
@@ -189,6 +195,7 @@ class SliceReader:
                 strategy=PollingStrategy.offset(at),
                 count=min(count, wanted.end - at),
             ),
+            is_classic=wanted.is_classic,
         )
 
     def _next_count(self, batch: ReceivedBatch[bytes]) -> int:

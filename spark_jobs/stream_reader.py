@@ -10,7 +10,10 @@ Partitions that are added later are read from their beginning.
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,13 +25,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from iggy_sdk import (
-    ConnectionFailedError,
-    ConsumerIdentity,
-    InvalidOffsetError,
-    NotFoundError,
-    RequestTimeoutError,
-)
 from spark_jobs.errors import DataLossError
 from spark_jobs.offsets import (
     EARLIEST_MARK,
@@ -39,15 +35,6 @@ from spark_jobs.offsets import (
 )
 from spark_jobs.query_offset import QueryOffset
 from spark_jobs.reader import SliceReader, plan_tasks
-from spark_jobs.topics import (
-    check_complete,
-    close_all,
-    end_offsets,
-    find_partitions,
-    first_offset,
-    request,
-    resolve,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -65,6 +52,25 @@ _LOGGER: Final = logging.getLogger("spark_jobs")
 _FROM_BEGINNING: Final = "set failOnDataLoss to false to read it from its beginning"
 
 
+_PLANNER_MODULE: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+"""What Spark runs in the process that plans the micro-batches of a query."""
+
+
+def _is_planner() -> bool:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == _PLANNER_MODULE
+
+
+def _connect(server: str) -> None:
+    """Load the SDK and connect, while Spark still prepares the checkpoint of the query."""
+    from iggy_sdk import IggyError
+    from spark_jobs.topics import connection
+
+    # The first question of Spark tries again, and says what is wrong.
+    with suppress(IggyError):
+        connection(server)
+
+
 class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans the micro-batches; Spark calls it in one process of the driver."""
 
@@ -75,6 +81,10 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._stored: Offsets = {}
         self.now: Callable[[], float] = time.monotonic
         self._batch_at = self.now()
+        if _is_planner():
+            threading.Thread(
+                target=_connect, args=(options.server,), name="iggy-connect", daemon=True
+            ).start()
 
     # Offsets
 
@@ -92,6 +102,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Record the current ends of the topics, which this run reads up to."""
+        from spark_jobs.topics import end_offsets
+
         self._target = end_offsets(self.options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -101,6 +113,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
             DataLossError: a partition is gone, was made anew, or ends before the offset that the
                 query has reached.
         """
+        from spark_jobs.topics import find_partitions, resolve
+
         done = QueryOffset.from_json(start)
         # Spark passes the end of the last micro-batch, so everything before it is committed.
         self._store_progress(done.offsets)
@@ -131,6 +145,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the ends of the topics, for Spark's progress reports."""
+        from spark_jobs.topics import end_offsets
+
         return write_offsets(end_offsets(self.options))
 
     def _write(
@@ -143,6 +159,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _begin(self, done: QueryOffset, found: Mapping[TopicPartition, PartitionState]) -> Offsets:
         """Return where each partition continues, or begins."""
+        from spark_jobs.topics import first_offset
+
         given = self._given(done, found)
         self._check_deleted(done, found)
         begin: Offsets = {}
@@ -160,6 +178,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         self, done: QueryOffset, found: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """Return the offsets that the user wants a new query to start with."""
+        from spark_jobs.topics import check_complete
+
         if done or self.options.starting.offsets is None:
             return {}
         check_complete(self.options.starting.offsets, found, name="startingOffsets")
@@ -224,6 +244,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def _still_there(self, ends: Offsets, planned: QueryOffset) -> Offsets:
         """Leave out what belonged to a partition that is another one by now."""
+        from spark_jobs.topics import find_partitions
+
         found = find_partitions(self.options)
         gone = sorted(
             at for at in ends if at not in found or not planned.is_of(at, found[at].identity)
@@ -236,6 +258,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         return {at: end for at, end in ends.items() if at not in gone}
 
     def _first(self, done: QueryOffset, at: TopicPartition, end: int) -> int:
+        from spark_jobs.topics import first_offset
+
         given = {} if done else self.options.starting.offsets or {}
         offset = given.get(at, EARLIEST_MARK)
         return first_offset(self.options, at, end) if offset == EARLIEST_MARK else offset
@@ -248,6 +272,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def stop(self) -> None:
         """Close the connections of this process."""
+        from spark_jobs.topics import close_all
+
         close_all()
 
     def _store_progress(self, done: Offsets) -> None:
@@ -259,6 +285,15 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
                 self._store(place, offset)
 
     def _store(self, place: TopicPartition, offset: int) -> None:
+        from iggy_sdk import (
+            ConnectionFailedError,
+            ConsumerIdentity,
+            InvalidOffsetError,
+            NotFoundError,
+            RequestTimeoutError,
+        )
+        from spark_jobs.topics import request
+
         assert self.options.consumer is not None
         consumer = ConsumerIdentity.single(self.options.consumer)
         try:

@@ -12,10 +12,17 @@ import threading
 import time
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from iggy_sdk import ConnectionFailedError, ConsumerIdentity, IggyError, PollingStrategy
+from iggy_sdk import (
+    ConnectionFailedError,
+    ConsumerIdentity,
+    IggyError,
+    IncompatibleServerError,
+    PollingStrategy,
+)
 from iggy_sdk.blocking import IggyClient
+from iggy_sdk.connection_string import ServerProtocol
 from iggy_sdk.durations import to_seconds
 from iggy_sdk.options import resolve_options
 from spark_jobs.errors import OptionError
@@ -174,16 +181,33 @@ DIAL_PAUSE_SECONDS_MAX: Final = 1.0
 REPEAT_PAUSE_SECONDS: Final = 0.1
 """How long to wait before asking again; a server that closes every connection is not flooded."""
 
-_clients: dict[tuple[int, str], IggyClient] = {}
+_ClientKey: TypeAlias = tuple[int, str, bool]
+"""The process, the connection string, and whether it is one for bulk reads."""
+
+_clients: dict[_ClientKey, IggyClient] = {}
 _clients_lock = threading.Lock()
 
 
-def request(server: str, ask: Callable[[IggyClient], R]) -> R:
+def answers_classic(server: str) -> bool:
+    """Tell whether polls may use the protocol of 0.8, although requests use a newer one.
+
+    Servers answer such polls with the bytes of their files; for newer protocols they read,
+    convert and sum up each batch, and the client does that once more.
+    """
+    client = connection(server)
+    options = client.options
+    if options.transport != "tcp" or options.protocol is not ServerProtocol.AUTO:
+        return False
+    return client.dialect.is_vsr and request(server, IggyClient.answers_classic)
+
+
+def request(server: str, ask: Callable[[IggyClient], R], *, is_classic: bool = False) -> R:
     """Ask a server, and ask again while it is away or restarts.
 
     Args:
         server: a connection string.
         ask: what to ask; it may be called several times.
+        is_classic: whether to ask in the protocol of 0.8, because ``answers_classic`` said so.
 
     Raises:
         ConfigurationError: the connection string cannot be read; it is not quoted.
@@ -194,7 +218,12 @@ def request(server: str, ask: Callable[[IggyClient], R]) -> R:
     begun_at = time.monotonic()
     while True:
         try:
-            return ask(_connected(server))
+            return ask(_connected(server, is_classic=is_classic))
+        except IncompatibleServerError:
+            if not is_classic:
+                raise
+            # Another server has taken its place, and speaks other protocols.
+            is_classic = False
         except IggyError as error:
             is_passing = error.retriable or isinstance(error, ConnectionFailedError)
             waited_seconds = time.monotonic() - begun_at
@@ -214,13 +243,16 @@ def connection(server: str) -> IggyClient:
     return request(server, lambda client: client)
 
 
-def _connected(server: str) -> IggyClient:
+def _connected(server: str, *, is_classic: bool) -> IggyClient:
     """Return the client of this process for a server, after one attempt to connect it."""
-    key = (os.getpid(), server)
+    key = (os.getpid(), server, is_classic)
     with _clients_lock:
         client = _clients.get(key)
         if client is None:
-            client = IggyClient.from_options(_client_options(server))
+            options = _client_options(server)
+            if is_classic:
+                options = replace(options, protocol=ServerProtocol.V0_8)
+            client = IggyClient.from_options(options)
             client.connect()
             _evict_clients()
             _clients[key] = client
@@ -243,7 +275,7 @@ def _client_options(server: str) -> ClientOptions:
 def close_all() -> None:
     """Close the clients of this process, and drop those of its parent."""
     with _clients_lock:
-        for (pid, _), client in _clients.items():
+        for (pid, *_), client in _clients.items():
             if pid == os.getpid():
                 client.close()
         _clients.clear()

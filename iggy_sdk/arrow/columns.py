@@ -7,7 +7,10 @@ strings.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
+from functools import cache
+from sys import byteorder
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
@@ -67,6 +70,7 @@ class ArrowRowBuilder:
         self.schema = schema
         self._constants = constants
         self._on_error = on_error
+        self._repeated: dict[str, Any] = {}
         self._has_payload = "payload" in schema.names
         self._has_headers = "headers" in schema.names
         self._converter = (
@@ -99,10 +103,14 @@ class ArrowRowBuilder:
     ) -> Any:
         constant = self._constants.get(field.name)
         if constant is not None:
-            return pa.repeat(pa.scalar(constant, field.type), len(rows))
-        array = _COLUMN_BUILDERS[field.name](columns, len(batch), field.type)
-        array = array.slice(rows.start, len(rows))
-        return self._payloads(array, field.type, batch, rows) if field.name == "payload" else array
+            known = self._repeated.get(field.name)
+            if known is None or len(known) < len(rows):
+                # Batches of a topic are of similar sizes, so the next ones are parts of this one.
+                known = self._repeated[field.name] = repeat(constant, field.type, len(rows))
+            return known.slice(0, len(rows))
+        whole = _COLUMN_BUILDERS[field.name](columns, len(batch), field.type)
+        part = whole.slice(rows.start, len(rows))
+        return self._payloads(part, field.type, batch, rows) if field.name == "payload" else part
 
     def _payloads(self, payloads: Any, kind: Any, batch: ReceivedBatch[Any], rows: range) -> Any:
         errors = {row: error for row, error in batch.errors().items() if row in rows}
@@ -133,6 +141,43 @@ def rows_between(columns: MessageColumns, begin: int, end: int | None) -> range:
     return range(first, max(first, after))
 
 
+def repeat(value: str | int, kind: Any, count: int) -> Any:
+    """Return an array of one value.
+
+    ``pa.repeat`` takes a scalar, and making one imports pandas wherever it is installed. That takes
+    most of a second, which each Python process of Spark would spend before its first row.
+    """
+    if isinstance(value, str):
+        data = value.encode()
+        buffers = [None, EvenBounds(len(data)).buffer(count), pa.py_buffer(data * count)]
+    else:
+        buffers = [None, pa.py_buffer(value.to_bytes(kind.bit_width // 8, byteorder) * count)]
+    return pa.Array.from_buffers(kind, count, buffers)
+
+
+class EvenBounds:
+    """The bounds of values of one size; they serve all batches that are not larger.
+
+    Args:
+        size: bytes of a value.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._count = -1
+        self._buffer: Any = None
+
+    def buffer(self, count: int) -> Any:
+        """Return the bounds of so many values, or of more."""
+        if count > self._count:
+            bounds = array("i", (self._size * number for number in range(count + 1)))
+            self._count, self._buffer = count, pa.py_buffer(bounds)
+        return self._buffer
+
+
+_ID_BOUNDS: Final = EvenBounds(ID_BYTES)
+
+
 def _at_place(error: IggyError, batch: ReceivedBatch[Any], row: int) -> IggyError:
     """Add to an error which message it is about."""
     return type(error)(
@@ -149,7 +194,7 @@ def _numbers(name: str) -> Callable[[MessageColumns, int, Any], Any]:
     return make
 
 
-def _binary(bounds: bytearray | None, data: bytearray | None, count: int) -> Any:
+def _binary(bounds: Any, data: bytearray | None, count: int) -> Any:
     assert bounds is not None
     assert data is not None
     return pa.Array.from_buffers(
@@ -158,8 +203,7 @@ def _binary(bounds: bytearray | None, data: bytearray | None, count: int) -> Any
 
 
 def _ids(columns: MessageColumns, count: int, kind: Any) -> Any:
-    fixed = [None, pa.py_buffer(columns.ids)]
-    return pa.Array.from_buffers(pa.binary(ID_BYTES), count, fixed).cast(kind)
+    return _binary(_ID_BOUNDS.buffer(count), columns.ids, count)
 
 
 def _payloads(columns: MessageColumns, count: int, kind: Any) -> Any:
@@ -179,7 +223,7 @@ def _headers(columns: MessageColumns, count: int, kind: Any) -> Any:
     kinds = pa.Array.from_buffers(
         pa.uint8(), keys_count, [None, pa.py_buffer(pairs.value_kinds)]
     ).cast(pa.int32())
-    names = pa.DictionaryArray.from_arrays(kinds, _KIND_NAMES).cast(pa.string())
+    names = pa.DictionaryArray.from_arrays(kinds, _kind_names()).cast(pa.string())
     fields = list(kind.value_type)
     structs = pa.StructArray.from_arrays([keys, names, values], fields=fields)
     return pa.ListArray.from_arrays(bounds, structs, type=kind)
@@ -214,7 +258,10 @@ def _text(kind: HeaderKind, data: bytes) -> str:
     return str(HeaderValue(kind, data).value)
 
 
-_KIND_NAMES: Final = pa.array(["", *(kind.name.lower() for kind in HeaderKind)])
+@cache
+def _kind_names() -> Any:
+    return pa.array(["", *(kind.name.lower() for kind in HeaderKind)])
+
 
 _COLUMN_BUILDERS: Final[Mapping[str, Callable[[MessageColumns, int, Any], Any]]] = {
     "offset": _numbers("offsets"),

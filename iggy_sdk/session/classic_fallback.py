@@ -102,7 +102,7 @@ class ClassicFallback:
         logins_count = self._logins_count
         is_begun = False
         with anyio.CancelScope(deadline=deadline):
-            if not await self._speaks_classic(endpoint, deadline):
+            if not await self.is_spoken(endpoint, deadline):
                 raise refusal
             if logins_count != self._logins_count:
                 raise ClientClosedError("the login ended before the request was sent")
@@ -123,8 +123,12 @@ class ClassicFallback:
             sent=is_begun,
         )
 
-    async def _speaks_classic(self, endpoint: Endpoint, deadline: float) -> bool:
-        """Tell whether a server answers in the protocol of 0.8; ask it once."""
+    async def is_spoken(self, endpoint: Endpoint, deadline: float) -> bool:
+        """Tell whether a server answers in the protocol of 0.8; ask it once.
+
+        Raises:
+            IggyError: there is no connection to be had.
+        """
         known = self._dialects.known_classic(endpoint)
         if known is None:
             async with self._asking:

@@ -60,7 +60,6 @@ from iggy_sdk.session.interface import Session
 from iggy_sdk.session.states import ClientEvent
 from iggy_sdk.session.stream import StreamSession
 from iggy_sdk.session.tls_mismatch import SUSPICIOUS, find_tls_mismatch
-from iggy_sdk.session.vsr_quic import ProbingQuicSession
 from iggy_sdk.session.vsr_session import VsrSession
 from iggy_sdk.session.vsr_stream import VsrStreamSession
 
@@ -68,6 +67,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iggy_sdk.session.http import HttpSession
+
+    # Its library takes longer to load than all the rest, and few clients need it.
+    from iggy_sdk.session.vsr_quic import ProbingQuicSession  # noqa: TC004  annotations stay text
     from iggy_sdk.transport import Dial, StreamTransport
 
 

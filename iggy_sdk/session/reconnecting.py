@@ -168,6 +168,20 @@ class ReconnectingSession(SupervisedConnection):
         self._hooks.after_request(command, reply=reply, seconds=elapsed)
         return reply
 
+    async def answers_classic(self) -> bool:
+        """Tell whether the server answers in the protocol of 0.8, alone or as well.
+
+        Raises:
+            IggyError: there is no connection to be had.
+        """
+        endpoint = self._endpoint
+        if endpoint is None or not self.dialect.is_vsr:
+            return endpoint is not None
+        if self._classic is None or self.is_clustered:
+            return False
+        deadline = self._clock() + self._options.connect_timeout
+        return await self._classic.is_spoken(endpoint, deadline)
+
     async def _request_with_retries(
         self, command: Command[R], seconds: float, context: PartitionContext | None
     ) -> R:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
 from iggy_sdk import AuthenticationError, ConfigurationError
-from spark_jobs import java, topics
+from spark_jobs import IggyDataSource, java, topics
 from spark_jobs.topics import CLIENTS_MAX, close_all, connection
 
 WARNINGS = ("-W", "error::ResourceWarning", "-W", "ignore::DeprecationWarning")
@@ -80,6 +83,53 @@ def test_connection_when_refused_then_nothing_is_kept(spark_server):
     assert "wr0ng" not in str(caught_too.value)
 
     assert not topics._clients
+
+
+READ = """
+import sys
+from pyspark.sql.datasource import CaseInsensitiveDict
+from spark_jobs import IggyDataSource
+
+names = ("server", "stream", "topic")
+options = CaseInsensitiveDict(dict(zip(names, sys.argv[1:])) | {"includeHeaders": "true"})
+source = IggyDataSource(options)
+streaming = source.streamReader(source.schema())
+print(sorted({"iggy_sdk", "iggy_protocol", "pandas"} & set(sys.modules)))
+reader = source.reader(source.schema())
+rows = sum(rows.num_rows for part in reader.partitions() for rows in reader.read(part))
+print(rows, sorted({"pandas", "aioquic"} & set(sys.modules)))
+"""
+
+
+def test_reader_when_it_is_made_and_used_then_loads_only_what_it_needs(
+    spark_server, topic, options
+):
+    topic(counts=(3, 4))
+
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ, *options.values()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.stdout, done.stderr) == ("[]\n7 []\n", "")
+
+
+def test_reader_when_it_plans_a_query_then_connects_before_it_is_asked(monkeypatch, topic, options):
+    topic(counts=(3,))
+    source = IggyDataSource(CaseInsensitiveDict(options))
+    before = set(threading.enumerate())
+    spec = SimpleNamespace(name="pyspark.sql.streaming.python_streaming_source_runner")
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", spec)
+
+    source.streamReader(source.schema())
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "iggy-connect":
+            thread.join()
+
+    (client,) = topics._clients.values()
+    assert client.is_connected
 
 
 def make_java(folder: Path) -> Path:

@@ -231,6 +231,21 @@ def test_read_when_there_is_no_topic_then_says_so(stream, options):
         make_reader(options).partitions()
 
 
+def test_read_when_the_server_speaks_0_8_as_well_then_polls_use_it_and_bring_the_same(
+    client, topic, stream, options
+):
+    topic(counts=(3,))
+    client.send_messages(stream, "t", [Message(b"x", headers={"n": 1})], partition_id=0)
+    whole = read_schema(include_headers=True).add("checksum", LongType())
+    newest = {**options, "server": f"{options['server']}?protocol=0.10"}
+
+    readers = [make_reader(one, schema=whole, includeHeaders="true") for one in (options, newest)]
+
+    parts = [reader.partitions() for reader in readers]
+    assert [[one.is_classic for one in some] for some in parts] == [[True], [False]]
+    assert read_all(readers[0]) == read_all(readers[1])
+
+
 def make_sealed_segments(client, stream, *, count=40):
     """Fill several small segments, so that some can be deleted."""
     client.create_topic(stream, "t", 1)

@@ -146,6 +146,27 @@ async def test_command_when_the_server_speaks_no_0_8_then_it_is_asked_once():
         assert server.dialled == [ONE] * 3
 
 
+@pytest.mark.parametrize(
+    ("peers", "protocol", "answers"),
+    [
+        (both(V0_12_2), AUTO, True),
+        (vsr_peers(V0_12_2), AUTO, False),
+        (both(V0_12_2), ServerProtocol.V0_10, False),
+        (both(V0_12_2), ServerProtocol.V0_8, True),
+    ],
+    ids=["both", "new alone", "0.10 was named", "0.8 was named"],
+)
+async def test_server_when_asked_whether_it_answers_in_0_8_then_says_so(peers, protocol, answers):
+    side = ClassicSide()
+    serve = side if isinstance(peers, EveryPeers) else polite
+    async with (
+        scripted_server(serve, peers=peers) as server,
+        client_of(server, protocol=protocol) as client,
+    ):
+        assert [await client.answers_classic() for _ in range(2)] == [answers] * 2
+        assert len(server.dialled) <= 2
+
+
 @pytest.mark.parametrize("protocol", [ServerProtocol.V0_9, ServerProtocol.V0_10])
 async def test_command_when_the_generation_is_named_then_no_other_is_spoken(protocol):
     side = ClassicSide()
