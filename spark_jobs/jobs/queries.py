@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import uuid4
 
-from spark_jobs.errors import DataLossError, OptionError, SchemaError
+from spark_jobs.errors import DataLossError, OptionError, SchemaError, StaleBatchError
 from spark_jobs.jobs.terminal import StopSignal, print_status
 from spark_jobs.offsets import read_offsets
 
@@ -154,7 +154,7 @@ RESTART_DELAY_MAX_S: Final = 60.0
 
 # Errors that stay until someone does something, by what Spark writes of them.
 _PERMANENT: Final = re.compile(
-    r"spark_jobs\.(?:\w+\.)+(?:OptionError|SchemaError|DataLossError|PipelineFileError)\b"
+    r"spark_jobs\.(?:\w+\.)+(?:OptionError|SchemaError|DataLossError|StaleBatchError|PipelineFileError)\b"
     r"|\[USER_RAISED_EXCEPTION\]"
 )
 
@@ -162,7 +162,7 @@ _PERMANENT: Final = re.compile(
 def is_permanent(error: Exception) -> bool:
     """Tell whether starting a query again can be of no use."""
     return (
-        isinstance(error, OptionError | SchemaError | DataLossError)
+        isinstance(error, OptionError | SchemaError | DataLossError | StaleBatchError)
         # Spark cannot make a plan of it; this module shall not load Spark to name the class.
         or type(error).__name__ in ("AnalysisException", "ParseException")
         or _PERMANENT.search(str(error)) is not None

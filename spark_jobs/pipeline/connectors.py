@@ -31,16 +31,23 @@ class BatchContext:
     """The micro-batch that is written.
 
     Attributes:
-        writer: the pipeline and its checkpoint: two runs with the same one continue each other.
+        query: the id of the checkpoint: two runs with the same one continue each other.
+        writer: the name of the pipeline, and enough of that id to tell checkpoints apart.
         batch_id: the number of the micro-batch, the same when it is repeated.
         sink: the position of the sink in the pipeline.
         prefix: begins the names of columns that describe a message and not its payload.
     """
 
+    query: str
     writer: str
     batch_id: int
     sink: int
     prefix: str
+
+    @property
+    def marker(self) -> str:
+        """The id under which a table keeps the number; that of the query, as Spark's own sinks."""
+        return f"{self.query}-{self.sink}" if self.sink else self.query
 
     @property
     def sink_writer(self) -> str:

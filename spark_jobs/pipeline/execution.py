@@ -171,8 +171,9 @@ class PipelineExecution:
 
     def _context(self, batch: DataFrame, batch_id: int) -> BatchContext:
         # A new checkpoint begins to count anew, and must not be taken for the old one.
-        writer = f"{self._spec.name}-{query_id(batch).partition('-')[0]}"
-        return BatchContext(writer, batch_id, 0, self._spec.source.prefix)
+        query = query_id(batch)
+        writer = f"{self._spec.name}-{query.partition('-')[0]}"
+        return BatchContext(query, writer, batch_id, 0, self._spec.source.prefix)
 
     def _write_letters(self, bad: DataFrame, batch_id: int) -> None:
         context = replace(self._context(bad, batch_id), sink=LETTERS)

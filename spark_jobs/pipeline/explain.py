@@ -38,7 +38,9 @@ def plan_of(spec: PipelineSpec) -> dict[str, str]:
 def preview_pipeline(spec: PipelineSpec, spark: SparkSession) -> None:
     """Print the plan, the offsets, and the first rows as they would be written."""
     preview_plan(spec.source.spans(), plan_of(spec))
-    sample = spec.source.sample(spark)
+    found = spec.source.sample(spark)
+    # Read once: what follows would read it several times, and CSV not in every way.
+    sample = spark.createDataFrame(found.collect(), found.schema)
     execution = PipelineExecution(spec)
     execution.prepare(spark, sample)
     made = execution.preview(sample)

@@ -18,7 +18,7 @@ from spark_jobs.pipeline.hadoop_files import HadoopFolder
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 STATE: Final = "_iggy"
 """The folder of lists and unfinished files; its underscore hides it from readers."""
@@ -60,11 +60,7 @@ class ParquetSink:
             OptionError: it has Spark's own log of files, or the rows lack a column.
         """
         with_time(rows, self.partition_by, self.time_column, prefix)
-        if HadoopFolder(rows.sparkSession, self.path).exists(SPARK_LOG):
-            raise OptionError(
-                f"{self.path}/{SPARK_LOG} is a list of valid files, with which Spark overlooks all "
-                "others; delete it once no query writes there, or choose another path"
-            )
+        refuse_list_of_files(rows.sparkSession, self.path)
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Write the rows of a micro-batch."""
@@ -75,6 +71,19 @@ class ParquetSink:
         """Say in words what is written."""
         folders = f", folders by {', '.join(self.partition_by)}" if self.partition_by else ""
         return f"Parquet files in {self.path}{folders}"
+
+
+def refuse_list_of_files(spark: SparkSession, path: str) -> None:
+    """Refuse a folder in which Spark would overlook new files.
+
+    Raises:
+        OptionError: it has a list of files by Spark's own sink.
+    """
+    if HadoopFolder(spark, path).exists(SPARK_LOG):
+        raise OptionError(
+            f"{path}/{SPARK_LOG} is a list of valid files, with which Spark overlooks all others; "
+            "delete it once no query writes there, or choose another path"
+        )
 
 
 def write_files(

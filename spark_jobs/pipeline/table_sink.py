@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs import jdbc, tables
 from spark_jobs.errors import OptionError
 from spark_jobs.pipeline.connectors import BatchContext, public_columns
-from spark_jobs.pipeline.file_sink import with_time, write_files
+from spark_jobs.pipeline.file_sink import refuse_list_of_files, with_time, write_files
 from spark_jobs.pipeline.reading import INTERNAL
 from spark_jobs.pipeline.secrets import SecretOrText, SecretReference, redact, reveal
 from spark_jobs.pipeline.sql_steps import check_columns
@@ -91,7 +91,7 @@ class TableSink:
         if self.format in tables.OWN_FORMATS:
             self._append_files(timed, context)
             return
-        writer, number = context.sink_writer, context.batch_id
+        writer, number = context.marker, context.batch_id
         tables.write_batch(timed, self._target(), writer=writer, batch_id=number)
 
     def _append_files(self, rows: DataFrame, context: BatchContext) -> None:
@@ -103,6 +103,7 @@ class TableSink:
             divided.saveAsTable(self.table)
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {self.table}").collect()
         (place,) = (row["data_type"] for row in described if row["col_name"] == "Location")
+        refuse_list_of_files(spark, place)
         write_files(rows, place, context, partition_by=self.partition_by, file_format=self.format)
         if self.partition_by:
             spark.catalog.recoverPartitions(self.table)
@@ -169,7 +170,7 @@ class JdbcSink:
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Write the rows of a micro-batch."""
-        writer, number = context.sink_writer, context.batch_id
+        writer, number = context.marker, context.batch_id
         jdbc.write_batch(public_columns(rows), self._target(), writer=writer, batch_id=number)
 
     def describe(self) -> str:
