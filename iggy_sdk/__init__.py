@@ -163,6 +163,7 @@ if TYPE_CHECKING:
         Reconnect,
         Retry,
         TlsOptions,
+        resolve_options,
     )
     from iggy_sdk.producer import (
         BackgroundMode,
@@ -338,6 +339,7 @@ __all__ = [
     "User",
     "UserDetails",
     "UserStatus",
+    "resolve_options",
 ]
 
 _HOMES = {
@@ -462,6 +464,7 @@ _HOMES = {
         "Reconnect",
         "Retry",
         "TlsOptions",
+        "resolve_options",
     ),
     "iggy_sdk.producer": (
         "BackgroundMode",

@@ -15,6 +15,11 @@ FACADES = ("iggy_sdk/blocking/", "iggy_sdk/compat/")
 SHARED = {
     # What the wire says and what a user catches: the SDK turns one into the other.
     "ProtocolError": {"protocol/iggy_protocol/errors.py", "iggy_sdk/errors.py"},
+    # The implementation in Python of a class that has one in C as well.
+    "ContentIds": {
+        "protocol/iggy_protocol/message_rows.py",
+        "protocol/iggy_protocol/message_rows_python.py",
+    },
 }
 
 

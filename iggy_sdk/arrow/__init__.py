@@ -24,6 +24,7 @@ except ModuleNotFoundError:
     ) from None
 
 from iggy_sdk.arrow.columns import ArrowRowBuilder
+from iggy_sdk.arrow.memory import keep_freed_memory
 from iggy_sdk.arrow.messages import ArrowMessageBuilder, ArrowMessages
 from iggy_sdk.arrow.payloads import PayloadDecodeError
 from iggy_sdk.arrow.reader import ArrowTopicReader
@@ -38,4 +39,5 @@ __all__ = [
     "ArrowTopicReader",
     "Bound",
     "PayloadDecodeError",
+    "keep_freed_memory",
 ]

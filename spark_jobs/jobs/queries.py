@@ -154,7 +154,8 @@ RESTART_DELAY_MAX_S: Final = 60.0
 
 # Errors that stay until someone does something, by what Spark writes of them.
 _PERMANENT: Final = re.compile(
-    r"spark_jobs\.(?:\w+\.)+(?:OptionError|SchemaError|DataLossError|StaleBatchError|PipelineFileError)\b"
+    r"spark_jobs\.(?:\w+\.)+"
+    r"(?:OptionError|SchemaError|DataLossError|StaleBatchError|PipelineFileError)\b"
     r"|\[USER_RAISED_EXCEPTION\]"
 )
 
