@@ -10,9 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from spark_jobs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 class TopicPartition(NamedTuple):
@@ -48,11 +51,16 @@ class Position:
         kind: how it is specified.
         offsets: for each partition, if specified so; -2 is the earliest, -1 the latest.
         timestamp_us: the time, if specified so.
+        timestamps_us: the time of each partition, if specified so.
+        needs_message: whether a time needs a message from then on; otherwise it means the end of a
+            partition that has none.
     """
 
     kind: Literal["earliest", "latest", "offsets", "timestamp"]
     offsets: Mapping[TopicPartition, int] | None = None
     timestamp_us: int | None = None
+    timestamps_us: Mapping[TopicPartition, int] | None = None
+    needs_message: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -100,7 +108,8 @@ def read_position(name: str, text: str, topics: tuple[str, ...]) -> Position:
     Args:
         name: the option.
         text: ``earliest``, ``latest`` or JSON.
-        topics: those that are read; with a single one the JSON need not name it.
+        topics: those that are read; with a single one the JSON need not name it. Empty where a
+            pattern says which.
 
     Raises:
         OptionError: it is neither.
@@ -108,28 +117,75 @@ def read_position(name: str, text: str, topics: tuple[str, ...]) -> Position:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
-    form = '{"0": 23, "1": -2}' if len(topics) == 1 else '{"topic": {"0": 23, "1": -2}}'
     try:
-        given = json.loads(text)
-        if not isinstance(given, dict) or not given:
-            raise ValueError
-        if not all(isinstance(value, dict) for value in given.values()):
-            (topic,) = topics
-            given = {topic: given}
-        offsets = {
-            TopicPartition(topic, int(partition)): _offset(offset)
-            for topic, partitions in given.items()
-            for partition, offset in partitions.items()
-        }
-    except (AttributeError, TypeError, ValueError):
+        offsets = _read_places(text, topics, _offset)
+    except ValueError:
+        form = _form(topics, "23", "-2")
         raise OptionError(
             f"{name} is {text!r}; give earliest, latest, or offsets as {form}, "
             "where -2 is the earliest and -1 the latest"
         ) from None
-    unknown_topics = sorted({place.topic for place in offsets} - set(topics))
+    _check_topics(name, offsets, topics)
+    return Position("offsets", offsets)
+
+
+def read_timestamps(
+    name: str, text: str, topics: tuple[str, ...], *, needs_message: bool = False
+) -> Position:
+    """Read an option such as ``startingOffsetsByTimestamp``.
+
+    Args:
+        name: the option.
+        text: JSON with milliseconds since 1970 for each partition.
+        topics: as in ``read_position``.
+        needs_message: whether there has to be a message from then on.
+
+    Raises:
+        OptionError: it is something else.
+    """
+    try:
+        times = _read_places(text, topics, _milliseconds)
+    except ValueError:
+        form = _form(topics, "1769860800000", "1769864400000")
+        raise OptionError(
+            f"{name} is {text!r}; give milliseconds since 1970 for each partition, as {form}"
+        ) from None
+    _check_topics(name, times, topics)
+    times_us = {at: 1000 * milliseconds for at, milliseconds in times.items()}
+    return Position("timestamp", timestamps_us=times_us, needs_message=needs_message)
+
+
+def _form(topics: tuple[str, ...], first: str, second: str) -> str:
+    partitions = f'{{"0": {first}, "1": {second}}}'
+    return partitions if len(topics) == 1 else f'{{"topic": {partitions}}}'
+
+
+def _read_places(
+    text: str, topics: tuple[str, ...], read: Callable[[object], int]
+) -> dict[TopicPartition, int]:
+    """Read JSON with a number for each partition.
+
+    Raises:
+        ValueError: it is no such JSON.
+    """
+    given = json.loads(text)
+    if not isinstance(given, dict) or not given:
+        raise ValueError(text)
+    if len(topics) == 1 and not any(isinstance(value, dict) for value in given.values()):
+        given = {topics[0]: given}
+    if not all(isinstance(value, dict) for value in given.values()):
+        raise ValueError(text)
+    return {
+        TopicPartition(topic, int(partition)): read(value)
+        for topic, partitions in given.items()
+        for partition, value in partitions.items()
+    }
+
+
+def _check_topics(name: str, given: Iterable[TopicPartition], topics: tuple[str, ...]) -> None:
+    unknown_topics = sorted({place.topic for place in given} - set(topics)) if topics else []
     if unknown_topics:
         raise OptionError(f"{name} names {unknown_topics}, which the option topic does not")
-    return Position("offsets", offsets)
 
 
 def _offset(value: object) -> int:
@@ -138,12 +194,19 @@ def _offset(value: object) -> int:
     return value
 
 
-def read_timestamp(name: str, text: str) -> Position:
+def _milliseconds(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MILLISECONDS_MAX:
+        raise ValueError(value)
+    return value
+
+
+def read_timestamp(name: str, text: str, *, needs_message: bool = False) -> Position:
     """Read an option such as ``startingTimestamp``.
 
     Args:
         name: the option.
         text: milliseconds since 1970, or a date and time of ISO 8601; UTC unless it has a zone.
+        needs_message: whether there has to be a message from then on.
 
     Raises:
         OptionError: it is neither.
@@ -153,13 +216,15 @@ def read_timestamp(name: str, text: str) -> Position:
             milliseconds = int(text)
             if milliseconds > MILLISECONDS_MAX:
                 raise ValueError
-            return Position("timestamp", timestamp_us=1000 * milliseconds)
+            return Position(
+                "timestamp", timestamp_us=1000 * milliseconds, needs_message=needs_message
+            )
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise OptionError(
             f"{name} is {text!r}; give milliseconds since 1970, or a time as 2026-01-31T12:00:00Z"
         ) from None
-    return Position("timestamp", timestamp_us=microseconds(moment))
+    return Position("timestamp", timestamp_us=microseconds(moment), needs_message=needs_message)
 
 
 def microseconds(moment: datetime) -> int:

@@ -14,7 +14,14 @@ from enum import Flag, auto
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.errors import OptionError
-from spark_jobs.offsets import EARLIEST, LATEST, Position, read_position, read_timestamp
+from spark_jobs.offsets import (
+    EARLIEST,
+    LATEST,
+    Position,
+    read_position,
+    read_timestamp,
+    read_timestamps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,10 +42,14 @@ _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
     "server": QueryKind.ALL,
     "stream": QueryKind.ALL,
     "topic": QueryKind.ALL,
+    "topicPattern": QueryKind.READ,
     "startingOffsets": QueryKind.READ,
     "startingTimestamp": QueryKind.READ,
+    "startingOffsetsByTimestamp": QueryKind.READ,
+    "startingOffsetsByTimestampStrategy": QueryKind.READ,
     "endingOffsets": QueryKind.BATCH,
     "endingTimestamp": QueryKind.BATCH,
+    "endingOffsetsByTimestamp": QueryKind.BATCH,
     "minPartitions": QueryKind.READ,
     "maxRecordsPerTask": QueryKind.READ,
     "failOnDataLoss": QueryKind.READ,
@@ -67,6 +78,8 @@ _QUERY_KIND_NAMES: Final = {
     QueryKind.WRITE: "a write",
 }
 
+_STRATEGY: Final = "startingOffsetsByTimestampStrategy"
+
 TRIGGER_DELAY_MAX_S: Final = 900.0
 """How long a trigger waits for its minimum of messages; as in Spark's Kafka source."""
 
@@ -92,12 +105,20 @@ class TopicSelection:
     Attributes:
         server: the connection string, never shown.
         stream: name of the stream.
-        topics: names of its topics.
+        topics: names of its topics; empty with a pattern.
+        topic_pattern: what the whole name of a topic has to match, as a regular expression.
     """
 
     server: str = field(repr=False)
     stream: str
     topics: tuple[str, ...]
+    topic_pattern: str | None = None
+
+    def includes(self, topic: str) -> bool:
+        """Whether a topic of this name is one of them."""
+        if self.topic_pattern is None:
+            return topic in self.topics
+        return re.fullmatch(self.topic_pattern, topic) is not None
 
 
 @dataclass(frozen=True)
@@ -260,13 +281,15 @@ def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
     check_names(options)
     _check_query_kind(options, use)
     given = _OptionReader(options)
-    place = _topic_selection(given)
+    topics, pattern = _topics_to_read(given)
     parsed = ReadOptions(
-        *place,
+        *_server_and_stream(given),
+        topics,
+        pattern,
         starting=_position(
-            given, "starting", place[2], LATEST if use is QueryKind.STREAM else EARLIEST
+            given, "starting", topics, LATEST if use is QueryKind.STREAM else EARLIEST
         ),
-        ending=_position(given, "ending", place[2], LATEST),
+        ending=_position(given, "ending", topics, LATEST),
         max_offsets_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_offsets_per_trigger=given.number("minOffsetsPerTrigger"),
         max_trigger_delay_s=given.duration_s("maxTriggerDelay", default=TRIGGER_DELAY_MAX_S),
@@ -295,8 +318,20 @@ def _check_together(options: ReadOptions, given: _OptionReader, use: QueryKind) 
         raise OptionError("a batch that ends at earliest reads nothing; use latest")
 
 
-def _topic_selection(given: _OptionReader) -> tuple[str, str, tuple[str, ...]]:
-    return *_server_and_stream(given), read_topics(given.required("topic", "orders"))
+def _topics_to_read(given: _OptionReader) -> tuple[tuple[str, ...], str | None]:
+    pattern = given.text("topicPattern")
+    if pattern is None:
+        return read_topics(given.required("topic", "orders")), None
+    if "topic" in given:
+        raise OptionError("give topic or topicPattern, not both")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(
+            f"topicPattern is {pattern!r}, which is no regular expression: {error}; "
+            "give one for whole names, such as orders-.*"
+        ) from None
+    return (), pattern
 
 
 def _server_and_stream(given: _OptionReader) -> tuple[str, str]:
@@ -326,12 +361,34 @@ def read_topics(text: str) -> tuple[str, ...]:
 def _position(
     given: _OptionReader, end: str, topics: tuple[str, ...], default: Position
 ) -> Position:
-    offsets, timestamp = given.text(f"{end}Offsets"), given.text(f"{end}Timestamp")
-    if offsets is not None and timestamp is not None:
-        raise OptionError(f"give {end}Offsets or {end}Timestamp, not both")
-    if timestamp is not None:
-        return read_timestamp(f"{end}Timestamp", timestamp)
-    return default if offsets is None else read_position(f"{end}Offsets", offsets, topics)
+    names = [f"{end}{kind}" for kind in ("Offsets", "Timestamp", "OffsetsByTimestamp")]
+    texts = [(name, text) for name in names if (text := given.text(name)) is not None]
+    if len(texts) > 1:
+        raise OptionError(f"give {' or '.join(name for name, _ in texts)}, not both")
+    strategy = given.text(_STRATEGY) if end == "starting" else None
+    _check_strategy(strategy, texts)
+    if not texts:
+        return default
+    ((name, text),) = texts
+    if name == names[0]:
+        return read_position(name, text, topics)
+    if name == names[1]:
+        return read_timestamp(name, text, needs_message=strategy == "error")
+    # As in Spark's Kafka source, where a time for each partition is an error if it lies beyond.
+    needs_message = end == "starting" and strategy != "latest"
+    return read_timestamps(name, text, topics, needs_message=needs_message)
+
+
+def _check_strategy(strategy: str | None, texts: list[tuple[str, str]]) -> None:
+    if strategy is None:
+        return
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"{_STRATEGY} is {strategy!r}; give error or latest")
+    if not texts or texts[0][0] == "startingOffsets":
+        raise OptionError(
+            f"{_STRATEGY} needs startingOffsetsByTimestamp or startingTimestamp; add one, or "
+            "leave it out"
+        )
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:

@@ -6,7 +6,7 @@ Messages that retention deleted meanwhile are a loss; offsets that never had a m
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -169,7 +169,9 @@ class SliceReader:
         with ThreadPoolExecutor(1, "iggy-poll") as ahead:
             pending = ahead.submit(self._poll, wanted, at, count)
             while at < wanted.end:
-                batch = pending.result()
+                batch = self._polled(wanted, pending)
+                if batch is None:
+                    return
                 first = batch.first_offset
                 if first != at:
                     self._check_gap(wanted, at, first)
@@ -180,6 +182,23 @@ class SliceReader:
                 if at < wanted.end:
                     pending = ahead.submit(self._poll, wanted, at, count)
                 yield batch
+
+    def _polled(
+        self, wanted: OffsetSlice, pending: Future[ReceivedBatch[bytes]]
+    ) -> ReceivedBatch[bytes] | None:
+        """Wait for a poll; None if its topic or partition was deleted, and may be."""
+        from iggy_sdk import NotFoundError
+
+        try:
+            return pending.result()
+        except NotFoundError as error:
+            if not self.options.fail_on_data_loss:
+                return None
+            place = TopicPartition(wanted.topic, wanted.partition)
+            raise DataLossError(
+                f"{place} was deleted before it was read; set failOnDataLoss to false to continue "
+                f"without it ({error.message})"
+            ) from None
 
     def _poll(self, wanted: OffsetSlice, at: int, count: int) -> ReceivedBatch[bytes]:
         from iggy_sdk import PollingStrategy

@@ -186,8 +186,8 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         return self.options.starting.offsets
 
     def _check_deleted(self, done: QueryOffset, found: Container[TopicPartition]) -> None:
-        topics = set(self.options.topics)
-        gone = sorted(at for at in done.offsets if at.topic in topics and at not in found)
+        includes = self.options.includes
+        gone = sorted(at for at in done.offsets if includes(at.topic) and at not in found)
         if gone and self.options.fail_on_data_loss:
             raise DataLossError(
                 f"{gone[0]} does not exist any more; set failOnDataLoss to false to continue"

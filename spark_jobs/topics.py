@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from iggy_sdk import (
@@ -30,9 +30,9 @@ from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, To
 from spark_jobs.query_offset import PartitionIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from iggy_sdk import TopicDetails
+    from iggy_sdk import Topic, TopicDetails
     from iggy_sdk.options import ClientOptions
     from spark_jobs.options import TopicSelection
 
@@ -63,20 +63,44 @@ def find_partitions(place: TopicSelection) -> dict[TopicPartition, PartitionStat
         TopicNotFoundError: there is no such topic.
     """
     found: dict[TopicPartition, PartitionState] = {}
-    for name in place.topics:
-        topic = request(place.server, _topic_query(place.stream, name))
+    for topic in _topics(place):
         for one in topic.partitions:
             # current_offset is 0 for an empty partition and for one with a single message.
             is_used = one.messages_count or one.current_offset
-            found[TopicPartition(name, one.id)] = PartitionState(
+            found[TopicPartition(topic.name, one.id)] = PartitionState(
                 one.current_offset + 1 if is_used else 0,
                 PartitionIdentity(topic.id, one.created_at_us, one.context.incarnation),
             )
     return found
 
 
-def _topic_query(stream: str, topic: str) -> Callable[[IggyClient], TopicDetails]:
-    return lambda client: client.get_topic(stream, topic, required=True)
+def _topics(place: TopicSelection) -> Iterator[TopicDetails]:
+    """Ask for the topics, one after another."""
+    names: Iterable[str] = place.topics
+    if place.topic_pattern is not None:
+        known = request(place.server, partial(_known_topics, stream=place.stream))
+        names = sorted(topic.name for topic in known if place.includes(topic.name))
+    for name in names:
+        found = request(place.server, partial(_topic, stream=place.stream, name=name))
+        if found is not None:
+            yield found
+        elif place.topic_pattern is None:
+            # Raises the error that tells whether the stream or the topic is missing.
+            request(place.server, partial(_topic, stream=place.stream, name=name, required=True))
+
+
+def _known_topics(client: IggyClient, *, stream: str) -> Sequence[Topic]:
+    known = client.get_topics(stream)
+    if not known:
+        # Servers tell of no topics in a stream that does not exist, too.
+        client.get_stream(stream, required=True)
+    return known
+
+
+def _topic(
+    client: IggyClient, *, stream: str, name: str, required: bool = False
+) -> TopicDetails | None:
+    return client.get_topic(stream, name, required=required)
 
 
 def end_offsets(place: TopicSelection) -> Offsets:
@@ -132,11 +156,24 @@ def resolve(place: TopicSelection, position: Position, ends: Offsets, *, name: s
     if position.offsets is not None:
         check_complete(position.offsets, ends, name=name)
         return {at: _marked(place, position.offsets[at], at, ends) for at in ends}
+    if position.timestamps_us is not None:
+        check_complete(position.timestamps_us, ends, name=f"{name}ByTimestamp")
+    return {at: _at_time(place, position, at, end) for at, end in ends.items()}
+
+
+def _at_time(place: TopicSelection, position: Position, at: TopicPartition, end: int) -> int:
+    """Return the offset of the first message from a time on, or of any if there is no time."""
+    time_us = (position.timestamps_us or {}).get(at, position.timestamp_us)
     strategy = PollingStrategy.first()
-    if position.timestamp_us is not None:
-        strategy = PollingStrategy.timestamp(position.timestamp_us)
-    found = {at: _first(place, at, strategy) if end else None for at, end in ends.items()}
-    return {at: ends[at] if offset is None else offset for at, offset in found.items()}
+    if time_us is not None:
+        strategy = PollingStrategy.timestamp(time_us)
+    found = _first(place, at, strategy) if end else None
+    if found is None and position.needs_message:
+        raise OptionError(
+            f"{at} has no message from {time_us // 1000 if time_us else 0} ms since 1970 on; give "
+            "an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+        )
+    return end if found is None else found
 
 
 def _marked(place: TopicSelection, offset: int, at: TopicPartition, ends: Offsets) -> int:

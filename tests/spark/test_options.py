@@ -208,3 +208,73 @@ def test_options_when_one_is_missing_then_the_answer_shows_how_to_add_it(missing
 def test_options_when_shown_then_the_connection_string_is_not(options):
     assert "s3cret" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def by_pattern(**given):
+    return read_options({"server": "iggy://host", "stream": "shop", **given}, QueryKind.STREAM)
+
+
+def test_topics_when_a_pattern_is_given_then_whole_names_have_to_match():
+    read = by_pattern(topicPattern="orders(-[a-z]+)?", startingOffsets='{"orders": {"0": 3}}')
+
+    assert read.topics == ()
+    assert [read.includes(name) for name in ("orders", "orders-eu", "my-orders", "orders-1")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert read.starting.offsets == {TopicPartition("orders", 0): 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        ({"topicPattern": "a", "topic": "a"}, "give topic or topicPattern, not both"),
+        ({"topicPattern": "("}, r"topicPattern is '\(', which is no regular expression"),
+        ({"topicPattern": "a", "startingOffsets": '{"0": 3}'}, r'as \{"topic": \{"0": 23'),
+        (
+            {"topic": "a", "startingOffsetsByTimestamp": '{"0": 1, "1": "x"}'},
+            'milliseconds since 1970 for each partition, as {"0": 1769860800000',
+        ),
+        (
+            {"topic": "a", "startingOffsetsByTimestamp": '{"0": 1769860800000000}'},
+            "milliseconds since 1970 for each partition",
+        ),
+        (
+            {"topic": "a", "startingOffsetsByTimestamp": '{"b": {"0": 1}}'},
+            r"names \['b'\], which the option topic does not",
+        ),
+        (
+            {"topic": "a", "startingTimestamp": "1", "startingOffsetsByTimestamp": '{"0": 1}'},
+            "give startingTimestamp or startingOffsetsByTimestamp, not both",
+        ),
+        (
+            {"topic": "a", "startingOffsetsByTimestampStrategy": "latest"},
+            "needs startingOffsetsByTimestamp or startingTimestamp",
+        ),
+        (
+            {
+                "topic": "a",
+                "startingTimestamp": "1",
+                "startingOffsetsByTimestampStrategy": "first",
+            },
+            "is 'first'; give error or latest",
+        ),
+    ],
+)
+def test_topics_and_times_when_they_are_wrong_then_the_answer_says_what_to_give(given, answer):
+    with pytest.raises(OptionError, match=answer):
+        by_pattern(**given)
+
+
+def test_times_when_given_for_each_partition_then_they_are_errors_beyond_the_end_by_default():
+    given = {"topic": "a", "startingOffsetsByTimestamp": '{"0": 5, "1": 6}'}
+
+    strict = by_pattern(**given).starting
+    loose = by_pattern(**given, startingOffsetsByTimestampStrategy="latest").starting
+
+    times_us = {TopicPartition("a", 0): 5000, TopicPartition("a", 1): 6000}
+    assert strict == Position("timestamp", timestamps_us=times_us, needs_message=True)
+    assert loose == Position("timestamp", timestamps_us=times_us)
+    assert not strict.is_settled

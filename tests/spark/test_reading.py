@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from iggy_sdk import Message, PollingStrategy, TopicNotFoundError
+from iggy_sdk import Message, PollingStrategy, StreamNotFoundError, TopicNotFoundError
 from iggy_sdk.blocking import IggyClient
 from iggy_sdk.testing import RunningServer
 from spark_jobs import DataLossError, IggyDataSource, IggyPushdownDataSource, OptionError
@@ -166,6 +167,86 @@ def test_read_when_times_are_given_then_brings_what_was_stored_between(client, t
         [b"late"],
         [],
     )
+
+
+def test_read_when_each_partition_has_its_time_then_that_is_where_it_begins_or_ends(
+    client, topic, options
+):
+    topic(counts=(5, 5))
+    after = max(row["timestamp"] for row in read_all(make_reader(options)))
+    after += timedelta(milliseconds=2)
+    _wait_for_the_clock(client, options["stream"], after)
+    for partition in range(2):
+        client.send_messages(options["stream"], "t", [b"late"], partition_id=partition)
+    time = int(after.timestamp() * 1000) + 1
+    mixed = json.dumps({"0": time, "1": 0})
+    beyond = json.dumps({"t": {"0": 4_000_000_000_000, "1": time}})
+
+    late = read_all(make_reader(options, startingOffsetsByTimestamp=mixed))
+    early = read_all(make_reader(options, endingOffsetsByTimestamp=mixed))
+    never = make_reader(
+        options,
+        startingOffsetsByTimestamp=beyond,
+        startingOffsetsByTimestampStrategy="latest",
+    )
+
+    assert places(late) == [(0, 5), *((1, at) for at in range(6))]
+    assert places(early) == expected(5, 0)
+    assert places(read_all(never)) == [(1, 5)]
+    with pytest.raises(OptionError, match="partition 0 has no message from 4000000000000 ms"):
+        make_reader(options, startingOffsetsByTimestamp=beyond).partitions()
+    with pytest.raises(OptionError, match="startingOffsetsByTimestamp lacks topic 't' partition 1"):
+        make_reader(options, startingOffsetsByTimestamp='{"0": 0}').partitions()
+
+
+def test_read_when_a_start_beyond_the_end_is_an_error_then_says_so(topic, options):
+    topic(counts=(1,))
+    given = {"startingTimestamp": "2100-01-01T00:00:00Z"}
+
+    assert read_all(make_reader(options, **given)) == []
+    with pytest.raises(OptionError, match="set startingOffsetsByTimestampStrategy to latest"):
+        make_reader(options, **given, startingOffsetsByTimestampStrategy="error").partitions()
+
+
+@pytest.fixture
+def pattern(options):
+    """Return the options with a pattern instead of a topic."""
+    given = {**options, "topicPattern": "or.*s"}
+    del given["topic"]
+    return given
+
+
+def test_read_when_a_pattern_is_given_then_brings_the_topics_that_match_as_a_whole(topic, pattern):
+    for name in ("orders", "ors", "more-orders", "orders-dead"):
+        topic(name, (2,))
+
+    rows = read_all(make_reader(pattern))
+
+    assert sorted((row["topic"], row["offset"]) for row in rows) == [
+        *(("orders", at) for at in range(2)),
+        *(("ors", at) for at in range(2)),
+    ]
+    ends = json.dumps({"orders": {"0": 1}, "ors": {"0": -1}})
+    assert len(read_all(make_reader(pattern, endingOffsets=ends))) == 3
+
+
+def test_read_when_no_topic_matches_the_pattern_then_there_is_nothing(stream, pattern):
+    assert make_reader(pattern).partitions() == []
+    with pytest.raises(StreamNotFoundError):
+        make_reader({**pattern, "stream": "none"}).partitions()
+
+
+def test_read_when_a_topic_is_deleted_meanwhile_then_that_is_a_loss_unless_told_otherwise(
+    client, topic, options
+):
+    topic(counts=(5,))
+    reader = make_reader(options)
+    (part,) = reader.partitions()
+    client.delete_topic(options["stream"], "t")
+
+    with pytest.raises(DataLossError, match="topic 't' partition 0 was deleted before it was read"):
+        list(reader.read(part))
+    assert list(make_reader(options, failOnDataLoss="false").read(part)) == []
 
 
 def _wait_for_the_clock(client, stream, moment):

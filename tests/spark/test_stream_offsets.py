@@ -234,6 +234,51 @@ def test_stream_when_a_topic_is_added_to_the_option_then_it_is_read_from_its_beg
     }
 
 
+def test_stream_when_a_pattern_is_given_then_topics_that_come_and_go_are_noticed(
+    client, topic, options
+):
+    given = {**options, "topicPattern": "orders-.*", "startingOffsets": "earliest"}
+    del given["topic"]
+    reader = make_reader(given)
+    topic("other", (1,))
+    assert reader.latestOffset({}, EVERYTHING) == {}
+
+    topic("orders-a", (3,))
+    first = reader.latestOffset({}, EVERYTHING)
+    topic("orders-b", (2,))
+    topic("orders", (2,))
+    second = reader.latestOffset(first, EVERYTHING)
+
+    assert plain(first) == {"orders-a": {"0": 3}}
+    assert plain(second) == {"orders-a": {"0": 3}, "orders-b": {"0": 2}}
+    assert [(one.topic, one.start, one.end) for one in reader.partitions(first, second)] == [
+        ("orders-b", 0, 2)
+    ]
+    client.delete_topic(options["stream"], "orders-a")
+    send(client, options, 0, 1, topic="orders-b")
+    with pytest.raises(DataLossError, match="topic 'orders-a' partition 0 does not exist any more"):
+        reader.latestOffset(second, EVERYTHING)
+    loose = make_reader(given, failOnDataLoss="false")
+    assert plain(loose.latestOffset(second, EVERYTHING)) == {"orders-b": {"0": 3}}
+    # With another pattern the query goes on with what that one selects.
+    narrow = make_reader({**given, "topicPattern": "orders-b"})
+    assert plain(narrow.latestOffset(second, EVERYTHING)) == {"orders-b": {"0": 3}}
+
+
+def test_stream_when_each_partition_has_its_time_then_the_first_batch_only_fixes_the_start(
+    topic, options
+):
+    topic(counts=(3, 2))
+    times = json.dumps({"t": {"0": 0, "1": 4_000_000_000_000}})
+    given = {"startingOffsetsByTimestamp": times, "startingOffsetsByTimestampStrategy": "latest"}
+    reader = make_reader(options, **given)
+
+    first = reader.latestOffset({}, EVERYTHING)
+
+    assert plain(first) == {"t": {"0": 0, "1": 2}}
+    assert spans(reader, {}, first) == []
+
+
 def test_stream_when_a_topic_was_purged_then_that_is_a_loss_unless_told_otherwise(
     client, topic, options
 ):
