@@ -60,7 +60,6 @@ from iggy_sdk.session.interface import Session
 from iggy_sdk.session.states import ClientEvent
 from iggy_sdk.session.stream import StreamSession
 from iggy_sdk.session.tls_mismatch import SUSPICIOUS, find_tls_mismatch
-from iggy_sdk.session.vsr_quic import ProbingQuicSession
 from iggy_sdk.session.vsr_session import VsrSession
 from iggy_sdk.session.vsr_stream import VsrStreamSession
 
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from iggy_sdk.session.http import HttpSession
+    from iggy_sdk.session.vsr_quic import ProbingQuicSession  # noqa: TC004  it needs aioquic
     from iggy_sdk.transport import Dial, StreamTransport
 
 
