@@ -11,17 +11,24 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
+from spark_jobs.errors import OptionError
 from spark_jobs.options import QueryKind, check_names, read_options, write_options
+from spark_jobs.spark_api import (
+    HAS_ADMISSION_CONTROL,
+    HAS_FILTER_PUSHDOWN,
+    HAS_STREAM_ARROW_WRITER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
     from spark_jobs.reader import BatchReader
     from spark_jobs.stream_reader import StreamReader
-    from spark_jobs.writer import BatchWriter, StreamWriter
+    from spark_jobs.writer import BatchWriter
 
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -63,9 +70,14 @@ class IggyDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Make the reader of ``spark.readStream``."""
-        from spark_jobs.stream_reader import StreamReader
+        options = read_options(self.options, QueryKind.STREAM)
+        if HAS_ADMISSION_CONTROL:
+            from spark_jobs.stream_reader import StreamReader
 
-        return StreamReader(read_options(self.options, QueryKind.STREAM), schema)
+            return StreamReader(options, schema)
+        from spark_jobs.older_spark import UnlimitedStreamReader
+
+        return UnlimitedStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Make the writer of ``df.write``."""
@@ -73,11 +85,17 @@ class IggyDataSource(DataSource):
 
         return BatchWriter(write_options(self.options), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of ``df.writeStream``."""
         from spark_jobs.writer import StreamWriter
 
-        return StreamWriter(write_options(self.options), schema, overwrite=overwrite)
+        options = write_options(self.options)
+        writer = StreamWriter(options, schema, overwrite=overwrite)
+        if HAS_STREAM_ARROW_WRITER:
+            return writer
+        from spark_jobs.older_spark import RowStreamWriter
+
+        return RowStreamWriter(writer, schema)
 
 
 class IggyPushdownDataSource(IggyDataSource):
@@ -106,8 +124,13 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
 
     Returns:
         The session.
+
+    Raises:
+        OptionError: this version of Spark has no filter pushdown.
     """
     if pushdown:
+        if not HAS_FILTER_PUSHDOWN:
+            raise OptionError("filter pushdown needs PySpark 4.1; register without it")
         spark.conf.set(PUSHDOWN, "true")
     with _complete_environment(spark):
         spark.dataSource.register(IggyPushdownDataSource if pushdown else IggyDataSource)

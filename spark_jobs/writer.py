@@ -16,15 +16,12 @@ from uuid import UUID
 
 import pyarrow as pa  # type: ignore[import-untyped]  # it comes without types
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from iggy_sdk import DirectMode, HeaderKind, HeaderValue, Message
 from spark_jobs.errors import OptionError, SchemaError
 from spark_jobs.schema import check_write_schema
+from spark_jobs.spark_api import DataSourceStreamArrowWriter
 from spark_jobs.topics import connection
 
 if TYPE_CHECKING:
