@@ -1,7 +1,7 @@
 """The options of ``format("iggy")``: names, meanings, defaults and what goes with what.
 
 They are named after those of Spark's Kafka source where the meaning is the same. Spark ignores the
-case of their names. The connection string is never shown, because it may hold a password.
+case of their names. Connection strings and passwords are never shown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.credentials import NOTHING_COLLECTED, CollectedSecrets, connection_string
 from spark_jobs.errors import OptionError
 from spark_jobs.offsets import EARLIEST, LATEST, Position, read_position, read_timestamp
 
@@ -32,7 +33,12 @@ class QueryKind(Flag):
 
 
 _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
+    "url": QueryKind.ALL,
     "server": QueryKind.ALL,
+    "user": QueryKind.ALL,
+    "password": QueryKind.ALL,
+    "token": QueryKind.ALL,
+    "credentials": QueryKind.ALL,
     "stream": QueryKind.ALL,
     "topic": QueryKind.ALL,
     "startingOffsets": QueryKind.READ,
@@ -53,10 +59,13 @@ _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
     "sendBatch": QueryKind.WRITE,
     "writerId": QueryKind.WRITE,
     "createTopic": QueryKind.WRITE,
-    # An option of Spark, which passes it to every sink.
+    # Options of Spark, which passes them to every sink.
     "checkpointLocation": QueryKind.WRITE,
+    "queryName": QueryKind.WRITE,
 }
 _NAMES: Final = {name.lower(): name for name in _QUERY_KINDS_OF}
+OPTION_NAMES: Final = tuple(_QUERY_KINDS_OF)
+"""All options, Spark's own included."""
 _QUERY_KIND_NAMES: Final = {
     QueryKind.BATCH: "a batch read (spark.read)",
     QueryKind.STREAM: "a streaming read (spark.readStream)",
@@ -232,8 +241,17 @@ def _check_query_kind(given: Mapping[str, str], use: QueryKind) -> None:
             )
 
 
-def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
+def read_options(
+    options: Mapping[str, str],
+    use: QueryKind,
+    collected: CollectedSecrets = NOTHING_COLLECTED,
+) -> ReadOptions:
     """Read the options of a batch or a streaming read.
+
+    Args:
+        options: as the user gave them.
+        use: the kind of read.
+        collected: the secrets that ``register`` found.
 
     Raises:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
@@ -241,7 +259,7 @@ def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
     check_names(options)
     _check_query_kind(options, use)
     given = _OptionReader(options)
-    place = _topic_selection(given)
+    place = _topic_selection(given, collected)
     parsed = ReadOptions(
         *place,
         starting=_position(
@@ -276,8 +294,10 @@ def _check_together(options: ReadOptions, given: _OptionReader, use: QueryKind) 
         raise OptionError("a batch that ends at earliest reads nothing; use latest")
 
 
-def _topic_selection(given: _OptionReader) -> tuple[str, str, tuple[str, ...]]:
-    server = given.required("server", "iggy://user:password@host:8090")
+def _topic_selection(
+    given: _OptionReader, collected: CollectedSecrets
+) -> tuple[str, str, tuple[str, ...]]:
+    server = connection_string(given.text, collected)
     return server, given.required("stream", "shop"), read_topics(given.required("topic", "orders"))
 
 
@@ -311,8 +331,14 @@ def _position(
     return default if offsets is None else read_position(f"{end}Offsets", offsets, topics)
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(
+    options: Mapping[str, str], collected: CollectedSecrets = NOTHING_COLLECTED
+) -> WriteOptions:
     """Read the options of a batch or a streaming write.
+
+    Args:
+        options: as the user gave them.
+        collected: the secrets that ``register`` found.
 
     Raises:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
@@ -320,7 +346,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     check_names(options)
     _check_query_kind(options, QueryKind.WRITE)
     given = _OptionReader(options)
-    place = _topic_selection(given)
+    place = _topic_selection(given, collected)
     if len(place[2]) > 1:
         raise OptionError("a write goes to one topic; name one, and write once for each other")
     parsed = WriteOptions(
