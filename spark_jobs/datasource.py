@@ -7,21 +7,36 @@ that has to start first.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
 
-from spark_jobs.options import QueryKind, check_names, read_options, write_options
+from spark_jobs.credentials import NOTHING_COLLECTED, CollectedSecrets, collect_secrets
+from spark_jobs.errors import OptionError
+from spark_jobs.options import (
+    OPTION_NAMES,
+    QueryKind,
+    check_names,
+    read_options,
+    write_options,
+)
+from spark_jobs.redaction import hide_secrets
+from spark_jobs.spark_api import (
+    HAS_ADMISSION_CONTROL,
+    HAS_FILTER_PUSHDOWN,
+    HAS_STREAM_ARROW_WRITER,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceStreamWriter
     from pyspark.sql.types import StructType
 
     from spark_jobs.reader import BatchReader
     from spark_jobs.stream_reader import StreamReader
-    from spark_jobs.writer import BatchWriter, StreamWriter
+    from spark_jobs.writer import BatchWriter
 
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
@@ -37,6 +52,8 @@ STREAM_ENVIRONMENT: Final = (
 
 class IggyDataSource(DataSource):
     """Topics of Apache Iggy as a source and a sink of Spark."""
+
+    collected: ClassVar[CollectedSecrets] = NOTHING_COLLECTED
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Check the names of the options."""
@@ -59,25 +76,35 @@ class IggyDataSource(DataSource):
         """Make the reader of ``spark.read``."""
         from spark_jobs.reader import BatchReader
 
-        return BatchReader(read_options(self.options, QueryKind.BATCH), schema)
+        return BatchReader(read_options(self.options, QueryKind.BATCH, self.collected), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Make the reader of ``spark.readStream``."""
-        from spark_jobs.stream_reader import StreamReader
+        options = read_options(self.options, QueryKind.STREAM, self.collected)
+        if HAS_ADMISSION_CONTROL:
+            from spark_jobs.stream_reader import StreamReader
 
-        return StreamReader(read_options(self.options, QueryKind.STREAM), schema)
+            return StreamReader(options, schema)
+        from spark_jobs.older_spark import UnlimitedStreamReader
+
+        return UnlimitedStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Make the writer of ``df.write``."""
         from spark_jobs.writer import BatchWriter
 
-        return BatchWriter(write_options(self.options), schema, overwrite=overwrite)
+        return BatchWriter(write_options(self.options, self.collected), schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of ``df.writeStream``."""
         from spark_jobs.writer import StreamWriter
 
-        return StreamWriter(write_options(self.options), schema)
+        writer = StreamWriter(write_options(self.options, self.collected), schema)
+        if HAS_STREAM_ARROW_WRITER:
+            return writer
+        from spark_jobs.older_spark import RowStreamWriter
+
+        return RowStreamWriter(writer, schema)
 
 
 class IggyPushdownDataSource(IggyDataSource):
@@ -91,11 +118,15 @@ class IggyPushdownDataSource(IggyDataSource):
         """Make the reader of ``spark.read``."""
         from spark_jobs.reader import PushdownReader
 
-        return PushdownReader(read_options(self.options, QueryKind.BATCH), schema)
+        return PushdownReader(read_options(self.options, QueryKind.BATCH, self.collected), schema)
 
 
 def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
     """Register ``format("iggy")`` in a session.
+
+    Spark then hides passwords and connection strings in plans, its UI and event logs. Variables
+    that begin with ``IGGY`` and entries of Hadoop's credential providers that begin with ``iggy``
+    are read now, for queries that log in with them; call it again when they change.
 
     Args:
         spark: the session.
@@ -106,12 +137,31 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> SparkSession:
 
     Returns:
         The session.
+
+    Raises:
+        OptionError: this version of Spark has no filter pushdown.
     """
     if pushdown:
+        if not HAS_FILTER_PUSHDOWN:
+            raise OptionError("filter pushdown needs PySpark 4.1; register without it")
         spark.conf.set(PUSHDOWN, "true")
+    hide_secrets(spark, OPTION_NAMES)
+    source = IggyPushdownDataSource if pushdown else IggyDataSource
     with _complete_environment(spark):
-        spark.dataSource.register(IggyPushdownDataSource if pushdown else IggyDataSource)
+        spark.dataSource.register(_with_secrets(source, collect_secrets(spark)))
     return spark
+
+
+def _with_secrets(source: type[IggyDataSource], found: CollectedSecrets) -> type[IggyDataSource]:
+    """Make a source that carries the secrets to the process that plans.
+
+    Nothing can import this class, so it is pickled with its values; Spark shows them nowhere.
+    """
+
+    class SourceWithSecrets(source):  # type: ignore[valid-type,misc]
+        collected = found
+
+    return SourceWithSecrets
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The options of ``format("iggy")``: names, meanings, defaults and what goes with what.
 
 They are named after those of Spark's Kafka source where the meaning is the same. Spark ignores the
-case of their names. The connection string is never shown, because it may hold a password.
+case of their names. Connection strings and passwords are never shown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.credentials import NOTHING_COLLECTED, CollectedSecrets, connection_string
 from spark_jobs.errors import OptionError
 from spark_jobs.offsets import (
     EARLIEST,
@@ -39,7 +40,12 @@ class QueryKind(Flag):
 
 
 _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
+    "url": QueryKind.ALL,
     "server": QueryKind.ALL,
+    "user": QueryKind.ALL,
+    "password": QueryKind.ALL,
+    "token": QueryKind.ALL,
+    "credentials": QueryKind.ALL,
     "stream": QueryKind.ALL,
     "topic": QueryKind.ALL,
     "topicPattern": QueryKind.READ,
@@ -65,13 +71,16 @@ _QUERY_KINDS_OF: Final[Mapping[str, QueryKind]] = {
     "maxInFlight": QueryKind.WRITE,
     "writerId": QueryKind.WRITE,
     "createTopic": QueryKind.WRITE,
-    # An option of Spark, which passes it to every sink.
+    # Options of Spark, which passes them to every sink.
     "checkpointLocation": QueryKind.WRITE,
+    "queryName": QueryKind.WRITE,
 }
 _NAMES: Final = {name.lower(): name for name in _QUERY_KINDS_OF}
 _OF_TABLES: Final = re.compile(r"provider|owner|option\..*", re.IGNORECASE)
 """What Spark adds to the options of CREATE TABLE."""
 
+OPTION_NAMES: Final = tuple(_QUERY_KINDS_OF)
+"""All options, Spark's own included."""
 _QUERY_KIND_NAMES: Final = {
     QueryKind.BATCH: "a batch read (spark.read)",
     QueryKind.STREAM: "a streaming read (spark.readStream)",
@@ -272,8 +281,17 @@ def _check_query_kind(given: Mapping[str, str], use: QueryKind) -> None:
             )
 
 
-def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
+def read_options(
+    options: Mapping[str, str],
+    use: QueryKind,
+    collected: CollectedSecrets = NOTHING_COLLECTED,
+) -> ReadOptions:
     """Read the options of a batch or a streaming read.
+
+    Args:
+        options: as the user gave them.
+        use: the kind of read.
+        collected: the secrets that ``register`` found.
 
     Raises:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
@@ -283,7 +301,7 @@ def read_options(options: Mapping[str, str], use: QueryKind) -> ReadOptions:
     given = _OptionReader(options)
     topics, pattern = _topics_to_read(given)
     parsed = ReadOptions(
-        *_server_and_stream(given),
+        *_server_and_stream(given, collected),
         topics,
         pattern,
         starting=_position(
@@ -334,9 +352,8 @@ def _topics_to_read(given: _OptionReader) -> tuple[tuple[str, ...], str | None]:
     return (), pattern
 
 
-def _server_and_stream(given: _OptionReader) -> tuple[str, str]:
-    server = given.required("server", "iggy://user:password@host:8090")
-    return server, given.required("stream", "shop")
+def _server_and_stream(given: _OptionReader, collected: CollectedSecrets) -> tuple[str, str]:
+    return connection_string(given.text, collected), given.required("stream", "shop")
 
 
 def read_topics(text: str) -> tuple[str, ...]:
@@ -391,8 +408,14 @@ def _check_strategy(strategy: str | None, texts: list[tuple[str, str]]) -> None:
         )
 
 
-def write_options(options: Mapping[str, str]) -> WriteOptions:
+def write_options(
+    options: Mapping[str, str], collected: CollectedSecrets = NOTHING_COLLECTED
+) -> WriteOptions:
     """Read the options of a batch or a streaming write.
+
+    Args:
+        options: as the user gave them.
+        collected: the secrets that ``register`` found.
 
     Raises:
         OptionError: one is missing, unknown, wrong, or conflicts with another.
@@ -400,7 +423,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     check_names(options)
     _check_query_kind(options, QueryKind.WRITE)
     given = _OptionReader(options)
-    server, stream = _server_and_stream(given)
+    server, stream = _server_and_stream(given, collected)
     text = given.text("topic")
     topics = () if text is None else read_topics(text)
     if len(topics) > 1:

@@ -9,16 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-)
-
 from spark_jobs.offsets import Offsets, Position, TopicPartition, microseconds
 
 if TYPE_CHECKING:
@@ -29,9 +19,10 @@ if TYPE_CHECKING:
     from spark_jobs.options import ReadOptions
 
 
-# How far each comparison moves the first value, and the value after the last; None leaves it.
-_FIRST: Final[Mapping[type[Any], int]] = {EqualTo: 0, GreaterThan: 1, GreaterThanOrEqual: 0}
-_AFTER: Final[Mapping[type[Any], int]] = {EqualTo: 1, LessThan: 0, LessThanOrEqual: 1}
+# How far each comparison moves the first value, and the value after the last. Filters go by their
+# names, because PySpark 4.0 has no classes for them.
+_FIRST: Final[Mapping[str, int]] = {"EqualTo": 0, "GreaterThan": 1, "GreaterThanOrEqual": 0}
+_AFTER: Final[Mapping[str, int]] = {"EqualTo": 1, "LessThan": 0, "LessThanOrEqual": 1}
 _NEVER_NULL: Final = frozenset(
     {"stream", "topic", "partition", "offset", "timestamp", "origin_timestamp", "id", "payload"}
 )
@@ -44,7 +35,7 @@ class NumberRange:
         self.first: int | None = None
         self.after: int | None = None
 
-    def narrow(self, comparison: type[Any], value: int) -> bool:
+    def narrow(self, comparison: str, value: int) -> bool:
         """Apply a comparison; return whether it is supported."""
         if comparison not in _FIRST and comparison not in _AFTER:
             return False
@@ -77,7 +68,7 @@ class PushedFilters:
         attribute: tuple[str, ...] = getattr(given, "attribute", ())
         if len(attribute) != 1:
             return False
-        if isinstance(given, IsNotNull):
+        if _name(given) == "IsNotNull":
             return attribute[0] in _NEVER_NULL
         narrower = _NARROWERS.get(attribute[0])
         return narrower is not None and narrower(self, given, getattr(given, "value", None))
@@ -93,14 +84,14 @@ class PushedFilters:
         if wanted is not None:
             self._partitions = wanted if self._partitions is None else self._partitions & wanted
             return True
-        return isinstance(value, int) and self._numbers.narrow(type(given), value)
+        return isinstance(value, int) and self._numbers.narrow(_name(given), value)
 
     def _narrow_offsets(self, given: Filter, value: Any) -> bool:
-        return isinstance(value, int) and self._offsets.narrow(type(given), value)
+        return isinstance(value, int) and self._offsets.narrow(_name(given), value)
 
     def _narrow_times(self, given: Filter, value: Any) -> bool:
         if isinstance(value, datetime):
-            self._times.narrow(type(given), microseconds(value))
+            self._times.narrow(_name(given), microseconds(value))
         return False
 
     def narrow(
@@ -132,9 +123,14 @@ class PushedFilters:
         )
 
 
+def _name(given: Filter) -> str:
+    return type(given).__name__
+
+
 def _wanted(given: Filter, value: Any, kind: type[Any]) -> set[Any] | None:
     """Return the values that a filter allows, if it lists them."""
-    values = [value] if isinstance(given, EqualTo) else value if isinstance(given, In) else None
+    name = _name(given)
+    values = [value] if name == "EqualTo" else value if name == "In" else None
     if values is None or not all(isinstance(one, kind) for one in values):
         return None
     return set(values)

@@ -12,12 +12,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_jobs.errors import DataLossError, SchemaError
 from spark_jobs.offsets import Offsets, TopicPartition
 from spark_jobs.pushdown import PushedFilters
 from spark_jobs.schema import check_read_schema
+from spark_jobs.spark_api import arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -145,7 +145,7 @@ class SliceReader:
 
         keep_freed_memory(POLL_BYTES)
         maker = ArrowRowBuilder(
-            to_arrow_schema(self.schema, timezone="UTC"),
+            arrow_schema(self.schema),
             {
                 "stream": self.options.stream,
                 "topic": partition.topic,

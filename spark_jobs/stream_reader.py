@@ -18,12 +18,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from spark_jobs.errors import DataLossError
 from spark_jobs.offsets import (
@@ -35,15 +29,21 @@ from spark_jobs.offsets import (
 )
 from spark_jobs.query_offset import QueryOffset
 from spark_jobs.reader import SliceReader, plan_tasks
+from spark_jobs.spark_api import (
+    ReadAllAvailable,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
     from pyspark.sql.datasource import InputPartition
-    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from spark_jobs.options import ReadOptions
+    from spark_jobs.spark_api import ReadLimit
     from spark_jobs.topics import PartitionState
 
 

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spark_jobs.errors import OptionError
 from spark_jobs.schema import check_write_schema
+from spark_jobs.spark_api import DataSourceStreamArrowWriter
 from spark_jobs.write_task import TaskWriter, check_partition, prepare_topic, scope_of
 
 if TYPE_CHECKING:

@@ -211,6 +211,23 @@ def test_extra_when_it_declares_a_project_then_its_package_imports_it(extra, fol
     assert declared <= imported_distributions(ROOT / folder)
 
 
+IMPORT_WITHOUT_OTHERS = """
+import sys
+for name in sys.argv[1].split(","):
+    sys.modules[name] = None
+import iggy_sdk.blocking
+assert not any(name.startswith("iggy_sdk.session.quic") for name in sys.modules)
+"""
+
+
+def test_sdk_when_no_extra_is_installed_then_a_client_can_be_imported():
+    others = "aioquic,websockets,h11,opentelemetry,cramjam,pydantic,pyarrow,polars,duckdb"
+
+    result = run("-c", IMPORT_WITHOUT_OTHERS, others, PYTHONPATH=f"{ROOT}:{ROOT / 'protocol'}")
+
+    assert result.stderr == ""
+
+
 @needs_installation
 def test_server_command_when_asked_for_its_version_then_prints_that_of_the_distribution():
     result = run("-m", "iggy_ref_server", "--version")

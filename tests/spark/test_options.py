@@ -140,7 +140,7 @@ def test_start_when_it_depends_on_the_moment_then_is_not_settled(given, settled)
 
 MISTAKES = [
     (batch, {"startngOffsets": "x"}, "no option 'startngOffsets'; did you mean startingOffsets"),
-    (batch, {"kafka.zzz": "x"}, "no option 'kafka.zzz'; there are server, stream, topic"),
+    (batch, {"kafka.zzz": "x"}, "no option 'kafka.zzz'; there are url, server, user"),
     (batch, {"path": "x"}, "without one"),
     (batch, {"topic": ""}, "topic is empty"),
     (batch, {"topic": "a,,b"}, "give a name"),
@@ -192,7 +192,7 @@ def test_options_when_mistaken_then_the_answer_helps_and_keeps_the_secret(read, 
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("missing", ["server", "stream", "topic"])
+@pytest.mark.parametrize("missing", ["stream", "topic"])
 def test_options_when_one_is_missing_then_the_answer_shows_how_to_add_it(missing):
     given = {name: value for name, value in PLACE.items() if name != missing}
 

@@ -47,8 +47,7 @@ def test_page_when_its_python_runs_then_it_prints_what_the_page_says(spark, spar
 def test_table_of_options_when_read_then_has_each_option_with_its_use():
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
-    # Spark's own option is not ours to explain.
-    known = {
-        name: WORDS[use] for name, use in _QUERY_KINDS_OF.items() if name != "checkpointLocation"
-    }
+    # Spark's own options are not ours to explain.
+    theirs = {"checkpointLocation", "queryName"}
+    known = {name: WORDS[use] for name, use in _QUERY_KINDS_OF.items() if name not in theirs}
     assert {name: use for name, use in rows if name in known} == known

@@ -325,3 +325,28 @@ def test_write_when_a_row_names_no_topic_then_spark_shows_the_answer(spark, opti
         df.write.format("iggy").mode("append").options(**given).save()
     with pytest.raises(PySparkException, match="option topic is missing; add"):
         df.drop("topic").write.format("iggy").mode("append").options(**given).save()
+
+
+def test_register_when_a_session_hides_more_already_then_keeps_that(spark):
+    session = spark.newSession()
+    session.conf.set("spark.sql.redaction.string.regex", "theirs")
+
+    register(register(session))
+
+    options = session.conf.get("spark.sql.redaction.options.regex")
+    text = session.conf.get("spark.sql.redaction.string.regex")
+    assert options.startswith("(?:(?i)url)|")
+    assert text.startswith("(?:theirs)|")
+    assert options.count("iggy") == text.count("iggy") == 1
+
+
+def test_query_when_the_login_is_set_after_java_started_then_register_hands_it_over(
+    spark, spark_server, topic, options, monkeypatch
+):
+    topic(counts=(3,))
+    monkeypatch.setenv("IGGY_CONNECTION_STRING", options.pop("server"))
+    session = register(spark.newSession())
+
+    assert session.read.format("iggy").options(**options).load().count() == 3
+    with pytest.raises(PySparkException, match=r"iggy\.x: no provider is set"):
+        session.read.format("iggy").options(**options, credentials="provider:iggy.x").load().count()
