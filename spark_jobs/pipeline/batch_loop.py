@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from spark_jobs.pipeline.hadoop_files import HadoopFolder
+from spark_jobs.pipeline.topic_sink import QUERY_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +27,8 @@ PLANS, DONE, IDENTITY = "plans", "done", "identity.json"
 PLANS_KEPT: Final = 100
 PROGRESS_KEPT: Final = 100
 STOP_TIMEOUT_S: Final = 30.0
-QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""The properties in which Spark keeps the query and the micro-batch that a thread works for."""
+"""The property in which Spark keeps the micro-batch that a thread works for."""
 
 
 class BatchLoop:

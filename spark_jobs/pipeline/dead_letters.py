@@ -10,6 +10,7 @@ from spark_jobs.errors import OptionError
 from spark_jobs.pipeline.connectors import ERROR, ORIGIN, BatchContext
 from spark_jobs.pipeline.file_sink import write_files
 from spark_jobs.pipeline.secrets import SecretOrText, reveal
+from spark_jobs.pipeline.topic_sink import send_messages
 from spark_jobs.pipeline.topic_sources import SERVER_OF_ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -91,9 +92,8 @@ class DeadLetters:
                 "stream": self.stream or "",
                 "topic": self.topic,
                 "createTopic": "1",
-                "writerId": f"{context.sink_writer}-{context.batch_id}",
             }
-            _letters(bad).write.format("iggy").mode("append").options(**options).save()
+            send_messages(_letters(bad), options, context)
 
 
 def strict(rows: DataFrame, advice: str) -> DataFrame:

@@ -14,12 +14,15 @@ from spark_jobs.pipeline.sql_steps import quote
 from spark_jobs.pipeline.topic_sources import SERVER_OF_ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
 SAME: Final = "same"
 """Partitioning by the partition that a message had, so that their order stays."""
+
+QUERY_ID: Final = "sql.streaming.queryId"
+"""The property in which Spark keeps the query that a thread works for."""
 
 PAYLOAD: Final = "payload"
 COPIED: Final = ("headers", "origin_timestamp")
@@ -101,9 +104,7 @@ class IggySink:
 
     def write(self, rows: DataFrame, context: BatchContext) -> None:
         """Send the rows of a micro-batch."""
-        options = {**self.options(), "writerId": f"{context.sink_writer}-{context.batch_id}"}
-        messages = self.messages(rows, context.prefix)
-        messages.write.format("iggy").mode("append").options(**options).save()
+        send_messages(self.messages(rows, context.prefix), self.options(), context)
 
     def messages(self, rows: DataFrame, prefix: str) -> DataFrame:
         """Make messages of rows."""
@@ -183,6 +184,22 @@ class IggySink:
     def describe(self) -> str:
         """Say in words what is written."""
         return f"stream {self.stream}, topic {self.topic}"
+
+
+def send_messages(messages: DataFrame, options: Mapping[str, str], context: BatchContext) -> None:
+    """Send messages, with the same ids whenever the micro-batch is repeated.
+
+    Within a query the ids would depend on what else was executed before in the micro-batch, which
+    is less in a repetition: a sink that has its rows does nothing. So this write has a name.
+    """
+    named = {**options, "writerId": f"{context.sink_writer}-{context.batch_id}"}
+    spark_context = messages.sparkSession.sparkContext
+    query = spark_context.getLocalProperty(QUERY_ID)
+    spark_context.setLocalProperty(QUERY_ID, None)  # type: ignore[arg-type]  # it clears
+    try:
+        messages.write.format("iggy").mode("append").options(**named).save()
+    finally:
+        spark_context.setLocalProperty(QUERY_ID, query)  # type: ignore[arg-type]  # None clears
 
 
 def _has_files(rows: Any) -> bool:
