@@ -141,6 +141,21 @@ test-python: setup wheels ## the tests with another Python, such as PYTHON=pytho
 	CFLAGS='$(GATE_CFLAGS)' bash tests/make_project_venv.sh $(PYTHON) requirements/gate.txt $(OTHER_VENV)
 	$(OTHER_VENV)/bin/python -m pytest $(TESTS_OF_VERSIONS)
 
+# Delta and Iceberg are made for certain versions of Spark, so each has an environment of its own:
+# the gate's, with another PySpark. Packages come from Maven by name.
+SPARK ?= 4.1
+LAKE_TESTS ?= tests/lake
+
+.PHONY: test-lake
+test-lake: setup ## Delta, Iceberg, PostgreSQL and S3 for real; SPARK='4.0 4.1 4.2' tries each
+	@bash tests/make_venv.sh $(BIN)/python requirements/moto.txt .venv-moto
+	@for version in $(SPARK); do \
+		echo "Spark $$version"; \
+		CFLAGS='$(GATE_CFLAGS)' bash tests/lake/make_venv.sh $(BIN)/python "$$version" ".venv-lake-$$version"; \
+		IGGY_LAKE=1 IGGY_MOTO="$$PWD/.venv-moto/bin/moto_server" \
+			".venv-lake-$$version/bin/python" -m pytest $(LAKE_TESTS) || exit 1; \
+	done
+
 .PHONY: wheels
 wheels: setup ## an environment for each official client that tests talk to the server with
 	@bash tests/interop/make_wheel_venvs.sh $(BIN)/python
@@ -248,6 +263,11 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) $(LOCKED_FROM) --constraint requirements/build.txt --output-file requirements/gate.txt
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
 	$(COMPILE) requirements/pyright.in --output-file requirements/pyright.txt
+	$(COMPILE) requirements/moto.in --output-file requirements/moto.txt
+	for version in 4.0.5 4.1.4 4.2.1; do \
+		echo "pyspark==$$version" \
+			| $(COMPILE) - --output-file "requirements/pyspark-$${version%.*}.txt"; \
+	done
 	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
 		--output-file requirements/lowest.txt
 	for version in 0.9.1.dev5 0.9.0 0.8.0 0.7.0; do \
@@ -268,5 +288,5 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* $(COVERAGE_DATA)* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-lake-* .venv-moto .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

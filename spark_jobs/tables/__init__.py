@@ -5,7 +5,8 @@ It knows rows and tables, and neither topics nor command lines.
 
 from __future__ import annotations
 
-from spark_jobs.tables.batches import TableTarget, query_id, write_batch
+from spark_jobs.tables.batches import query_id, write_batch
+from spark_jobs.tables.target import TableTarget
 from spark_jobs.tables.versions import (
     FORMATS,
     OWN_FORMATS,

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from spark_jobs.errors import OptionError, StaleBatchError
+from spark_jobs.tables.creation import open_or_create
 from spark_jobs.tables.markers import MARKERS
 from spark_jobs.tables.merge import merge_statement, newest_of
-from spark_jobs.tables.schema import (
-    SchemaRules,
-    align,
-    is_void,
-    plan_changes,
-    quote,
-    type_text,
-)
-from spark_jobs.tables.versions import FORMATS, explain_incompatible
+from spark_jobs.tables.schema import SchemaRules, align, plan_changes, quote
+from spark_jobs.tables.versions import explain_incompatible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,51 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_jobs.tables.markers import Marker
-
-
-@dataclass(frozen=True)
-class TableTarget:
-    """A table that micro-batches are written to.
-
-    Attributes:
-        name: its name, ``database.table`` or ``catalog.database.table``; empty for a table of
-            Delta that has only a path.
-        format: ``delta`` or ``iceberg``.
-        mode: ``append`` adds rows, ``merge`` replaces those with the same keys.
-        keys: the columns of the key, for ``merge``.
-        partition_by: the columns that a new table is partitioned by; one that exists keeps its own.
-        evolve_schema: whether the table takes new columns, and wider types where it can.
-        path: where the files of a new table are; None leaves that to the catalog.
-
-    Raises:
-        OptionError: it cannot be written to.
-    """
-
-    name: str
-    format: str
-    mode: Literal["append", "merge"] = "append"
-    keys: tuple[str, ...] = ()
-    partition_by: tuple[str, ...] = ()
-    evolve_schema: bool = False
-    path: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.format not in FORMATS:
-            raise OptionError(
-                f"a micro-batch cannot be written once to a table of {self.format!r}; choose "
-                f"{' or '.join(FORMATS)}, or write files with Spark's own sink"
-            )
-        if self.mode not in ("append", "merge"):
-            raise OptionError(f"mode is {self.mode!r}; choose append or merge")
-        if (self.mode == "merge") != bool(self.keys):
-            raise OptionError("merge needs keys, and append takes none")
-        if not self.name and (self.path is None or self.format != "delta"):
-            raise OptionError(f"a table of {self.format} needs a name; give one")
-
-    @property
-    def identifier(self) -> str:
-        """The table as SQL names it."""
-        return self.name or f"delta.{quote(self.path or '')}"
+    from spark_jobs.tables.target import TableTarget
 
 
 def query_id(batch: DataFrame) -> str:
@@ -118,7 +67,7 @@ def write_batch(batch: DataFrame, table: TableTarget, *, writer: str, batch_id: 
 
 def _write(batch: DataFrame, table: TableTarget, writer: str, batch_id: int) -> None:
     spark = batch.sparkSession
-    stored = _open_or_create(batch, table)
+    stored = open_or_create(batch, table)
     marker = MARKERS[table.format](writer, batch_id)
     last = marker.last_batch(spark, table.identifier)
     if last is not None and last >= batch_id:
@@ -164,55 +113,6 @@ def _rules(spark: SparkSession, table: TableTarget) -> SchemaRules:
 
 def _is_case_sensitive(spark: SparkSession) -> bool:
     return spark.conf.get("spark.sql.caseSensitive") == "true"
-
-
-# Finding a table, and making one.
-
-_NOT_FOUND: Final = frozenset(
-    {
-        "TABLE_OR_VIEW_NOT_FOUND",
-        "DELTA_TABLE_NOT_FOUND",
-        "DELTA_MISSING_DELTA_TABLE",
-        "PATH_NOT_FOUND",
-    }
-)
-
-
-def _stored(spark: SparkSession, table: TableTarget) -> StructType | None:
-    """Return the columns of the table; None if there is none."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        if table.format == "iceberg":
-            # Its catalogs keep what they know of a table for a while.
-            spark.sql(f"REFRESH TABLE {table.identifier}")
-        return spark.table(table.identifier).schema
-    except AnalysisException as error:
-        if error.getCondition() in _NOT_FOUND:
-            return None
-        raise
-
-
-def _open_or_create(batch: DataFrame, table: TableTarget) -> StructType:
-    """Return the columns of the table, which is made of those of the rows if it is missing."""
-    spark = batch.sparkSession
-    stored = _stored(spark, table)
-    if stored is None:
-        spark.sql(_creation(batch, table))
-        stored = _stored(spark, table)
-        assert stored is not None, "it was created a moment ago"
-    return stored
-
-
-def _creation(batch: DataFrame, table: TableTarget) -> str:
-    kept = [field for field in batch.schema.fields if not is_void(field.dataType)]
-    columns = ", ".join(f"{quote(field.name)} {type_text(field.dataType)}" for field in kept)
-    parts = [f"CREATE TABLE IF NOT EXISTS {table.identifier} ({columns}) USING {table.format}"]
-    if table.partition_by:
-        parts.append(f"PARTITIONED BY ({', '.join(map(quote, table.partition_by))})")
-    if table.path is not None and table.name:
-        parts.append(f"LOCATION '{table.path.replace(chr(39), chr(92) + chr(39))}'")
-    return " ".join(parts)
 
 
 def _aligned(batch: DataFrame, stored: StructType, rules: SchemaRules) -> DataFrame:

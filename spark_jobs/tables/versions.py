@@ -20,12 +20,12 @@ class TableFormat(NamedTuple):
 
     Attributes:
         needs: a Java class of the package, to detect it.
-        packages: its Maven coordinates for each version of Spark that it works with.
+        packages: for each version of Spark the Maven coordinates that work with it, best first.
         settings: what a session needs for it.
     """
 
     needs: str
-    packages: Mapping[str, str]
+    packages: Mapping[str, tuple[str, ...]]
     settings: Mapping[str, str]
 
 
@@ -35,9 +35,9 @@ FORMATS: Final[Mapping[str, TableFormat]] = {
     "delta": TableFormat(
         "io.delta.sql.DeltaSparkSessionExtension",
         {
-            "4.0": "io.delta:delta-spark_4.0_2.13:4.4.0",
-            "4.1": "io.delta:delta-spark_4.1_2.13:4.4.0",
-            "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+            "4.0": ("io.delta:delta-spark_4.0_2.13:4.4.0",),
+            "4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0",),
+            "4.2": ("io.delta:delta-spark_4.2_2.13:4.4.0",),
         },
         {
             EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
@@ -47,8 +47,11 @@ FORMATS: Final[Mapping[str, TableFormat]] = {
     "iceberg": TableFormat(
         "org.apache.iceberg.spark.SparkCatalog",
         {
-            "4.0": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
-            "4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+            "4.0": ("org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",),
+            "4.1": (
+                "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+                "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0",
+            ),
         },
         {EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
     ),
@@ -92,7 +95,7 @@ def packages(name: str, spark_version: str) -> tuple[str, ...]:
     found = wanted.packages.get(_minor(spark_version))
     if found is None:
         raise OptionError(f"no package of {name} works with Spark {spark_version}; {_pairs(name)}")
-    return (found,)
+    return found[:1]
 
 
 def storage_packages(scheme: str, spark_version: str) -> tuple[str, ...]:
@@ -124,12 +127,35 @@ def check_format(spark: SparkSession, name: str) -> None:
     if wanted is None or jvm is None:
         return
     try:
-        jvm.org.apache.spark.util.Utils.classForName(wanted.needs, True, False)
+        found = jvm.org.apache.spark.util.Utils.classForName(wanted.needs, True, False)
     except Py4JJavaError:
         raise OptionError(
             f"Spark {spark.version} has no {name} here; {_advice(name, spark.version)}, or "
             "choose --format parquet"
         ) from None
+    source = found.getProtectionDomain().getCodeSource()
+    check_jar("" if source is None else source.getLocation().toString(), spark.version, name)
+
+
+_MADE_FOR: Final = re.compile(r"(?:delta-spark|iceberg-spark-runtime)[-_](\d+\.\d+)_")
+
+
+def check_jar(location: str, spark_version: str, name: str) -> None:
+    """Check by its name that a jar of a format is made for a version of Spark.
+
+    A jar with another name passes; what Java says of it is explained when it is used.
+
+    Raises:
+        OptionError: it is made for another one.
+    """
+    made_for = _MADE_FOR.search(location)
+    works = " ".join(FORMATS[name].packages.get(_minor(spark_version), ()))
+    fitting = {_minor(spark_version), *_MADE_FOR.findall(works)}
+    if made_for is not None and made_for[1] not in fitting:
+        raise OptionError(
+            f"{location.rpartition('/')[2]} is made for Spark {made_for[1]}, and this is Spark "
+            f"{spark_version}; {_pairs(name)}"
+        )
 
 
 def _find(name: str) -> TableFormat | None:
@@ -147,12 +173,14 @@ def _advice(name: str, spark_version: str) -> str:
     found = FORMATS[name].packages.get(_minor(spark_version))
     if found is None:
         return f"no package of it works with this version; {_pairs(name)}"
-    return f"add --packages {found} (or its jars with --conf spark.jars=FILES)"
+    return f"add --packages {found[0]} (or its jars with --conf spark.jars=FILES)"
 
 
 def _pairs(name: str) -> str:
     """List the pairs that work."""
-    pairs = (f"Spark {version} with {one}" for version, one in FORMATS[name].packages.items())
+    pairs = (
+        f"Spark {version} with {found[0]}" for version, found in FORMATS[name].packages.items()
+    )
     return f"these work: {', '.join(pairs)}"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_jobs import OptionError, tables
+from spark_jobs.tables.versions import check_jar
 
 NO_METHOD = (
     "An error occurred while calling o62.append.\n: java.lang.NoSuchMethodError: 'void org.apache."
@@ -53,6 +54,23 @@ def test_check_when_the_session_lacks_the_package_then_says_what_works(spark):
     with pytest.raises(OptionError, match=r"has no delta here; .*io\.delta:delta-spark_4\.\d"):
         tables.check_format(spark, "delta")
     tables.check_format(spark, "parquet")
+
+
+DELTA_41 = "file:/jars/io.delta_delta-spark_4.1_2.13-4.4.0.jar"
+ICEBERG_40 = "file:/jars/iceberg-spark-runtime-4.0_2.13-1.11.0.jar"
+
+
+def test_jar_when_it_is_made_for_another_spark_then_it_is_refused_before_it_fails():
+    with pytest.raises(OptionError, match="spark_4.1_2.13-4.4.0.jar is made for Spark 4.1, and"):
+        check_jar(DELTA_41, "4.2.1", "delta")
+    with pytest.raises(OptionError, match=r"made for Spark 4\.0, and this is Spark 4\.2\.1; these"):
+        check_jar(ICEBERG_40, "4.2.1", "iceberg")
+
+
+def test_jar_when_it_works_or_does_not_say_then_it_passes():
+    check_jar(DELTA_41, "4.1.4", "delta")
+    check_jar(ICEBERG_40, "4.1.4", "iceberg")
+    check_jar("file:/jars/lake.jar", "4.3.0", "iceberg")
 
 
 @pytest.mark.parametrize(
