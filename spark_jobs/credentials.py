@@ -116,7 +116,8 @@ def connection_string(option: ReadOption, collected: CollectedSecrets = NOTHING_
     place = place or _variable(CONNECTION_STRING_VARIABLE, collected)
     if place is None:
         raise OptionError(
-            'no server is named; add .option("url", "iggy://host:8090"), or set '
+            'no server is named; add .option("url", "iggy://host:8090"), in SQL '
+            "WITH (`url` = 'iggy://host:8090') behind the name of the table, or set "
             f"{CONNECTION_STRING_VARIABLE} in the environment"
         )
     return place if login is None else _with_login(place, login)
