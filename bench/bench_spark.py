@@ -15,16 +15,20 @@ holds in memory are written to a new topic. Beside ours stand
 - ``idle``: a streaming source in Python that does nothing, because Spark starts a fresh Python for
   each query.
 
-They take turns, and each round begins with another of them. Read a line like this: the median rate,
-the lowest and the highest; the CPU seconds of a million rows (of one start, in ``first row``), of
-the driver with all its Pythons, and of the server; then how many times as fast ours was in the same
-round, median and range, and what that should be. Compare ratios: rates differ from machine to
-machine and from minute to minute. Two sources that need less CPU than there are cores may still be
-equally fast, so look at both.
+They take turns, and each round begins with another of them. A line has
 
-``first row`` is the time from the start of a streaming query in a warm session to its first row in
-``foreachBatch``. Both servers acknowledge when messages are in the page cache, and keep their
-defaults. Sinks send rows that all differ, without compression.
+- the median rate, the lowest and the highest, or the seconds of a query;
+- the CPU seconds of a million rows, or of one query where seconds are shown: of the driver with all
+  its Pythons, and of the server;
+- how many times as fast ours was in the same round, median and range, and what that should be.
+
+Compare ratios: rates differ from machine to machine and from minute to minute. CPU seconds are
+steadier, and tell a source that waits from one that works.
+
+Rows with ``few rows`` have next to nothing to do: they show what each query costs. ``first row`` is
+the time from the start of a streaming query in a warm session to its first row in ``foreachBatch``.
+Both servers acknowledge when messages are in the page cache, and keep their defaults. Sinks send
+rows that all differ, without compression.
 
 A single row, such as ``--only 'sink 1000 B' --beside kafka``, takes about a minute; ``--list`` has
 the names.
@@ -61,24 +65,23 @@ from bench.spark_rounds import (  # noqa: E402  the path above comes first
     measure,
     record,
 )
-from bench.spark_rows import (  # noqa: E402  the path above comes first
-    KAFKA,
-    STREAM,
-    Bench,
-    PlannedRow,
-    Sizes,
-    planned_rows,
-)
+from bench.spark_rows import PlannedRow, planned_rows  # noqa: E402  the path above comes first
 from bench.spark_sources import (  # noqa: E402  the path above comes first
     IdleSource,
     PrebuiltSource,
+)
+from bench.spark_topics import (  # noqa: E402  the path above comes first
+    KAFKA,
+    STREAM,
+    TUNED,
+    Bench,
 )
 from iggy_sdk.blocking import IggyClient  # noqa: E402  the path above comes first
 from iggy_sdk.testing import RunningServer  # noqa: E402  the path above comes first
 from spark_jobs import prepare_java, register  # noqa: E402  the path above comes first
 
-BESIDE = ("kafka", "kafka, tuned", "arrow", "parquet", "idle")
-ROUNDS = 5
+BESIDE = (KAFKA, TUNED, "arrow", "parquet", "idle")
+ROUNDS, WARM_UPS = 5, 2
 
 
 def main() -> None:
@@ -97,31 +100,35 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, help="where data go while it runs")
     given = parser.parse_args()
     planned = [
-        row for row in planned_rows() if any(text in row.name for text in given.only or [""])
+        row
+        for row in planned_rows(quick=given.quick)
+        if any(text in row.name for text in given.only or [""])
     ]
     if given.list:
         print("\n".join(row.name for row in planned))
         return
-    rounds = given.rounds or (1 if given.quick else ROUNDS)
+    rounds = (1, 1) if given.quick else (given.rounds or ROUNDS, WARM_UPS)
     with (
         tempfile.TemporaryDirectory(prefix="bench-", dir=given.directory) as folder,
         ExitStack() as stack,
     ):
         wanted = [MINE, *(given.beside or BESIDE)]
-        bench = _start(stack, Path(folder), wanted, Sizes(quick=given.quick))
-        records = [_measured(bench, row, wanted, rounds) for row in planned]
+        bench = _start(stack, Path(folder), wanted)
+        records = [_measured(bench, row, wanted, *rounds) for row in planned]
         if given.json is not None:
             given.json.write_text(json.dumps(records, indent=1))
 
 
-def _measured(bench: Bench, planned: PlannedRow, wanted: list[str], rounds: int) -> object:
-    row = planned.build(bench, wanted)
-    measure(row, rounds=rounds * planned.rounds_factor, warm_ups=planned.rounds_factor)
+def _measured(
+    bench: Bench, planned: PlannedRow, wanted: list[str], rounds: int, warm_ups: int
+) -> object:
+    row = planned.build(planned.name, bench, wanted)
+    measure(row, rounds=rounds * planned.rounds_factor, warm_ups=warm_ups)
     print("\n".join(lines(row)), flush=True)
     return record(row)
 
 
-def _start(stack: ExitStack, folder: Path, wanted: list[str], sizes: Sizes) -> Bench:
+def _start(stack: ExitStack, folder: Path, wanted: list[str]) -> Bench:
     """Start the servers and Spark; take Kafka from what is wanted if it cannot be had."""
     jars, broker = _start_kafka(stack, folder, wanted)
     before = set(descendants(os.getpid()))
@@ -131,7 +138,7 @@ def _start(stack: ExitStack, folder: Path, wanted: list[str], sizes: Sizes) -> B
     client.create_stream(STREAM)
     spark = _start_spark(folder, "" if jars is None else jars.connector)
     stack.callback(spark.stop)
-    bench = Bench(spark, client, server.direct_url, server_process, folder, sizes)
+    bench = Bench(spark, client, server.direct_url, server_process, folder)
     if broker is not None:
         bench.broker = broker
         bench.kafka_admin = TopicAdmin(spark, broker.address)
