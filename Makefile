@@ -264,9 +264,9 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	$(COMPILE) requirements/audit.in --output-file requirements/audit.txt
 	$(COMPILE) requirements/pyright.in --output-file requirements/pyright.txt
 	$(COMPILE) requirements/moto.in --output-file requirements/moto.txt
-	for version in 4.0.5 4.1.4 4.2.1; do \
-		echo "pyspark==$$version" \
-			| $(COMPILE) - --output-file "requirements/pyspark-$${version%.*}.txt"; \
+	for spark in 4.0.5 4.1.4 4.2.1; do \
+		echo "pyspark==$$spark" \
+			| $(COMPILE) - --output-file "requirements/pyspark-$${spark%.*}.txt"; \
 	done
 	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
 		--output-file requirements/lowest.txt

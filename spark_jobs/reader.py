@@ -140,8 +140,7 @@ class SliceReader:
         if not isinstance(partition, OffsetSlice):
             return
         # Only tasks need Arrow; the planner starts faster without it.
-        from iggy_sdk.arrow import ArrowRowBuilder, PayloadDecodeError
-        from iggy_sdk.arrow.memory import keep_freed_memory
+        from iggy_sdk.arrow import ArrowRowBuilder, PayloadDecodeError, keep_freed_memory
 
         keep_freed_memory(POLL_BYTES)
         maker = ArrowRowBuilder(

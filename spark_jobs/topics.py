@@ -20,11 +20,10 @@ from iggy_sdk import (
     IggyError,
     IncompatibleServerError,
     PollingStrategy,
+    ServerProtocol,
+    resolve_options,
 )
 from iggy_sdk.blocking import IggyClient
-from iggy_sdk.connection_string import ServerProtocol
-from iggy_sdk.durations import to_seconds
-from iggy_sdk.options import resolve_options
 from spark_jobs.errors import OptionError
 from spark_jobs.offsets import EARLIEST_MARK, LATEST_MARK, Offsets, Position, TopicPartition
 from spark_jobs.query_offset import PartitionIdentity
@@ -32,8 +31,7 @@ from spark_jobs.query_offset import PartitionIdentity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from iggy_sdk import Topic, TopicDetails
-    from iggy_sdk.options import ClientOptions
+    from iggy_sdk import ClientOptions, Topic, TopicDetails
     from spark_jobs.options import TopicSelection
 
 
@@ -301,11 +299,12 @@ def _connected(server: str, *, is_classic: bool) -> IggyClient:
 @lru_cache(maxsize=CLIENTS_MAX)
 def _client_options(server: str) -> ClientOptions:
     options = resolve_options(server)
-    pause_seconds = min(to_seconds(options.reconnect.max_delay), DIAL_PAUSE_SECONDS_MAX)
+    pause_seconds = options.reconnect.max_delay
+    assert isinstance(pause_seconds, float), "Reconnect makes seconds of all durations"
     return replace(
         options,
         connect_timeout=min(options.connect_timeout, options.request_timeout),
-        reconnect=replace(options.reconnect, max_delay=pause_seconds),
+        reconnect=replace(options.reconnect, max_delay=min(pause_seconds, DIAL_PAUSE_SECONDS_MAX)),
     )
 
 
