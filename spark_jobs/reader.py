@@ -141,6 +141,7 @@ class SliceReader:
             return
         # Only tasks need Arrow; the planner starts faster without it.
         from iggy_sdk.arrow import ArrowRowBuilder, PayloadDecodeError, keep_freed_memory
+        from spark_jobs.topics import POLL_CONSUMER  # noqa: F401  loaded before there are threads
 
         keep_freed_memory(POLL_BYTES)
         maker = ArrowRowBuilder(

@@ -81,10 +81,18 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         self._stored: Offsets = {}
         self.now: Callable[[], float] = time.monotonic
         self._batch_at = self.now()
+        self._connecting: threading.Thread | None = None
         if _is_planner():
-            threading.Thread(
+            self._connecting = threading.Thread(
                 target=_connect, args=(options.server,), name="iggy-connect", daemon=True
-            ).start()
+            )
+            self._connecting.start()
+
+    def _await_connection(self) -> None:
+        # Two threads must not load modules that need each other at the same time.
+        if self._connecting is not None:
+            self._connecting.join()
+            self._connecting = None
 
     # Offsets
 
@@ -102,6 +110,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Record the current ends of the topics, which this run reads up to."""
+        self._await_connection()
         from spark_jobs.topics import end_offsets
 
         self._target = end_offsets(self.options)
@@ -113,6 +122,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
             DataLossError: a partition is gone, was made anew, or ends before the offset that the
                 query has reached.
         """
+        self._await_connection()
         from spark_jobs.topics import find_partitions, resolve
 
         done = QueryOffset.from_json(start)
@@ -145,6 +155,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the ends of the topics, for Spark's progress reports."""
+        self._await_connection()
         from spark_jobs.topics import end_offsets
 
         return write_offsets(end_offsets(self.options))
@@ -229,6 +240,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
         Raises:
             DataLossError: a partition was made anew since the micro-batch was planned.
         """
+        self._await_connection()
         done, wanted = QueryOffset.from_json(start), QueryOffset.from_json(end)
         if not done and not self.options.starting.is_settled:
             return []
@@ -268,6 +280,7 @@ class StreamReader(SliceReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def commit(self, end: dict[str, Any]) -> None:
         """Store the offsets on the server; Spark has committed all messages before them."""
+        self._await_connection()
         self._store_progress(QueryOffset.from_json(end).offsets)
 
     def stop(self) -> None:
