@@ -14,6 +14,10 @@
  *   _batch_record.h   the same with room for what a reader remembers of them
  *   _batch_columns.h  messages as columns
  *   _batch_vsr*.h     batches of 0.9 and later: their layout, sends, polls, encoding, functions
+ *   _batch_rows.h     rows in columns that are to be sent, and their partitions
+ *   _batch_content.h  ids that follow from what is in a row
+ *   _batch_header_blocks.h  user headers of rows
+ *   _batch_rows_*.h, _batch_content_functions.h  the functions for rows
  *   this file         the functions as Python sees them, and the module
  *
  * The headers are parts of this one file and cannot be compiled by themselves.
@@ -62,7 +66,9 @@ static int check_arguments(const char *name, Py_ssize_t given, Py_ssize_t wanted
     return -1;
 }
 
-#include "_batch_vsr_functions.h" /* here, because it uses the two above */
+#include "_batch_vsr_functions.h" /* here, because they use the two above */
+#include "_batch_rows_functions.h"
+#include "_batch_content_functions.h"
 
 /* ---- what a server needs: inspect, stamp, index entries ---------------------------------- */
 
@@ -598,6 +604,28 @@ static PyMethodDef batch_methods[] = {
     {"confirmations", FAST(batch_confirmations), METH_FASTCALL,
      PyDoc_STR("confirmations($module, first, numbers, counts, /)\n--\n\n"
                "Write the replies to a run of sends of 0.9.")},
+    {"encode_rows", FAST(batch_encode_rows), METH_FASTCALL,
+     PyDoc_STR("encode_rows($module, metadata, rows, origin_timestamp_us, headroom, /)\n--\n\n"
+               "Build a request body of rows in columns.")},
+    {"encode_rows_vsr", FAST(batch_encode_rows_vsr), METH_FASTCALL,
+     PyDoc_STR("encode_rows_vsr($module, metadata, rows, origin_timestamp_us, headroom, random, "
+               "producer, /)\n--\n\n"
+               "Build a request body of 0.9 of rows in columns.")},
+    {"message_at", FAST(batch_message_at), METH_FASTCALL,
+     PyDoc_STR("message_at($module, rows, index, /)\n--\n\n"
+               "Copy one of the rows: payload, id, user headers, origin timestamp.")},
+    {"split_rows", FAST(batch_split_rows), METH_FASTCALL,
+     PyDoc_STR("split_rows($module, rows, count_max, bytes_max, overhead, /)\n--\n\n"
+               "Divide rows among requests.")},
+    {"row_partitions", FAST(batch_row_partitions), METH_FASTCALL,
+     PyDoc_STR("row_partitions($module, count, keys, ids, partitions_count, otherwise, /)\n--\n\n"
+               "Choose a partition for each row.")},
+    {"group_rows", FAST(batch_group_rows), METH_FASTCALL,
+     PyDoc_STR("group_rows($module, partitions, partitions_count, /)\n--\n\n"
+               "Put the rows of each partition together, in their order.")},
+    {"header_blocks", FAST(batch_header_blocks), METH_FASTCALL,
+     PyDoc_STR("header_blocks($module, count, keys, key_kind, pairs, first_row, /)\n--\n\n"
+               "Write the user headers of rows.")},
     {"allocate", batch_allocate, METH_O,
      PyDoc_STR("allocate($module, size, /)\n--\n\nMake a bytearray of unset bytes.")},
     {"walk", batch_walk, METH_O,
@@ -626,7 +654,10 @@ static int batch_exec(PyObject *module)
         add_type(module, &view_spec, &state->view_type) < 0 ||
         add_type(module, &record_spec, &state->record_type) < 0 ||
         add_type(module, &reading_spec, &state->reading_type) < 0 ||
-        add_type(module, &walk_spec, &state->walk_type) < 0)
+        add_type(module, &walk_spec, &state->walk_type) < 0 ||
+        add_type(module, &content_ids_spec, &state->content_ids_type) < 0)
+        return -1;
+    if (PyModule_AddType(module, state->content_ids_type) < 0)
         return -1;
     if (PyModule_AddType(module, state->record_type) < 0)
         return -1;
@@ -641,6 +672,7 @@ static int batch_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->record_type);
     Py_VISIT(state->reading_type);
     Py_VISIT(state->walk_type);
+    Py_VISIT(state->content_ids_type);
     return 0;
 }
 
@@ -652,6 +684,7 @@ static int batch_clear(PyObject *module)
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->reading_type);
     Py_CLEAR(state->walk_type);
+    Py_CLEAR(state->content_ids_type);
     Py_CLEAR(state->read_payload);
     return 0;
 }

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self, TypeVar, final
 
 from iggy_protocol.layout import Buffer
+from iggy_protocol.message_rows_python import Column, Pairs, Rows
 from iggy_protocol.message_view import NewMessage
 
 R = TypeVar("R", bound=MessageRecord)
@@ -56,6 +57,15 @@ class MessageRecord:
     def _is_plain(self) -> bool: ...
     def _read_payload(self) -> bytes: ...
 
+@final
+class ContentIds:
+    def __new__(cls, low_seed: int, high_seed: int, contents_max: int, /) -> Self: ...
+    @property
+    def contents_count(self) -> int: ...
+    def assign(
+        self, payloads: Column, headers: Column | None, given: Column | None, salt: int, /
+    ) -> bytearray: ...
+
 def allocate(size: int, /) -> bytearray: ...
 def checksum(data: Buffer, /) -> int: ...
 def classic_records(
@@ -94,12 +104,28 @@ def encode_vsr(
     producer: tuple[int, int, int] | None,
     /,
 ) -> bytearray: ...
+def encode_rows(
+    metadata: bytes, rows: Rows, origin_timestamp_us: int, headroom: int, /
+) -> bytearray: ...
+def encode_rows_vsr(
+    metadata: bytes,
+    rows: Rows,
+    origin_timestamp_us: int,
+    headroom: int,
+    random: Buffer,
+    producer: tuple[int, int, int] | None,
+    /,
+) -> bytearray: ...
 def gather(
     frames: bytearray | memoryview, metadata: Buffer, frames_max: int, /
 ) -> tuple[int, int, int, int, int]: ...
 def gather_vsr(
     frames: bytearray | memoryview, head: Buffer, metadata: Buffer, frames_max: int, /
 ) -> tuple[int, int, int, int, int, bytes, bytes]: ...
+def group_rows(partitions: Buffer, partitions_count: int, /) -> tuple[bytearray, list[int]]: ...
+def header_blocks(
+    count: int, keys: Column | None, key_kind: int, pairs: Pairs | None, first_row: int, /
+) -> tuple[bytearray, bytearray]: ...
 def header_pairs(
     bounds: Buffer, blocks: Buffer, /
 ) -> tuple[
@@ -108,6 +134,7 @@ def header_pairs(
 def index_entries(messages: Buffer, relative_offset: int, position: int, /) -> bytearray: ...
 def inspect(body: Buffer, /) -> tuple[int, int, int, int, int, int, int, int]: ...
 def measure(messages: Buffer, /) -> tuple[int, int, int]: ...
+def message_at(rows: Rows, index: int, /) -> tuple[bytes, int, bytes, int | None]: ...
 def payloads(messages: Buffer, /) -> list[bytes]: ...
 def reading(
     messages: Buffer,
@@ -117,6 +144,12 @@ def reading(
     kept: list[R | None],
     /,
 ) -> Iterator[R]: ...
+def row_partitions(
+    count: int, keys: Column | None, ids: Buffer | None, partitions_count: int, otherwise: int, /
+) -> bytearray: ...
+def split_rows(
+    rows: Rows, count_max: int, bytes_max: int, overhead: int, /
+) -> tuple[list[int], list[int]]: ...
 def stamp(
     messages: bytearray | memoryview,
     base_offset: int,

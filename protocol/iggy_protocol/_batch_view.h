@@ -25,6 +25,7 @@ struct module_state {
     PyTypeObject *record_type;
     PyTypeObject *reading_type;
     PyTypeObject *walk_type;
+    PyTypeObject *content_ids_type;
     PyObject *read_payload; /* the name of a method; a new text each time would fill type caches */
 };
 

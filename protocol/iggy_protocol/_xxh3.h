@@ -1,7 +1,8 @@
 /*
  * A part of _batch.c, which includes it.
  *
- * XXH3, 64 bits, seed 0, default secret: the checksum of a stored message.
+ * XXH3, 64 bits. With seed 0 and the default secret it is the checksum of a stored message; with
+ * seeds that nobody knows it tells messages apart.
  *
  * Inputs of up to 240 bytes are mixed with plain 64-bit arithmetic. Longer ones run through eight
  * lanes of 64 bits, 64 input bytes (a stripe) at a time; that loop exists four times: portable
@@ -130,26 +131,30 @@ static ALWAYS_INLINE uint64_t avalanche_tiny(uint64_t hash)
     return hash ^ (hash >> 32);
 }
 
-static ALWAYS_INLINE uint64_t mix_16(const uint8_t *input, const uint8_t *secret)
+static ALWAYS_INLINE uint64_t mix_16(const uint8_t *input, const uint8_t *secret, uint64_t seed)
 {
-    return multiply_fold(load_u64(input) ^ load_u64(secret),
-                         load_u64(input + 8) ^ load_u64(secret + 8));
+    return multiply_fold(load_u64(input) ^ (load_u64(secret) + seed),
+                         load_u64(input + 8) ^ (load_u64(secret + 8) - seed));
 }
 
 /* ---- up to 240 bytes ------------------------------------------------------------------- */
 
-static uint64_t xxh3_to_16(const uint8_t *input, size_t length)
+/* All inline: with a seed that is known to be 0 the compiler leaves it out. */
+
+static ALWAYS_INLINE uint64_t xxh3_to_16(const uint8_t *input, size_t length, uint64_t seed)
 {
     if (length > 8) {
-        uint64_t flip_low = load_u64(SECRET + 24) ^ load_u64(SECRET + 32);
-        uint64_t flip_high = load_u64(SECRET + 40) ^ load_u64(SECRET + 48);
+        uint64_t flip_low = (load_u64(SECRET + 24) ^ load_u64(SECRET + 32)) + seed;
+        uint64_t flip_high = (load_u64(SECRET + 40) ^ load_u64(SECRET + 48)) - seed;
         uint64_t low = load_u64(input) ^ flip_low;
         uint64_t high = load_u64(input + length - 8) ^ flip_high;
         return avalanche(length + reverse_bytes(low) + high + multiply_fold(low, high));
     }
     if (length >= 4) {
         uint64_t first = load_u32(input), last = load_u32(input + length - 4);
-        uint64_t hash = (last + (first << 32)) ^ load_u64(SECRET + 8) ^ load_u64(SECRET + 16);
+        uint64_t wide_seed = seed ^ reverse_bytes((uint32_t)seed);
+        uint64_t flip = (load_u64(SECRET + 8) ^ load_u64(SECRET + 16)) - wide_seed;
+        uint64_t hash = (last + (first << 32)) ^ flip;
         hash ^= rotate_left(hash, 49) ^ rotate_left(hash, 24);
         hash *= MIX_2;
         hash ^= (hash >> 35) + length;
@@ -159,35 +164,35 @@ static uint64_t xxh3_to_16(const uint8_t *input, size_t length)
     if (length > 0) {
         uint32_t first = input[0], middle = input[length >> 1], last = input[length - 1];
         uint32_t mixed = (first << 16) | (middle << 24) | last | ((uint32_t)length << 8);
-        return avalanche_tiny(mixed ^ load_u32(SECRET) ^ load_u32(SECRET + 4));
+        return avalanche_tiny(mixed ^ ((load_u32(SECRET) ^ load_u32(SECRET + 4)) + seed));
     }
-    return avalanche_tiny(load_u64(SECRET + 56) ^ load_u64(SECRET + 64));
+    return avalanche_tiny(seed ^ load_u64(SECRET + 56) ^ load_u64(SECRET + 64));
 }
 
 /* 17 to 128 bytes: pairs of 16 bytes from both ends, which may overlap in the middle. */
-static uint64_t xxh3_to_128(const uint8_t *input, size_t length)
+static ALWAYS_INLINE uint64_t xxh3_to_128(const uint8_t *input, size_t length, uint64_t seed)
 {
     uint64_t hash = length * P64_1;
     const uint8_t *end = input + length;
     if (length > 96)
-        hash += mix_16(input + 48, SECRET + 96) + mix_16(end - 64, SECRET + 112);
+        hash += mix_16(input + 48, SECRET + 96, seed) + mix_16(end - 64, SECRET + 112, seed);
     if (length > 64)
-        hash += mix_16(input + 32, SECRET + 64) + mix_16(end - 48, SECRET + 80);
+        hash += mix_16(input + 32, SECRET + 64, seed) + mix_16(end - 48, SECRET + 80, seed);
     if (length > 32)
-        hash += mix_16(input + 16, SECRET + 32) + mix_16(end - 32, SECRET + 48);
-    hash += mix_16(input, SECRET) + mix_16(end - 16, SECRET + 16);
+        hash += mix_16(input + 16, SECRET + 32, seed) + mix_16(end - 32, SECRET + 48, seed);
+    hash += mix_16(input, SECRET, seed) + mix_16(end - 16, SECRET + 16, seed);
     return avalanche(hash);
 }
 
-static uint64_t xxh3_to_240(const uint8_t *input, size_t length)
+static ALWAYS_INLINE uint64_t xxh3_to_240(const uint8_t *input, size_t length, uint64_t seed)
 {
     uint64_t hash = length * P64_1;
-    uint64_t tail = mix_16(input + length - 16, SECRET + AT_MIDDLE_TAIL_SECRET);
+    uint64_t tail = mix_16(input + length - 16, SECRET + AT_MIDDLE_TAIL_SECRET, seed);
     size_t rounds = length / 16;
     for (size_t round = 0; round < 8; round++)
-        hash += mix_16(input + 16 * round, SECRET + 16 * round);
+        hash += mix_16(input + 16 * round, SECRET + 16 * round, seed);
     for (size_t round = 8; round < rounds; round++)
-        tail += mix_16(input + 16 * round, SECRET + 16 * (round - 8) + 3);
+        tail += mix_16(input + 16 * round, SECRET + 16 * (round - 8) + 3, seed);
     return avalanche(avalanche(hash) + tail);
 }
 
@@ -197,11 +202,11 @@ static const uint64_t FIRST_LANES[LANES] = {
     P32_3, P64_1, P64_2, P64_3, P64_4, P32_2, P64_5, P32_1,
 };
 
-static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
+static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length, const uint8_t *secrets)
 {
     uint64_t hash = length * P64_1;
     for (size_t pair = 0; pair < LANES / 2; pair++) {
-        const uint8_t *secret = SECRET + AT_MERGE_SECRET + 16 * pair;
+        const uint8_t *secret = secrets + AT_MERGE_SECRET + 16 * pair;
         hash += multiply_fold(lanes[2 * pair] ^ load_u64(secret),
                               lanes[2 * pair + 1] ^ load_u64(secret + 8));
     }
@@ -214,7 +219,8 @@ static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
  * finish_LEVEL (the lanes to memory).
  */
 #define XXH3_DEFINE_LONG(LEVEL, ATTRIBUTE, UNROLL)                                                 \
-    ATTRIBUTE static uint64_t xxh3_long_##LEVEL(const uint8_t *input, size_t length)               \
+    ATTRIBUTE static uint64_t xxh3_long_##LEVEL(const uint8_t *input, size_t length,               \
+                                                const uint8_t *secret)                             \
     {                                                                                              \
         struct lanes_##LEVEL lanes;                                                                \
         uint64_t result[LANES];                                                                    \
@@ -225,16 +231,16 @@ static uint64_t merge_lanes(const uint64_t lanes[LANES], size_t length)
             UNROLL                                                                                 \
             for (size_t stripe = 0; stripe < STRIPES_PER_BLOCK; stripe++, at += STRIPE_BYTES) {    \
                 PREFETCH((uintptr_t)at + PREFETCH_AHEAD);                                          \
-                accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                               \
+                accumulate_##LEVEL(&lanes, at, secret + 8 * stripe);                               \
             }                                                                                      \
-            scramble_##LEVEL(&lanes);                                                              \
+            scramble_##LEVEL(&lanes, secret);                                                      \
         }                                                                                          \
         size_t stripes = (length - 1 - BLOCK_BYTES * blocks) / STRIPE_BYTES;                       \
         for (size_t stripe = 0; stripe < stripes; stripe++, at += STRIPE_BYTES)                    \
-            accumulate_##LEVEL(&lanes, at, SECRET + 8 * stripe);                                   \
-        accumulate_##LEVEL(&lanes, input + length - STRIPE_BYTES, SECRET + AT_LAST_STRIPE_SECRET); \
+            accumulate_##LEVEL(&lanes, at, secret + 8 * stripe);                                   \
+        accumulate_##LEVEL(&lanes, input + length - STRIPE_BYTES, secret + AT_LAST_STRIPE_SECRET); \
         finish_##LEVEL(&lanes, result);                                                            \
-        return merge_lanes(result, length);                                                        \
+        return merge_lanes(result, length, secret);                                                \
     }
 
 /* Portable. */
@@ -260,12 +266,12 @@ static ALWAYS_INLINE void accumulate_scalar(struct lanes_scalar *lanes, const ui
     }
 }
 
-static ALWAYS_INLINE void scramble_scalar(struct lanes_scalar *lanes)
+static ALWAYS_INLINE void scramble_scalar(struct lanes_scalar *lanes, const uint8_t *secret)
 {
     for (size_t lane = 0; lane < LANES; lane++) {
         uint64_t value = lanes->value[lane];
         value ^= value >> 47;
-        value ^= load_u64(SECRET + AT_SCRAMBLE_SECRET + 8 * lane);
+        value ^= load_u64(secret + AT_SCRAMBLE_SECRET + 8 * lane);
         lanes->value[lane] = value * P32_1;
     }
 }
@@ -332,14 +338,14 @@ static ALWAYS_INLINE void join_sse2(struct lanes_sse2 *lanes)
     }
 }
 
-static ALWAYS_INLINE void scramble_sse2(struct lanes_sse2 *lanes)
+static ALWAYS_INLINE void scramble_sse2(struct lanes_sse2 *lanes, const uint8_t *secret)
 {
     const __m128i prime = _mm_set1_epi32((int)P32_1);
     join_sse2(lanes);
     for (size_t i = 0; i < 4; i++) {
         __m128i value = lanes->value[i];
         value = _mm_xor_si128(value, _mm_srli_epi64(value, 47));
-        value = _mm_xor_si128(value, load_sse2(SECRET + AT_SCRAMBLE_SECRET + 16 * i));
+        value = _mm_xor_si128(value, load_sse2(secret + AT_SCRAMBLE_SECRET + 16 * i));
         __m128i low = _mm_mul_epu32(value, prime);
         __m128i high = _mm_mul_epu32(_mm_srli_epi64(value, 32), prime);
         lanes->value[i] = _mm_add_epi64(low, _mm_slli_epi64(high, 32));
@@ -398,14 +404,14 @@ WITH_AVX2 static ALWAYS_INLINE void join_avx2(struct lanes_avx2 *lanes)
     }
 }
 
-WITH_AVX2 static ALWAYS_INLINE void scramble_avx2(struct lanes_avx2 *lanes)
+WITH_AVX2 static ALWAYS_INLINE void scramble_avx2(struct lanes_avx2 *lanes, const uint8_t *secret)
 {
     const __m256i prime = _mm256_set1_epi32((int)P32_1);
     join_avx2(lanes);
     for (size_t i = 0; i < 2; i++) {
         __m256i value = lanes->value[i];
         value = _mm256_xor_si256(value, _mm256_srli_epi64(value, 47));
-        value = _mm256_xor_si256(value, load_avx2(SECRET + AT_SCRAMBLE_SECRET + 32 * i));
+        value = _mm256_xor_si256(value, load_avx2(secret + AT_SCRAMBLE_SECRET + 32 * i));
         __m256i low = _mm256_mul_epu32(value, prime);
         __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(value, 32), prime);
         lanes->value[i] = _mm256_add_epi64(low, _mm256_slli_epi64(high, 32));
@@ -453,13 +459,13 @@ WITH_AVX512 static ALWAYS_INLINE void join_avx512(struct lanes_avx512 *lanes)
     lanes->inputs = _mm512_setzero_si512();
 }
 
-WITH_AVX512 static ALWAYS_INLINE void scramble_avx512(struct lanes_avx512 *lanes)
+WITH_AVX512 static ALWAYS_INLINE void scramble_avx512(struct lanes_avx512 *lanes, const uint8_t *secret)
 {
     const __m512i prime = _mm512_set1_epi32((int)P32_1);
     join_avx512(lanes);
     __m512i value = lanes->value;
     value = _mm512_xor_si512(value, _mm512_srli_epi64(value, 47));
-    value = _mm512_xor_si512(value, _mm512_loadu_si512(SECRET + AT_SCRAMBLE_SECRET));
+    value = _mm512_xor_si512(value, _mm512_loadu_si512(secret + AT_SCRAMBLE_SECRET));
     __m512i low = _mm512_mul_epu32(value, prime);
     __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(value, 32), prime);
     lanes->value = _mm512_add_epi64(low, _mm512_slli_epi64(high, 32));
@@ -478,7 +484,7 @@ XXH3_DEFINE_LONG(avx512, WITH_AVX512, UNROLL_STRIPES)
 
 /* ---- levels ---------------------------------------------------------------------------- */
 
-typedef uint64_t hash_long(const uint8_t *input, size_t length);
+typedef uint64_t hash_long(const uint8_t *input, size_t length, const uint8_t *secret);
 
 struct xxh3_level {
     const char *name;
@@ -513,12 +519,38 @@ static hash_long *xxh3_long = xxh3_long_scalar;
 static inline uint64_t xxh3(const uint8_t *input, size_t length)
 {
     if (length > 240)
-        return xxh3_long(input, length);
+        return xxh3_long(input, length, SECRET);
     if (length > 128)
-        return xxh3_to_240(input, length);
+        return xxh3_to_240(input, length, 0);
     if (length > 16)
-        return xxh3_to_128(input, length);
-    return xxh3_to_16(input, length);
+        return xxh3_to_128(input, length, 0);
+    return xxh3_to_16(input, length, 0);
+}
+
+/* A seed, and the secret that follows from it for long inputs. */
+struct xxh3_seed {
+    uint64_t number;
+    uint8_t secret[SECRET_BYTES];
+};
+
+static void xxh3_prepare(struct xxh3_seed *seed, uint64_t number)
+{
+    seed->number = number;
+    for (size_t at = 0; at < SECRET_BYTES; at += 16) {
+        store_u64(seed->secret + at, load_u64(SECRET + at) + number);
+        store_u64(seed->secret + at + 8, load_u64(SECRET + at + 8) - number);
+    }
+}
+
+static uint64_t xxh3_seeded(const uint8_t *input, size_t length, const struct xxh3_seed *seed)
+{
+    if (length > 240)
+        return xxh3_long(input, length, seed->secret);
+    if (length > 128)
+        return xxh3_to_240(input, length, seed->number);
+    if (length > 16)
+        return xxh3_to_128(input, length, seed->number);
+    return xxh3_to_16(input, length, seed->number);
 }
 
 #endif

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-from iggy_protocol import message_rows_python as implementation
+from iggy_protocol.batch import implementation
 from iggy_protocol.batch_send_python import ENTRY
 from iggy_protocol.errors import LocalProtocolError
 from iggy_protocol.layout import Buffer

@@ -121,54 +121,60 @@ def header_blocks(
     """
     if count < 0:
         raise ValueError("a column is shorter than it says")
-    key_values = _read(keys, count)
-    lists: list[list[tuple[bytes, int, memoryview]]] = [[] for _ in range(count)]
-    if pairs is not None:
-        _read_pairs(pairs, lists, first_row)
+    pairs_of = None if pairs is None else _PairReader(pairs, count)
     blocks = []
-    for row, (key, found) in enumerate(zip(key_values, lists, strict=True), first_row):
-        named = {name: (kind, bytes(value)) for name, kind, value in found}
+    for row, key in enumerate(_read(keys, count)):
+        number = row + first_row
+        named = {} if pairs_of is None else pairs_of.pairs(row, number)
         if key is not None:
-            _check_key(row, len(key))
+            _check_key(number, len(key))
             named.setdefault(_KEY_HEADER, (key_kind, bytes(key)))
         block = b"".join(_pair(name, *named[name]) for name in sorted(named))
         if len(block) > BLOCK_BYTES_MAX:
             raise ValueError(
-                f"row {row}: user headers have at most {BLOCK_BYTES_MAX} bytes, not {len(block)}"
+                f"row {number}: user headers have at most {BLOCK_BYTES_MAX} bytes, not {len(block)}"
             )
         blocks.append(block)
     bounds = array("q", accumulate(map(len, blocks), initial=0))
     return bytearray(bounds.tobytes()), bytearray().join(blocks)
 
 
-def _read_pairs(
-    pairs: Pairs, lists: list[list[tuple[bytes, int, memoryview]]], first_row: int
-) -> None:
-    """Add the pairs of each row to its list; those without a value are left out."""
-    places, names, kinds, values = pairs
-    if places[0] != len(lists) or names[0] != values[0]:
-        raise ValueError("the columns have different numbers of values")
-    spans, all_names, all_values = ColumnReader(places), ColumnReader(names), ColumnReader(values)
-    codes = None if isinstance(kinds, int) else as_bytes_view(kinds)
-    if codes is not None and len(codes) < names[0]:
-        raise ValueError("a column is shorter than it says")
-    for row, found in enumerate(lists):
-        span = spans.span(row)
+class _PairReader:
+    """Reads the pairs of a row; those without a value are left out."""
+
+    def __init__(self, pairs: Pairs, count: int) -> None:
+        places, names, kinds, values = pairs
+        if places[0] != count or names[0] != values[0]:
+            raise ValueError("the columns have different numbers of values")
+        self._places, self._names = ColumnReader(places), ColumnReader(names)
+        self._values, self._kind = ColumnReader(values), 0
+        self._kinds: memoryview | None = None
+        if isinstance(kinds, int):
+            self._kind = unsigned(kinds, "kind", 1)
+            return
+        self._kinds = as_bytes_view(kinds)
+        if len(self._kinds) < names[0]:
+            raise ValueError("a column is shorter than it says")
+
+    def pairs(self, row: int, number: int) -> dict[bytes, tuple[int, bytes]]:
+        """Return kinds and values by names; ``number`` is the row in errors."""
+        span = self._places.span(row)
+        found: dict[bytes, tuple[int, bytes]] = {}
         if span is None:
-            continue
-        if not 0 <= span[0] <= span[1] <= names[0]:
+            return found
+        if not 0 <= span[0] <= span[1] <= self._names.count:
             raise ValueError("a value of a column lies outside of its data")
         for at in range(*span):
-            name, value = all_names.value(at), all_values.value(at)
+            name, value = self._names.value(at), self._values.value(at)
             if value is None:
                 continue
             if name is None:
-                raise ValueError(f"row {row + first_row}: a header has no key")
-            kind = kinds if codes is None else codes[at]
-            assert isinstance(kind, int)
-            _check_half(row + first_row, "key", len(name))
-            _check_value(row + first_row, kind, len(value))
-            found.append((bytes(name), kind, value))
+                raise ValueError(f"row {number}: a header has no key")
+            kind = self._kind if self._kinds is None else self._kinds[at]
+            _check_half(number, "key", len(name))
+            _check_value(number, kind, len(value))
+            found[bytes(name)] = kind, bytes(value)
+        return found
 
 
 def _check_half(row: int, noun: str, size: int) -> None:

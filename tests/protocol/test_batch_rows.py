@@ -22,10 +22,10 @@ from iggy_protocol import (
     partition_for_key,
 )
 from iggy_protocol.message_view import NewMessage
-from tests.protocol.batch_strategies import load_twin, make_metadata
+from tests.protocol.batch_strategies import TWINS, exact, load_twin, make_metadata, outcome
 
-TWINS = ("python",)
 SEEDS = (2**63 + 5, 7)
+U64_SMALL = st.integers(0, 2**33)
 NOTHING_SEEN = 1 << 20
 
 
@@ -418,6 +418,103 @@ def test_rows_when_their_columns_do_not_fit_together_then_are_refused(twin):
     for call in calls:
         with pytest.raises(ValueError):
             call()
+
+
+# ---- the twins side by side, over columns that may lie
+
+
+def hostile_columns():
+    """Make columns with bounds, bitmaps and sizes that fit or do not."""
+    honest = st.lists(st.none() | st.binary(max_size=20), max_size=6)
+    return st.one_of(
+        st.builds(column, honest, start=st.integers(0, 3), wide=st.booleans()),
+        st.tuples(
+            st.integers(-1, 9),
+            st.integers(-1, 9),
+            st.none() | st.binary(max_size=3).map(exact),
+            st.sampled_from([4, 8, 4, 8, 0, 1, 3, 16]),
+            st.none()
+            | st.lists(st.integers(-2, 30), max_size=9).map(
+                lambda bounds: exact(struct.pack(f"={len(bounds)}i", *bounds))
+            ),
+            st.binary(max_size=30).map(exact),
+        ),
+    )
+
+
+OPTIONAL = st.none() | hostile_columns()
+KINDS = st.integers(0, 20) | st.binary(max_size=12).map(exact)
+
+
+@given(data=st.data(), keys=OPTIONAL, count=st.integers(0, 7))
+def test_headers_when_columns_are_hostile_then_twins_agree(data, keys, count):
+    pairs = data.draw(
+        st.none() | st.tuples(hostile_columns(), hostile_columns(), KINDS, hostile_columns())
+    )
+
+    results = [
+        outcome(load_twin(name).header_blocks, count, keys, 2, pairs, 5) for name in ("c", "python")
+    ]
+
+    assert results[0] == results[1]
+
+
+@given(payloads=hostile_columns(), headers=OPTIONAL, own=OPTIONAL, count=st.integers(0, 7))
+def test_ids_when_columns_are_hostile_then_twins_agree(payloads, headers, own, count):
+    results = []
+    for name in ("c", "python"):
+        twin = load_twin(name)
+        made = twin.ContentIds(*SEEDS, 3)
+        results.append(
+            [
+                outcome(made.assign, payloads, headers, own, 9),
+                outcome(made.assign, payloads, headers, None, 9),
+                outcome(twin.row_partitions, count, headers, bytes(16 * count), 3, 1),
+            ]
+        )
+
+    assert results[0] == results[1]
+
+
+@given(
+    payloads=hostile_columns(),
+    headers=OPTIONAL,
+    ids=st.none() | st.binary(max_size=100).map(exact),
+    origins=st.none()
+    | hostile_columns()
+    | st.lists(st.none() | U64_SMALL, max_size=6).map(numbers),
+    order=st.none() | st.lists(st.integers(0, 7), max_size=9),
+    first=st.integers(-1, 4),
+    count=st.integers(-1, 7),
+)
+def test_rows_when_columns_are_hostile_then_twins_agree(
+    payloads, headers, ids, origins, order, first, count
+):
+    order_bytes = None if order is None else exact(array("I", order).tobytes())
+    rows = (payloads, headers, ids, origins, order_bytes, first, count)
+    metadata = make_metadata(max(count, 0))
+    results = []
+    for name in ("c", "python"):
+        twin = load_twin(name)
+        results.append(
+            [
+                outcome(twin.encode_rows, metadata, rows, 7, 8),
+                outcome(twin.encode_rows_vsr, metadata, rows, 7, 8, bytes(32), None),
+                outcome(twin.split_rows, rows, 2, 40, 10),
+                outcome(twin.message_at, rows, 0),
+            ]
+        )
+
+    assert results[0] == results[1]
+
+
+@given(numbers=st.lists(st.integers(0, 9)), count=st.integers(0, 9))
+def test_groups_when_some_partitions_do_not_exist_then_twins_agree(numbers, count):
+    given = exact(array("I", numbers).tobytes())
+
+    results = [outcome(load_twin(name).group_rows, given, count) for name in ("c", "python")]
+
+    assert results[0] == results[1]
 
 
 # ---- the public side

@@ -56,6 +56,20 @@ def test_checksum_when_memory_ends_with_the_input_then_reads_no_further(extensio
     assert different == []
 
 
+@pytest.mark.parametrize("seed", [1, 2**63 + 12345, 2**64 - 1])
+def test_checksum_with_a_seed_when_of_any_length_then_equals_the_package(extension, noise, seed):
+    """Through the ids of contents, whose halves are two seeded hashes."""
+    lengths = range(1200)
+    columns = ((1, 0, None, length, None, exact(noise[:length])) for length in lengths)
+
+    made = [extension.ContentIds(seed, seed, 1).assign(one, None, None, 0) for one in columns]
+
+    assert [int.from_bytes(one[:8], "little") for one in made] == [
+        xxh3_64_intdigest(noise[:length], seed=seed) for length in lengths
+    ]
+    assert all(one[:8] == one[8:] for one in made)
+
+
 @pytest.mark.parametrize(
     "size", [65_536, 1_000_003, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20]
 )
