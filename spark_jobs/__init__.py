@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from spark_jobs.datasource import IggyDataSource, IggyPushdownDataSource, register
     from spark_jobs.errors import DataLossError, OptionError, SchemaError, StaleBatchError
     from spark_jobs.java import prepare_java
+    from spark_jobs.query_metrics import QueryMetrics
 
 __all__ = [
     "DataLossError",
     "IggyDataSource",
     "IggyPushdownDataSource",
     "OptionError",
+    "QueryMetrics",
     "SchemaError",
     "StaleBatchError",
     "prepare_java",
@@ -36,6 +38,7 @@ _HOMES = {
     "IggyDataSource": "datasource",
     "IggyPushdownDataSource": "datasource",
     "OptionError": "errors",
+    "QueryMetrics": "query_metrics",
     "SchemaError": "errors",
     "StaleBatchError": "errors",
     "prepare_java": "java",
