@@ -70,7 +70,7 @@ COVERED_PACKAGES := $(subst $(empty) $(empty),$(comma),$(foreach floor,$(COVERAG
 COVERED_PYTEST := $(BIN)/coverage run --data-file=$(COVERAGE_DATA) --source=$(COVERED_PACKAGES) -m pytest
 
 .PHONY: test
-test: lint wheels ## the gate: everything in `lint`, `check`, `coverage` and a short `sanitize`
+test: lint wheels spark-oldest ## the gate: everything in `lint`, `check`, `coverage` and a short `sanitize`
 	@rm -f $(COVERAGE_DATA) $(COVERAGE_DATA).*
 	@$(MAKE) others-part > $(OTHERS_LOG) 2>&1 & others=$$!; \
 	$(BIN)/python -m pytest $(SERVER_PART) > $(SERVER_LOG) 2>&1 & server=$$!; \
@@ -110,7 +110,7 @@ pyright: setup ## what users of pyright see: the typing cases, and how much of t
 	$(BIN)/python -m tools.pyright_check .venv-pyright/bin/pyright
 
 .PHONY: check
-check: setup wheels ## all tests but the slow ones, with the C extensions if they could be built
+check: setup wheels spark-oldest ## all tests but the slow ones, with the C extensions if they could be built
 	$(BIN)/python -m pytest
 
 # The tests once more, with other versions than the gate's. What holds for one version of Python and
@@ -155,6 +155,25 @@ test-lake: setup ## Delta, Iceberg, PostgreSQL and S3 for real; SPARK='4.0 4.1 4
 		IGGY_LAKE=1 IGGY_MOTO="$$PWD/.venv-moto/bin/moto_server" \
 			".venv-lake-$$version/bin/python" -m pytest $(LAKE_TESTS) || exit 1; \
 	done
+
+# The versions of PySpark beside that of the gate. The gate tries the oldest, `make slow` all.
+SPARK_VERSIONS := 4.0 4.1 4.2
+
+.PHONY: spark-oldest
+spark-oldest: setup ## an environment with the oldest PySpark, which the gate tries too
+	@bash tests/make_venv.sh $(BIN)/python requirements/spark-$(firstword $(SPARK_VERSIONS)).txt \
+		.venv-spark/$(firstword $(SPARK_VERSIONS))
+
+.PHONY: spark-versions
+spark-versions: setup ## an environment for each PySpark from 4.0 on, which `make slow` tries
+	@for version in $(SPARK_VERSIONS); do \
+		bash tests/make_venv.sh $(BIN)/python "requirements/spark-$$version.txt" \
+			".venv-spark/$$version" || exit 1; \
+	done
+
+.PHONY: test-spark-versions
+test-spark-versions: spark-versions ## one scenario of reads, writes and streams in each PySpark
+	$(BIN)/python -m pytest --run-slow tests/spark/test_versions.py
 
 .PHONY: wheels
 wheels: setup ## an environment for each official client that tests talk to the server with
@@ -220,7 +239,7 @@ test-cluster: setup ## the Spark source on a master and two workers without this
 	$(BIN)/python -m tests.spark.cluster
 
 .PHONY: slow
-slow: setup audit ## the tests too slow for the gate, and a random search with EXAMPLES=400 each
+slow: setup audit spark-versions ## the tests too slow for the gate, and a random search with EXAMPLES=400 each
 	$(SEARCHING) $(BIN)/python -m pytest --run-slow -m slow
 	$(SEARCHING) HYPOTHESIS_EXAMPLES=$(EXAMPLES) \
 		$(BIN)/python -m pytest --timeout 0 -m 'hypothesis and not slow'
@@ -270,6 +289,10 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 	done
 	$(subst --universal,--resolution lowest-direct,$(COMPILE)) $(LOCKED_FROM) \
 		--output-file requirements/lowest.txt
+	for version in $(SPARK_VERSIONS); do \
+		$(COMPILE) pyproject.toml "requirements/spark-$$version.in" \
+			--output-file "requirements/spark-$$version.txt"; \
+	done
 	for version in 0.9.1.dev5 0.9.0 0.8.0 0.7.0; do \
 		echo "apache-iggy==$$version" \
 			| $(COMPILE) - --output-file "requirements/apache-iggy-$$version.txt"; \
@@ -279,7 +302,7 @@ lock: ## write requirements/*.txt anew from pyproject.toml; needs uv
 audit: setup ## look for known weaknesses of what is locked, where a database of them can be reached
 	@if bash tests/make_venv.sh $(BIN)/python requirements/audit.txt .venv-audit; then \
 		$(BIN)/python -m tools.audit \
-			.venv-audit/bin/pip-audit $(filter-out requirements/lowest.txt,$(wildcard requirements/*.txt)); \
+			.venv-audit/bin/pip-audit $(filter-out requirements/lowest.txt requirements/spark-%.txt,$(wildcard requirements/*.txt)); \
 	else \
 		echo 'Not audited: pip-audit cannot be installed on this machine.'; \
 	fi
@@ -289,4 +312,5 @@ clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* $(COVERAGE_DATA)* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-lake-* .venv-moto .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-spark .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

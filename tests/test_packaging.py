@@ -317,12 +317,26 @@ def test_lock_of_the_gate_when_read_then_builds_with_what_it_installs():
 def test_official_clients_when_listed_then_each_list_has_the_same_ones():
     """A client that has a lock and no environment would be left out by every test in silence."""
     script = (ROOT / "tests" / "interop" / "make_wheel_venvs.sh").read_text(encoding="utf-8")
-    lists = [re.findall(r"^\tfor version in (.+); do", MAKEFILE, re.MULTILINE)]
+    lists = [re.findall(r"^\tfor version in (\d.+); do", MAKEFILE, re.MULTILINE)]
     lists.append(re.findall(r"^for version in (.+); do", script, re.MULTILINE))
     locked = {path.stem.removeprefix("apache-iggy-") for path in LOCKS if "iggy" in path.stem}
 
     assert [sorted(one.split()) for [one] in lists] == [sorted(locked)] * 2
     assert set(VERSIONS) == locked
+
+
+def test_versions_of_spark_when_listed_then_each_has_a_lock_with_it_and_a_test():
+    listed = re.findall(r"^SPARK_VERSIONS := (.+)$", MAKEFILE, re.MULTILINE)[0].split()
+    locked = {
+        path.stem.removeprefix("spark-"): pins(path)["pyspark"]
+        for path in LOCKS
+        if path.stem.startswith("spark-")
+    }
+    tests = (ROOT / "tests" / "spark" / "test_versions.py").read_text(encoding="utf-8")
+
+    assert sorted(locked) == listed
+    assert all(pinned.startswith(f"{version}.") for version, [pinned] in locked.items())
+    assert all(f'"{version}"' in tests for version in listed)
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
