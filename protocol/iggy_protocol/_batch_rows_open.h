@@ -1,7 +1,8 @@
 /*
  * A part of _batch.c, which includes it.
  *
- * Rows and columns as they come from Python: tuples of buffers, which are opened, checked and closed.
+ * Rows and columns as they come from Python: tuples of buffers, which are opened, checked and
+ * closed.
  */
 #ifndef IGGY_BATCH_ROWS_OPEN_H
 #define IGGY_BATCH_ROWS_OPEN_H

@@ -459,7 +459,8 @@ WITH_AVX512 static ALWAYS_INLINE void join_avx512(struct lanes_avx512 *lanes)
     lanes->inputs = _mm512_setzero_si512();
 }
 
-WITH_AVX512 static ALWAYS_INLINE void scramble_avx512(struct lanes_avx512 *lanes, const uint8_t *secret)
+WITH_AVX512 static ALWAYS_INLINE void scramble_avx512(struct lanes_avx512 *lanes,
+                                                      const uint8_t *secret)
 {
     const __m512i prime = _mm512_set1_epi32((int)P32_1);
     join_avx512(lanes);

@@ -1,7 +1,7 @@
 """Writes that Spark repeats, over a server with deduplication: every row is counted.
 
-Tasks fail after they have written, and see their rows in another order; they run twice at the same
-time; a micro-batch writes several times, and is repeated.
+Tasks fail after they have written, and see their rows in another order; a micro-batch writes
+several times, and is repeated.
 """
 
 from __future__ import annotations
@@ -31,17 +31,6 @@ def test_write_when_tasks_fail_and_see_other_orders_then_each_row_is_stored_once
 ):
     run_program(spark_server, stream, tmp_path, "local[2,4]")
 
-    assert Counter(payloads(client, stream, "balanced")) == EXPECTED
-    assert Counter(payloads(client, stream, "keyed")) == EXPECTED
-
-
-@pytest.mark.slow
-def test_write_when_a_task_runs_twice_at_the_same_time_then_each_row_is_stored_once(
-    spark_server, client, stream, tmp_path
-):
-    run_program(spark_server, stream, tmp_path, "local-cluster[2,1,512]")
-
-    assert sorted(path.name for path in tmp_path.glob("attempt-*")) == ["attempt-0", "attempt-1"]
     assert Counter(payloads(client, stream, "balanced")) == EXPECTED
     assert Counter(payloads(client, stream, "keyed")) == EXPECTED
 
