@@ -129,16 +129,20 @@ class IggyClient(RequestReplyMethods, AllFamilies):
         """Whether there is a connection that has not failed."""
         return self._session.is_connected
 
-    async def answers_classic(self) -> bool:
+    async def answers_classic(self, *, timeout: Seconds | None = None) -> bool:
         """Tell whether the server answers in the protocol of 0.8, alone or beside a newer one.
 
         A client that only reads much data is faster in that protocol: see ``protocol``. It is False
         where the client may not speak it, and before the first connection.
 
+        Args:
+            timeout: how long to wait at most, in seconds; by default ``connect_timeout``.
+
         Raises:
             ConnectionFailedError: the server cannot be reached any more.
+            RequestTimeoutError: it took longer.
         """
-        return await self._session.answers_classic()
+        return await within(timeout, "answers_classic", lambda _: self._session.answers_classic())
 
     def statistics(self) -> ClientStatistics:
         """Return the counters of the client."""
