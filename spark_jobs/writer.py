@@ -115,10 +115,10 @@ class BatchWriter(TopicWriter, DataSourceArrowWriter):
 
 
 class StreamWriter(TopicWriter, DataSourceStreamArrowWriter):
-    """Writes the rows of ``df.writeStream``, in every output mode.
+    """Writes the rows of ``df.writeStream``, in the output modes ``append`` and ``complete``.
 
-    A topic keeps what it has: ``update`` appends rows that changed, and ``complete`` all rows of
-    the result after each micro-batch, as Spark's Kafka sink does.
+    A topic keeps what it has: ``complete`` appends all rows of the result after each micro-batch,
+    as Spark's Kafka sink does. Spark itself refuses ``update`` for sinks in Python.
     """
 
     _is_only_write = True
