@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from spark_jobs.errors import first_message, raised_message
 from spark_jobs.offsets import Offsets, read_offsets
 from spark_jobs.options import TopicSelection
 from spark_jobs.prometheus import MetricsServer, metric_lines
@@ -151,7 +152,7 @@ class QueryMetrics(StreamingQueryListener):
             state.is_active = False
             if event.exception:
                 state.errors_count += 1
-                state.last_error = _first_line(event.exception)
+                state.last_error = _summary(event.exception)
             self._forget_old()
 
     def _behind(self, sources: Iterable[SourceProgress]) -> OffsetsBehindLatest | None:
@@ -235,9 +236,8 @@ def _number(value: float | None) -> float:
     return value if value is not None and math.isfinite(value) else 0.0
 
 
-def _first_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[0][:ERROR_CHARACTERS_MAX] if lines else ""
+def _summary(text: str) -> str:
+    return (raised_message(text) or first_message(text))[:ERROR_CHARACTERS_MAX]
 
 
 def _offsets(written: str | None) -> Offsets | None:

@@ -136,5 +136,5 @@ def _nullable(kind: DataType) -> str:
 
 
 def _hint(name: str, known: Mapping[str, object]) -> str:
-    near = get_close_matches(name.lower(), known, n=1)
+    near = get_close_matches(name.lower(), known, n=1, cutoff=0.65)
     return f"did you mean {near[0]}?" if near else f"choose from {', '.join(known)}"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.errors import OptionError, SchemaError
+from spark_jobs.errors import OptionError, SchemaError, first_message, raised_message
 from spark_jobs.jobs.terminal import StopSignal, print_status
 from spark_jobs.pipeline.secrets import redact
 
@@ -134,14 +134,6 @@ SERVER_VARIABLE: Final = "IGGY_CONNECTION_STRING"
 
 _DURATION_TEXT: Final = re.compile(r"[0-9]+ ?(ms|s|m|min|h)")
 _SPARK_UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
-# A line of a traceback with an error of this package or of the SDK, and its message.
-_RAISED: Final = re.compile(
-    r"(?:^|\n)(?:spark_jobs|iggy_sdk)(?:\.\w+)+: (?P<words>.+?)(?=\n\s*(?:at |\n|$|JVM)|\Z)",
-    re.DOTALL,
-)
-# A named error of Spark: [SOME_NAME] and the rest of the line.
-USER_RAISED: Final = "[USER_RAISED_EXCEPTION] "
-_NAMED: Final = re.compile(r"\[[A-Z_.0-9]{5,}\] [^\n]+")
 
 NOTES: Final = """\
 The first SIGINT (Ctrl+C) or SIGTERM finishes the current micro-batch, or drops it after 15 s,
@@ -379,11 +371,6 @@ def _is_lost_gateway(error: Exception) -> bool:
     return isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")
 
 
-def _one_line(text: str) -> str:
-    """Put a text on one line, without the SQLSTATE codes of Spark."""
-    return " ".join(text.partition("SQLSTATE:")[0].split())
-
-
 def error_summary(error: Exception) -> str:
     """Return the message of an error, without Java and Python tracebacks."""
     text = str(error)
@@ -398,11 +385,7 @@ def error_summary(error: Exception) -> str:
 
 
 def _spark_error_summary(text: str) -> str:
-    raised = list(_RAISED.finditer(text))
-    if raised:
-        return _one_line(raised[-1]["words"])
-    named = _NAMED.search(text)
-    if named and named[0].startswith(USER_RAISED):
-        return _one_line(named[0].removeprefix(USER_RAISED))
-    first = _one_line(named[0] if named else text.strip().partition("\n")[0])
-    return f"Spark failed: {first}; run the command with --verbose for the traceback"
+    raised = raised_message(text)
+    if raised is not None:
+        return raised
+    return f"Spark failed: {first_message(text)}; run the command with --verbose for the traceback"

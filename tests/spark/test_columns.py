@@ -106,7 +106,7 @@ def test_write_schema_when_it_fits_messages_then_is_taken(schema):
         ),
         (columns(payload=IntegerType()), "column payload is int; cast it to binary or string"),
         (columns(payload=TEXT, keys=TEXT), "no column 'keys'; did you mean key?, or drop it"),
-        (columns(payload=TEXT, price=TEXT), "no column 'price'; choose from payload, key"),
+        (columns(payload=TEXT, price=TEXT), "no column 'price'; choose from topic, payload, key"),
         (columns(payload=TEXT, partition=TEXT), "column partition is string; cast it to int or b"),
     ],
 )

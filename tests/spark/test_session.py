@@ -280,7 +280,7 @@ def test_table_when_made_in_sql_then_each_statement_brings_the_options(
     try:
         found = spark.sql(f"SELECT payload FROM orders WITH ({sql_options(options)})")
         assert found.count() == 3
-        with pytest.raises(PySparkException, match=r"no server is named; add .* in SQL WITH"):
+        with pytest.raises(PySparkException, match=r"option topic is missing; add .* in SQL WITH"):
             spark.sql("SELECT * FROM orders").collect()
         if columns:
             spark.sql(f"INSERT INTO orders WITH ({sql_options(options)}) VALUES (X'00')")
