@@ -311,6 +311,6 @@ audit: setup ## look for known weaknesses of what is locked, where a database of
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist $(SERVER_LOG) $(OTHERS_LOG) soak-report.* htmlcov .coverage .coverage.* $(COVERAGE_DATA)* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
-	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-lake-* .venv-moto .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
-	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-spark .venv-command-line *.egg-info protocol/*.egg-info $(BUILT)
+	rm -rf .venv-audit .venv-pyright .venv-lowest .venv-python* .venv-wheels .venv-command-line .venv-spark .venv-lake-* .venv-moto
+	rm -rf *.egg-info protocol/*.egg-info $(BUILT)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
