@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from iggy_protocol import (
     BytesColumn,
     ContentIds,
     Dialect,
+    HeaderPairs,
     HeaderValue,
     LocalProtocolError,
     MessageRows,
@@ -56,9 +58,9 @@ def messages() -> list[NewMessage]:
     ]
 
 
-def send(content: object) -> SendMessages:
+def send(content: Any) -> SendMessages:
     place = Partitioning.partition(0)
-    return SendMessages("s", "t", place, content, origin_timestamp_us=ORIGIN_US, random=bytes(48))  # type: ignore[arg-type]  # rows or messages
+    return SendMessages("s", "t", place, content, origin_timestamp_us=ORIGIN_US, random=bytes(48))
 
 
 @pytest.mark.parametrize("dialect", Dialect)
@@ -91,7 +93,7 @@ def test_headers_when_bounds_lie_outside_of_the_pairs_then_are_refused():
     places = BytesColumn(1, 0, None, 4, struct.pack("=2i", 0, 5), b"")
 
     with pytest.raises(LocalProtocolError, match="lies outside"):
-        header_blocks(1, pairs=(places, column([b"a"]), 1, column([b"x"])))  # type: ignore[arg-type]  # fields alone
+        header_blocks(1, pairs=HeaderPairs(places, column([b"a"]), 1, column([b"x"])))
 
 
 def test_headers_when_a_value_has_no_name_then_are_refused():
@@ -100,6 +102,6 @@ def test_headers_when_a_value_has_no_name_then_are_refused():
     with pytest.raises(LocalProtocolError, match="row 4: a header has no key"):
         header_blocks(
             1,
-            pairs=(places, column([None]), 1, column([b"x"])),  # type: ignore[arg-type]  # fields alone
+            pairs=HeaderPairs(places, column([None]), 1, column([b"x"])),
             first_row=4,
         )
